@@ -1,0 +1,66 @@
+"""Everything a client can make big, and how big it may get.
+
+Each field is a key of the `[limits]` table of the configuration file, under the same name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    packet_bytes: int = 1024 * 1024
+    """Largest packet taken from a client, fixed header included.  MQTT itself allows 256 MiB."""
+
+    connections: int = 100_000
+    """Client connections at once; one more is refused with 0x97 (quota exceeded)."""
+
+    connections_per_address: int = 10_000
+    """Connections from one IP address; Unix sockets do not count."""
+
+    sessions: int = 1_000_000
+    """Sessions kept, connected or not."""
+
+    session_expiry_s: int = 7 * 24 * 3600
+    """Longest a session may outlive its connection; a client that asks for more is told this value."""
+
+    subscriptions_per_client: int = 10_000
+    """Subscriptions of one session; one more is refused with 0x97."""
+
+    topic_levels: int = 128
+    """Levels in a topic name or filter.  Matching recurses once per level, so this also bounds the stack."""
+
+    topic_bytes: int = 4096
+    """Bytes in a topic name or filter."""
+
+    inflight: int = 64
+    """QoS 1 and 2 messages sent to one client and not yet acknowledged; the client's own Receive Maximum may lower it."""
+
+    receive_maximum: int = 1024
+    """QoS 1 and 2 messages one client may send before we answered; told to MQTT 5 clients, enforced for all."""
+
+    queued: int = 1_000_000
+    """Messages waiting for one session (as journal offsets, eight bytes each); the oldest is kept, the new one dropped."""
+
+    output_bytes: int = 1024 * 1024
+    """Bytes waiting in memory for one connection; past it QoS 0 is dropped and QoS 1 and 2 wait in the journal."""
+
+    retained: int = 1_000_000
+    """Retained messages; a further topic is refused with 0x97."""
+
+    retained_bytes: int = 1024 * 1024 * 1024
+    """Bytes of retained topics and payloads together."""
+
+    user_properties: int = 64
+    """User properties in one packet."""
+
+    topic_aliases: int = 64
+    """Topic aliases a client may define, and the most we define towards one."""
+
+    connect_s: float = 10.0
+    """Time from accepting a connection to a complete CONNECT, authentication included."""
+
+    keep_alive_s: int = 0
+    """Longest keep-alive a client may ask for (0: any).  MQTT 5 clients that ask for more are told this value."""
+

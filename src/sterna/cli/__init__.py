@@ -1,0 +1,1 @@
+"""`sterna ...`: one module per command."""

@@ -1,0 +1,1 @@
+"""One node: the cores composed.  The only place where they meet."""

@@ -1,0 +1,1 @@
+"""A node on asyncio and uvloop: all sockets, files, clocks and threads live here."""
