@@ -35,13 +35,13 @@ class Limits:
     """Bytes in a topic name or filter."""
 
     inflight: int = 64
-    """QoS 1 and 2 messages sent to one client and not yet acknowledged; the client's own Receive Maximum may lower it."""
+    """QoS 1 and 2 messages sent to one client and not yet acknowledged; its own Receive Maximum may lower it."""
 
     receive_maximum: int = 1024
     """QoS 1 and 2 messages one client may send before we answered; told to MQTT 5 clients, enforced for all."""
 
     queued: int = 1_000_000
-    """Messages waiting for one session (as journal offsets, eight bytes each); the oldest is kept, the new one dropped."""
+    """Messages waiting for one session (as journal offsets, 16 bytes each); beyond it, new ones are dropped."""
 
     output_bytes: int = 1024 * 1024
     """Bytes waiting in memory for one connection; past it QoS 0 is dropped and QoS 1 and 2 wait in the journal."""
@@ -63,4 +63,3 @@ class Limits:
 
     keep_alive_s: int = 0
     """Longest keep-alive a client may ask for (0: any).  MQTT 5 clients that ask for more are told this value."""
-

@@ -1,1 +1,4 @@
-"""The journal: every message worth keeping, in order, with a checksum.  Decides the bytes; a store elsewhere keeps them."""
+"""The journal: every message worth keeping, in order, with a checksum.
+
+Decides the bytes; a store elsewhere keeps them.
+"""

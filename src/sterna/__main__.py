@@ -1,0 +1,5 @@
+"""`python -m sterna` is `sterna`."""
+
+from sterna.cli.main import main
+
+main()

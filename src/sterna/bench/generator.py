@@ -1,0 +1,135 @@
+"""The load generator, a process of its own: drives one broker with one workload and prints one line of JSON.
+
+It connects everyone, warms up, reads the broker's CPU clock, drives the load for the measured interval, reads the clock
+again and then lets everything arrive, so that what is still missing is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from typing import Protocol
+
+import msgspec
+
+from sterna.bench import meter
+from sterna.bench.acknowledged import AcknowledgedLoad
+from sterna.bench.connections import Clients
+from sterna.bench.errors import BenchmarkError
+from sterna.bench.measurement import Measurement, percentile
+from sterna.bench.paced import PacedLoad
+from sterna.bench.saturation import SaturatedLoad
+from sterna.bench.workloads import BY_NAME, Acknowledged, Idle, Paced, Saturation
+
+DRAIN_S_MAX = 10.0
+SETTLE_S = 0.5
+"""After connecting thousands of clients, before memory is read."""
+
+
+class Load(Protocol):
+    """What can be driven: counters that only grow, and two ways to let time pass."""
+
+    @property
+    def published(self) -> int: ...
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def owed(self) -> int: ...
+    def run(self, until: float) -> None: ...
+    def drain(self, until: float) -> None: ...
+
+
+def measure_load(load: Load, broker_pid: int, warm_up_s: float, measure_s: float) -> Measurement:
+    begin = time.perf_counter()
+    load.run(begin + warm_up_s)
+    if isinstance(load, PacedLoad):
+        load.start_samples()
+    published, delivered = load.published, load.delivered
+    before = meter.waited_ns(broker_pid), meter.cpu_ns(broker_pid), time.process_time_ns(), time.perf_counter_ns()
+    load.run(time.perf_counter() + measure_s)
+    after = meter.waited_ns(broker_pid), meter.cpu_ns(broker_pid), time.process_time_ns(), time.perf_counter_ns()
+    waited, broker, own, seconds = ((end - start) / 1e9 for start, end in zip(before, after, strict=True))
+    measured = Measurement(
+        seconds=seconds,
+        published=load.published - published,
+        delivered=load.delivered - delivered,
+        broker_cpu_s=broker,
+        broker_waited_s=waited,
+        generator_busy=own / seconds,
+    )
+    if isinstance(load, PacedLoad):
+        measured = _with_latency(measured, load)
+    load.drain(time.perf_counter() + DRAIN_S_MAX)
+    return msgspec.structs.replace(measured, lost=load.owed)
+
+
+def _with_latency(measured: Measurement, load: PacedLoad) -> Measurement:
+    ordered = sorted(load.latency_ns)
+    if not ordered:
+        raise BenchmarkError("no message arrived in the measured interval")
+    return msgspec.structs.replace(
+        measured,
+        generator_busy=1 - load.idle_ns / 1e9 / measured.seconds,
+        late=load.late,
+        latency_p50_us=percentile(ordered, 0.50) / 1e3,
+        latency_p99_us=percentile(ordered, 0.99) / 1e3,
+        latency_samples=len(ordered),
+    )
+
+
+def measure_idle(clients: Clients, load: Idle, broker_pid: int) -> Measurement:
+    start = time.perf_counter()
+    for number in range(load.before):
+        clients.connect(f"before-{number}")
+    time.sleep(SETTLE_S)
+    before_kib = meter.resident_kib(broker_pid)
+    for number in range(load.connections):
+        clients.connect(f"idle-{number}")
+    time.sleep(SETTLE_S)
+    grown_kib = meter.resident_kib(broker_pid) - before_kib
+    return Measurement(seconds=time.perf_counter() - start, kib_per_connection=grown_kib / load.connections)
+
+
+def measure(name: str, port: int, broker_pid: int, warm_up_s: float, measure_s: float) -> Measurement:
+    clients = Clients(port)
+    load = BY_NAME[name].load
+    try:
+        match load:
+            case Idle():
+                return measure_idle(clients, load, broker_pid)
+            case Saturation():
+                driver: Load = SaturatedLoad(clients, load)
+            case Paced():
+                driver = PacedLoad(clients, load)
+            case Acknowledged():
+                driver = AcknowledgedLoad(clients, load)
+        # Connecting made all the objects there will be; none of them is garbage.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        return measure_load(driver, broker_pid, warm_up_s, measure_s)
+    finally:
+        clients.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sterna.bench.generator", description=__doc__)
+    parser.add_argument("workload", choices=sorted(BY_NAME))
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--broker-pid", type=int, required=True)
+    parser.add_argument("--warm-up", type=float, required=True, help="seconds")
+    parser.add_argument("--measure", type=float, required=True, help="seconds")
+    given = parser.parse_args()
+    try:
+        measured = measure(given.workload, given.port, given.broker_pid, given.warm_up, given.measure)
+    except (BenchmarkError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""QoS 0 at saturation: publishers send pre-built blocks as long as their lane has room.
+
+The loop is closed: a lane never has more than `window` messages on their way, so no broker is pushed into dropping, and
+what is measured is the cost of delivering.  If something is lost all the same, the count at the end shows it.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import cycle
+
+from sterna.bench import packets
+from sterna.bench.connections import Client, Clients
+from sterna.bench.framing import FixedStream, SequenceSample
+from sterna.bench.workloads import Lane, Saturation
+
+SAMPLE_EVERY = 32
+"""One read in so many is searched for gaps in the sequence."""
+TURN_S_MAX = 0.005
+
+
+class _Traffic:
+    """One lane at work."""
+
+    def __init__(self, clients: Clients, number: int, lane: Lane, load: Saturation) -> None:
+        self.sent = 0
+        self.delivered = 0
+        self._fan = lane.fan
+        self._load = load
+        topic = lane.publishers[0][0]
+        messages = max(load.block, len(lane.publishers[0]))
+        for index, filters in enumerate(lane.subscribers):
+            client = clients.connect(f"sub-{number}-{index}")
+            client.subscribe(filters, 0)
+            sample = SequenceSample(packets.payload_offset(topic), messages, lane.step)
+            _Subscriber(self, clients, client, FixedStream(packets.publish_bytes(topic)), sample)
+        publishers = []
+        for index, topics in enumerate(lane.publishers):
+            client = clients.connect(f"pub-{number}-{index}")
+            clients.watch_silent(client)
+            publishers.append((client, cycle(blocks(index, topics, messages, load.block))))
+        self._publishers = len(publishers)
+        self._turns = cycle(publishers)
+
+    def fill(self) -> None:
+        """Send blocks, publisher after publisher, while the lane has room."""
+        for _ in range(self._publishers):
+            if self.sent - self.delivered // self._fan + self._load.block > self._load.window:
+                return
+            client, stock = next(self._turns)
+            if not client.blocked:
+                client.send(next(stock))
+                self.sent += self._load.block
+
+    def expected(self) -> int:
+        return self.sent * self._fan
+
+
+class _Subscriber:
+    def __init__(
+        self, traffic: _Traffic, clients: Clients, client: Client, stream: FixedStream, sample: SequenceSample
+    ) -> None:
+        self._traffic = traffic
+        self._clients = clients
+        self._client = client
+        self._stream = stream
+        self._sample = sample
+        self._reads = 0
+        clients.watch(client, self.read)
+
+    def read(self) -> None:
+        end = self._client.read(self._clients.view)
+        stream = self._stream
+        before = stream.messages
+        places = stream.take(self._clients.buffer, end)
+        self._traffic.delivered += stream.messages - before
+        self._reads += 1
+        if self._reads % SAMPLE_EVERY == 0:
+            self._sample.check(self._clients.buffer, places)
+
+
+class SaturatedLoad:
+    """All lanes of the workload."""
+
+    def __init__(self, clients: Clients, load: Saturation) -> None:
+        self._clients = clients
+        self._lanes = [_Traffic(clients, number, lane, load) for number, lane in enumerate(load.lanes)]
+
+    @property
+    def published(self) -> int:
+        return sum(lane.sent for lane in self._lanes)
+
+    @property
+    def delivered(self) -> int:
+        return sum(lane.delivered for lane in self._lanes)
+
+    @property
+    def owed(self) -> int:
+        """Deliveries that published messages still wait for."""
+        return sum(lane.expected() - lane.delivered for lane in self._lanes)
+
+    def run(self, until: float) -> None:
+        while time.perf_counter() < until:
+            for lane in self._lanes:
+                lane.fill()
+            self._clients.turn(TURN_S_MAX)
+
+    def drain(self, until: float) -> None:
+        while self.owed and time.perf_counter() < until:
+            self._clients.turn(TURN_S_MAX)
+
+
+def blocks(publisher: int, topics: tuple[str, ...], messages: int, block: int) -> list[bytes]:
+    """A publisher's whole cycle of `messages` numbered messages, cut into writes of `block`."""
+    assert messages % block == 0, "the cycle must be a whole number of blocks"
+    cycle_ = [
+        packets.publish(topics[number % len(topics)], packets.payload(publisher, number)) for number in range(messages)
+    ]
+    return [b"".join(cycle_[start : start + block]) for start in range(0, messages, block)]

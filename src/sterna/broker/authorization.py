@@ -1,0 +1,198 @@
+"""What an identity may publish, subscribe to and receive.
+
+Rules are read from the top and the first one that fits decides; if none fits, the list's default does.  Patterns are
+compared level by level, and a client id or user name enters a pattern as literal text only: a name that could mean
+anything else earns no permission and escapes no prohibition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sterna.vocabulary.errors import ConfigurationError
+
+Access = Literal["publish", "subscribe", "both"]
+Effect = Literal["allow", "deny"]
+_Levels = tuple[bytes, ...]
+
+EVERYBODY = "*"
+ANONYMOUS = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """One line of an access list: these clients, these topics, this access, yes or no."""
+
+    subjects: tuple[str, ...]
+    """User names; `*` is everybody, anonymous clients included; `anonymous` is who gave no name."""
+
+    filters: tuple[str, ...]
+    """Topic filters; `%c` stands for the client id and `%u` for the user name, anywhere within a level."""
+
+    access: Access = "both"
+    effect: Effect = "allow"
+
+    client_ids: tuple[str, ...] = ()
+    """The rule holds for these client ids only; empty means any."""
+
+    def __post_init__(self) -> None:
+        if not self.subjects:
+            raise ConfigurationError('access rule names nobody: list user names, "*" or "anonymous"')
+        if not self.filters:
+            raise ConfigurationError('access rule names no topic: list topic filters, "#" for all but $ topics')
+        if self.access not in ("publish", "subscribe", "both"):
+            raise ConfigurationError(f'access {self.access!r}: write "publish", "subscribe" or "both"')
+        _check_effect(self.effect, "effect")
+        for pattern in self.filters:
+            _check_pattern(pattern)
+
+    def concerns(self, user: str | None, client_id: str) -> bool:
+        if self.client_ids and client_id not in self.client_ids:
+            return False
+        if EVERYBODY in self.subjects:
+            return True
+        # A user who is called "anonymous" must not pass for one without a name.
+        return ANONYMOUS in self.subjects if user is None else user != ANONYMOUS and user in self.subjects
+
+
+class AccessList:
+    """The rules of a node, and their default.  Shared by all clients; `for_identity` is asked once per connection."""
+
+    def __init__(self, rules: Sequence[AccessRule], default: Effect) -> None:
+        _check_effect(default, "default")
+        self._rules = tuple(rules)
+        self._default = default
+
+    def for_identity(self, user: str | None, client_id: str) -> Permissions:
+        rules = [rule for rule in self._rules if rule.concerns(user, client_id)]
+        default = self._default == "allow"
+        publish = _spell_out((rule for rule in rules if rule.access != "subscribe"), default, user, client_id)
+        subscribe = _spell_out((rule for rule in rules if rule.access != "publish"), default, user, client_id)
+        return Permissions(publish, subscribe)
+
+
+class Permissions:
+    """What one identity may do.  Immutable: answers may be kept for as long as the access list is."""
+
+    __slots__ = ("_publish", "_subscribe", "unrestricted")
+
+    def __init__(self, publish: _Verdicts, subscribe: _Verdicts) -> None:
+        self._publish = publish
+        self._subscribe = subscribe
+        #: Nothing to check at all: the data path asks this once and then no more.
+        self.unrestricted = publish.allow_all and subscribe.allow_all
+
+    def may_publish(self, topic: bytes) -> bool:
+        return self._publish.on_topic(topic)
+
+    def may_receive(self, topic: bytes) -> bool:
+        return self._subscribe.on_topic(topic)
+
+    def may_subscribe(self, topic_filter: bytes) -> bool:
+        """Whether the subscription may stand (`$share/group/` already taken off).
+
+        It is granted or refused by the first rule that covers the whole filter.  A prohibition that covers a part of
+        it does not refuse it: those topics are held back one by one with `may_receive`.
+        """
+        return self._subscribe.on_filter(topic_filter)
+
+
+class _Verdicts:
+    """Patterns in order, each with its verdict, for one identity and one kind of access."""
+
+    __slots__ = ("_default", "_patterns", "allow_all")
+
+    def __init__(self, patterns: Sequence[tuple[_Levels, bool]], default: bool) -> None:
+        # Patterns that all say what the default says decide nothing.
+        self._patterns = tuple(patterns) if any(verdict != default for _, verdict in patterns) else ()
+        self._default = default
+        self.allow_all = default and not self._patterns
+
+    def on_topic(self, topic: bytes) -> bool:
+        if not self._patterns:
+            return self._default
+        levels = topic.split(b"/")
+        for pattern, verdict in self._patterns:
+            if _matches(pattern, levels):
+                return verdict
+        return self._default
+
+    def on_filter(self, topic_filter: bytes) -> bool:
+        levels = topic_filter.split(b"/")
+        for pattern, verdict in self._patterns:
+            if _covers(pattern, levels):
+                return verdict
+        return self._default
+
+
+def _spell_out(rules: Iterable[AccessRule], default: bool, user: str | None, client_id: str) -> _Verdicts:
+    """Put the identity into the rules' patterns."""
+    patterns: list[tuple[_Levels, bool]] = []
+    for rule in rules:
+        allow = rule.effect == "allow"
+        for pattern in rule.filters:
+            if user is None and "%u" in pattern:
+                continue  # it speaks of users, and there is none
+            if _is_unspeakable(pattern, user, client_id):
+                if allow:
+                    continue
+                # What is forbidden cannot be told from the rest, so all that was not allowed before is forbidden.
+                return _Verdicts(patterns, default=False)
+            patterns.append((_substitute(pattern, user or "", client_id), allow))
+    return _Verdicts(patterns, default)
+
+
+def _is_unspeakable(pattern: str, user: str | None, client_id: str) -> bool:
+    """Whether a name the pattern asks for cannot stand in it as part of one ordinary level."""
+    names = [name for mark, name in (("%c", client_id), ("%u", user)) if mark in pattern]
+    # A leading `$` would turn the pattern `%c/#` of a client called "$SYS" into the node's own topics.
+    return any(not name or name.startswith("$") or not set("/+#\0").isdisjoint(name) for name in names)
+
+
+def _substitute(pattern: str, user: str, client_id: str) -> _Levels:
+    # Split at `%c` first, so that `%u` or `%c` inside a name is never taken for a mark.
+    text = client_id.join(part.replace("%u", user) for part in pattern.split("%c"))
+    return tuple(text.encode().split(b"/"))
+
+
+def _matches(pattern: Sequence[bytes], topic: Sequence[bytes]) -> bool:
+    """Whether `pattern` matches the topic name [MQTT-4.7.1-2, 4.7.1-3, 4.7.2-1]."""
+    if topic[0][:1] == b"$" and pattern[0] in (b"+", b"#"):
+        return False
+    for place, level in enumerate(pattern):
+        if level == b"#":
+            return True
+        if place == len(topic) or level not in (b"+", topic[place]):
+            return False
+    return len(pattern) == len(topic)
+
+
+def _covers(pattern: Sequence[bytes], topic_filter: Sequence[bytes]) -> bool:
+    """Whether every topic that `topic_filter` matches is matched by `pattern` too."""
+    if topic_filter[0] == b"#":
+        # `#` alone does not reach the level above it, for there is none: `+/#` says the same.
+        return pattern[0] == b"#" or tuple(pattern) == (b"+", b"#")
+    # Read as a name, a filter falls under exactly the patterns that cover it, but for a `#` of its own: that one
+    # reaches any depth, and only a `#` at the same place or before does too.
+    if topic_filter[-1] == b"#" and (pattern[-1] != b"#" or len(pattern) > len(topic_filter)):
+        return False
+    return _matches(pattern, topic_filter)
+
+
+def _check_effect(effect: str, what: str) -> None:
+    if effect not in ("allow", "deny"):
+        raise ConfigurationError(f'{what} {effect!r}: write "allow" or "deny"')
+
+
+def _check_pattern(pattern: str) -> None:
+    levels = pattern.split("/")
+    if not pattern or "\0" in pattern:
+        raise ConfigurationError(f"topic filter {pattern!r} in an access rule: it must not be empty or contain U+0000")
+    if levels[0] == "$share":
+        raise ConfigurationError(f"topic filter {pattern!r} in an access rule: leave out `$share/group/`")
+    if "#" in "/".join(levels[:-1]) or any(len(level) > 1 and ("+" in level or "#" in level) for level in levels):
+        raise ConfigurationError(
+            f"topic filter {pattern!r} in an access rule: `+` and `#` stand for whole levels, `#` only for the last"
+        )

@@ -1,0 +1,86 @@
+"""What has been promised to whom once the journal is safe.
+
+Publications and answers wait here, in order, while the group that holds them is written.  When the world reports the
+group committed, publications are delivered and their senders acknowledged, and answers go out.  If the group could
+not be written nobody is told anything: the connections concerned are closed, and their clients will send again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sterna.journal.journal import Journal
+from sterna.journal.store import Group, Position
+from sterna.mqtt.message import Message
+
+if TYPE_CHECKING:
+    from sterna.broker.connection import Connection
+
+#: (message, connection, packet id): deliver, then acknowledge to its publisher (None: nobody waits, e.g. a will).
+#: (None, connection, bytes): send these bytes.  (None, connection, action): do this.
+Promise = tuple[Message, "Connection | None", int] | tuple[None, "Connection", bytes | Callable[[], None]]
+
+
+class Commit:
+    """One group on its way to the disk, and what it releases."""
+
+    __slots__ = ("group", "promises")
+
+    def __init__(self, group: Group | None, promises: list[Promise]) -> None:
+        self.group = group
+        self.promises = promises
+
+
+class Commitments:
+    __slots__ = ("_journal", "_open", "under_way")
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._open: list[Promise] = []
+        #: Commits handed to the world and not yet reported back.
+        self.under_way = 0
+
+    @property
+    def pending(self) -> bool:
+        """Is there anything for `close` to hand over?"""
+        return bool(self._open) or self._journal.pending
+
+    def publication(self, message: Message, connection: Connection | None, packet_id: int) -> None:
+        self._journal.append(message)
+        self._open.append((message, connection, packet_id))
+
+    def answer(self, connection: Connection, data: bytes) -> None:
+        """Send `data` once everything noted so far is safe: now, if everything is."""
+        if self._open or self.under_way or self._journal.pending:
+            self._open.append((None, connection, data))
+        else:
+            connection.send(data)
+
+    def then(self, connection: Connection, action: Callable[[], None]) -> None:
+        """Do something for this connection once everything noted so far is safe: now, if everything is."""
+        if self._open or self.under_way or self._journal.pending:
+            self._open.append((None, connection, action))
+        else:
+            action()
+
+    def close(self) -> Commit:
+        """Close the open group; the world writes it and reports back."""
+        promises, self._open = self._open, []
+        self.under_way += 1
+        return Commit(self._journal.close_group(), promises)
+
+    def committed(self, commit: Commit, at: Position | None) -> list[Promise]:
+        """The store keeps the group from `at` on (None: there was nothing to write)."""
+        self.under_way -= 1
+        if commit.group is not None:
+            assert at is not None
+            self._journal.committed(commit.group, at)
+        return commit.promises
+
+    def failed(self, commit: Commit) -> list[Connection]:
+        """Forget the group; the connections that were promised something by it, each once."""
+        self.under_way -= 1
+        if commit.group is not None:
+            self._journal.failed(commit.group)
+        return list(dict.fromkeys(connection for _, connection, _ in commit.promises if connection is not None))

@@ -1,0 +1,536 @@
+"""One client's bytes: framing, the order packets may come in, and the hot path of PUBLISH and its acknowledgements.
+
+A connection is fed bytes and answers through its transport and its session's outbox; it reads no socket and no clock.
+Whatever a client does wrong ends in `fail` with the reason code the standard names, and concerns this connection only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from sterna.broker.outbox import Transport
+from sterna.mqtt import packets, wire
+from sterna.mqtt import properties as prop
+from sterna.mqtt.message import NEVER, Message
+from sterna.mqtt.packets import MQTT_5, PUBACK, PUBCOMP, PUBREC, encode_acknowledgement
+from sterna.mqtt.reasons import Reason
+from sterna.mqtt.topics import is_topic_name
+from sterna.vocabulary.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from sterna.broker.broker import Broker
+    from sterna.broker.identity import Accepted, Refused
+    from sterna.broker.scram import Exchange
+    from sterna.broker.session import Session
+
+
+class State(IntEnum):
+    AWAITING_CONNECT = 0
+    AUTHENTICATING = 1
+    """CONNECT is in; a password is being checked or an exchange of AUTH packets goes on."""
+    CONNECTED = 2
+    CLOSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What is known of the other end before it says a word."""
+
+    address: str
+    certificate_name: str | None = None
+    anonymous_allowed: bool = True
+
+
+#: Low four bits of the first byte, by packet type; PUBLISH carries its own meaning there [MQTT-2.1.3-1].
+_FLAGS = {packets.PUBREL: 2, packets.SUBSCRIBE: 2, packets.UNSUBSCRIBE: 2}
+
+#: Topics one restricted client is remembered to be allowed; past this the memory starts anew.
+ALLOWED_MAX = 1024
+
+
+class Connection:
+    __slots__ = (
+        "_aliases",
+        "_allowed",
+        "_broker",
+        "_handlers",
+        "_needed",
+        "_partial",
+        "_partial_size",
+        "_waiting",
+        "connect",
+        "exchange",
+        "heard_at",
+        "keep_alive_s",
+        "method",
+        "peer",
+        "reading_paused",
+        "session",
+        "state",
+        "transport",
+        "unanswered",
+        "version",
+    )
+
+    def __init__(self, broker: Broker, transport: Transport, peer: Peer) -> None:
+        self._broker = broker
+        self.transport = transport
+        self.peer = peer
+        self.state = State.AWAITING_CONNECT
+        #: 0 until a CONNECT has said it.
+        self.version = 0
+        self.session: Session | None = None
+        #: The CONNECT packet, kept while its sender is being authenticated.
+        self.connect: packets.Connect | None = None
+        #: An exchange of AUTH packets under way.
+        self.exchange: Exchange | None = None
+        #: The method it authenticated with, which it must keep to [MQTT-4.12.1-1].
+        self.method = b""
+        #: When the client last said anything.
+        self.heard_at = broker.now
+        self.keep_alive_s = 0.0
+        #: QoS 1 publications it sent that wait for the journal.
+        self.unanswered = 0
+        self.reading_paused = False
+        self._handlers = _HANDLERS[self.state]
+        # A packet that has not come in whole yet: its pieces, their size, and the size worth looking at again.
+        self._partial: list[bytes] = []
+        self._partial_size = 0
+        self._needed = 0
+        self._waiting = False
+        #: Topic aliases the client defined.
+        self._aliases: dict[int, bytes] | None = None
+        #: Topics a restricted client may publish to, as far as asked; None for an unrestricted client.
+        self._allowed: set[bytes] | None = None
+
+    # -- bytes in --
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the client."""
+        self.heard_at = self._broker.now
+        self._broker.counters.bytes_received += len(data)
+        if self._partial or self._waiting:
+            self._partial.append(data)
+            self._partial_size += len(data)
+            if self._waiting or self._partial_size < self._needed:
+                self._bound_waiting()
+                return
+            data = b"".join(self._partial)
+            self._partial.clear()
+        self._take(data)
+
+    def _bound_waiting(self) -> None:
+        """A client that talks on while it is being authenticated may do so up to one packet's worth."""
+        if self._waiting and self._partial_size > self._broker.limits.packet_bytes and self.state != State.CLOSED:
+            self.fail(Reason.QUOTA_EXCEEDED, "too much data before CONNACK")
+
+    def _take(self, data: bytes) -> None:
+        try:
+            self._parse(data)
+        except ProtocolError as error:
+            self.fail(error.code, error.reason)
+
+    def hold(self) -> None:
+        """Take no further packets until `proceed`: an answer to this one is being worked out elsewhere."""
+        self._waiting = True
+
+    def proceed_with(self, verdict: Accepted | Refused) -> None:
+        """The verdict on its CONNECT, worked out elsewhere."""
+        self._waiting = False
+        self._broker.handshake.verified(self, verdict)
+        if not self._waiting:
+            self.proceed()
+
+    def proceed(self) -> None:
+        self._waiting = False
+        data = b"".join(self._partial)
+        self._partial.clear()
+        if data and self.state != State.CLOSED:
+            self._take(data)
+
+    def _parse(self, data: bytes) -> None:
+        """HOT.  All whole packets in `data`; what is left of an unfinished one is kept."""
+        broker = self._broker
+        remembered = broker.routes.remembered
+        length_max = broker.limits.packet_bytes - 2
+        position = 0
+        end = len(data)
+        size = 2
+        while end - position >= 2 and not self._waiting:
+            first = data[position]
+            length = data[position + 1]
+            body = position + 2
+            if length >= 0x80:
+                length, body = _remaining_length(data, position + 1, end)
+                if body == 0:
+                    size = 5
+                    break
+            if length > length_max:
+                raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {length} bytes")
+            stop = body + length
+            if stop > end:
+                size = stop - position
+                break
+            # QoS 0, no RETAIN, on a topic that has a route: the bulk of all traffic.  Publishers tend to send runs of
+            # packets that differ in nothing but the payload; a run is recognised by one comparison per packet and
+            # goes to each subscriber as one piece.
+            if first == 0x30 and length > 2 and self.state == State.CONNECTED:
+                head = body + 2 + (data[body] << 8) + data[body + 1]
+                topic = data[body + 2 : head]
+                route = remembered.get(topic)
+                if route is not None and (self._allowed is None or topic in self._allowed):
+                    if self.version == MQTT_5:
+                        head += 1  # the property section, if it is one zero byte
+                    if head <= stop and (self.version != MQTT_5 or data[head - 1] == 0):
+                        size = stop - position
+                        run = stop
+                        if run < end and data[run] == 0x30:
+                            same = data[position:head]
+                            while run + size <= end and data.startswith(same, run):
+                                run += size
+                        session = self.session
+                        assert session is not None
+                        broker.delivery.forward_run(route, session, data, position, run, size, head - position, topic)
+                        broker.counters.packets_received += (run - position) // size
+                        position = run
+                        size = 2
+                        continue
+            broker.counters.packets_received += 1
+            self._packet(first, data, body, stop)
+            position = stop
+            if self.state == State.CLOSED:
+                return
+        if position < end:
+            rest = data[position:] if position else data
+            self._partial = [rest]
+            self._partial_size = len(rest)
+            self._needed = size
+
+    def _packet(self, first: int, data: bytes, body: int, stop: int) -> None:
+        kind = first >> 4
+        if kind == packets.PUBLISH and self.state == State.CONNECTED:
+            self._publish(first, data, body, stop)
+            return
+        handler = self._handlers.get(kind)
+        if handler is None:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {kind} is not expected here")
+        if first & 0x0F != _FLAGS.get(kind, 0):
+            raise ProtocolError(Reason.MALFORMED_PACKET, f"reserved flags of packet type {kind} are set")
+        handler(self, data, body, stop)
+
+    # -- PUBLISH --
+
+    def _publish(self, first: int, data: bytes, body: int, stop: int) -> None:
+        """HOT for QoS 1 and 2.  One PUBLISH of any kind."""
+        qos = first >> 1 & 3
+        if qos == 3:
+            raise wire.malformed("QoS 3")  # [MQTT-3.3.1-4]
+        if first & 0x08 and not qos:
+            raise wire.malformed("DUP at QoS 0")  # [MQTT-3.3.1-2]
+        topic, position = wire.read_binary(data, body, stop)
+        packet_id = 0
+        if qos:
+            packet_id, position = wire.read_two(data, position, stop)
+            if packet_id == 0:
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "packet identifier 0")
+        values = prop.NONE
+        forwarded = b""
+        if self.version == MQTT_5:
+            if position < stop and data[position] == 0:
+                position += 1
+            else:
+                limit = self._broker.limits.user_properties
+                values, forwarded, position = prop.read_properties(data, position, stop, "PUBLISH", limit)
+                topic = self._resolve_alias(topic, values.get(prop.TOPIC_ALIAS, 0))
+        if topic not in self._broker.routes.remembered:
+            self._check_topic(topic)
+        broker = self._broker
+        wall = broker.wall
+        expiry = values.get(prop.MESSAGE_EXPIRY)
+        session = self.session
+        assert session is not None
+        message = Message(
+            topic,
+            data[position:stop],
+            qos,
+            bool(first & 1),
+            forwarded,
+            NEVER if expiry is None else wall + expiry,
+            session.client_id,
+            wall,
+        )
+        broker.counters.publish_received += 1
+        broker.counters.publish_bytes_received += stop - position
+        refusal = self._refusal(message, values)
+        if refusal is not None:
+            self._refuse(qos, packet_id, *refusal)
+        elif qos == 0:
+            broker.publish_qos0(message, session)
+        elif qos == 1:
+            self._accept_qos1(message, packet_id)
+        else:
+            self._accept_qos2(session, message, packet_id)
+
+    def _resolve_alias(self, topic: bytes, alias: int) -> bytes:
+        if not alias:
+            return topic
+        if alias > self._broker.limits.topic_aliases:
+            raise ProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias} is above the maximum")
+        if self._aliases is None:
+            self._aliases = {}
+        if topic:
+            self._check_topic(topic)
+            self._aliases[alias] = topic
+            return topic
+        known = self._aliases.get(alias)
+        if known is None:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, f"topic alias {alias} was never defined")
+        return known
+
+    def _check_topic(self, topic: bytes) -> None:
+        wire.check_text(topic)
+        limits = self._broker.limits
+        if not is_topic_name(topic, limits.topic_levels, limits.topic_bytes):
+            raise ProtocolError(Reason.TOPIC_NAME_INVALID, "topic name is empty, too long or contains a wildcard")
+
+    def _refusal(self, message: Message, values: prop.Properties) -> tuple[int, str] | None:
+        """Why this message may not be published, if so."""
+        topic = message.topic
+        allowed = self._allowed
+        if topic[:1] == b"$" or (allowed is not None and topic not in allowed and not self._ask_permission(topic)):
+            return Reason.NOT_AUTHORIZED, "not-authorized"
+        if values:
+            response = values.get(prop.RESPONSE_TOPIC)
+            if response is not None and (b"+" in response or b"#" in response):
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "response topic contains a wildcard")  # [MQTT-3.3.2-14]
+            if values.get(prop.PAYLOAD_FORMAT) and not _is_text(message.payload):
+                return Reason.PAYLOAD_FORMAT_INVALID, "payload-format-invalid"
+        if message.retain and not self._broker.retained.has_room(topic, len(message.payload)):
+            return Reason.QUOTA_EXCEEDED, "retained-full"
+        return None
+
+    def _ask_permission(self, topic: bytes) -> bool:
+        session = self.session
+        assert session is not None
+        assert self._allowed is not None
+        if not session.permissions.may_publish(topic):
+            return False
+        if len(self._allowed) >= ALLOWED_MAX:
+            self._allowed.clear()
+        self._allowed.add(topic)
+        return True
+
+    def _refuse(self, qos: int, packet_id: int, code: int, reason: str) -> None:
+        """The message goes nowhere.  3.1.1 has no way to say so, and MQTT 5 none at QoS 0: counted."""
+        self._broker.counters.dropped(reason)
+        if qos:
+            kind = PUBACK if qos == 1 else PUBREC
+            answer = encode_acknowledgement(kind, packet_id, code, self.version, reason)
+            self._broker.commitments.answer(self, answer)
+
+    def _accept_qos1(self, message: Message, packet_id: int) -> None:
+        self.unanswered += 1
+        if self.unanswered > self._broker.limits.receive_maximum:
+            self._too_many()
+        self._broker.commitments.publication(message, self, packet_id)
+
+    def _accept_qos2(self, session: Session, message: Message, packet_id: int) -> None:
+        if packet_id in session.received:
+            # Seen before and not released: the first PUBREC was lost, the message was not [MQTT-4.3.3-10].
+            answer = encode_acknowledgement(PUBREC, packet_id, Reason.SUCCESS, self.version)
+            self._broker.commitments.answer(self, answer)
+            return
+        if len(session.received) >= self._broker.limits.receive_maximum:
+            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "too many QoS 2 messages are not released")
+        session.received.add(packet_id)
+        if session.expiry_s:
+            self._broker.log.arrived(session, packet_id)
+        self._broker.commitments.publication(message, self, packet_id)
+
+    def _too_many(self) -> None:
+        if self.version == MQTT_5:
+            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged messages than agreed")
+        # 3.1.1 cannot be told a maximum: it is slowed down instead.
+        self._broker.pause_reading(self)
+
+    def published(self, message: Message, packet_id: int, *, matched: bool) -> None:
+        """The journal has the message: tell its publisher."""
+        code = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
+        if message.qos == 1:
+            self.unanswered -= 1
+            self.send(encode_acknowledgement(PUBACK, packet_id, code, self.version))
+        else:
+            self.send(encode_acknowledgement(PUBREC, packet_id, code, self.version))
+
+    # -- acknowledgements --
+
+    def _acknowledgement(self, data: bytes, body: int, stop: int) -> tuple[int, int]:
+        if stop - body == 2:
+            packet_id = data[body] << 8 | data[body + 1]
+            if packet_id:
+                return packet_id, 0
+        limit = self._broker.limits.user_properties
+        return packets.decode_acknowledgement(data, body, stop, self.version, limit)
+
+    def _on_puback(self, data: bytes, body: int, stop: int) -> None:
+        packet_id, _ = self._acknowledgement(data, body, stop)
+        session = self.session
+        assert session is not None
+        entry = session.inflight.get(packet_id)
+        if entry is not None and min(entry[0].qos, entry[1].qos) == 2:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBACK for a QoS 2 message")
+        if entry is not None:
+            self._broker.delivery.acknowledged(session, packet_id)
+
+    def _on_pubrec(self, data: bytes, body: int, stop: int) -> None:
+        packet_id, code = self._acknowledgement(data, body, stop)
+        session = self.session
+        assert session is not None
+        entry = session.inflight.get(packet_id)
+        if entry is not None and min(entry[0].qos, entry[1].qos) == 1:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBREC for a QoS 1 message")
+        if code >= 0x80:
+            self._broker.delivery.acknowledged(session, packet_id)
+        else:
+            self._broker.delivery.received(session, packet_id)
+
+    def _on_pubrel(self, data: bytes, body: int, stop: int) -> None:
+        packet_id, _ = self._acknowledgement(data, body, stop)
+        session = self.session
+        assert session is not None
+        code = Reason.SUCCESS
+        if packet_id in session.received:
+            session.received.remove(packet_id)
+            if session.expiry_s:
+                self._broker.log.released(session, packet_id)
+        else:
+            code = Reason.PACKET_IDENTIFIER_NOT_FOUND
+        # If the release were forgotten, the client's next message under this identifier would be taken for a
+        # repetition: PUBCOMP waits for the journal too.
+        self._broker.commitments.answer(self, encode_acknowledgement(PUBCOMP, packet_id, code, self.version))
+
+    def _on_pubcomp(self, data: bytes, body: int, stop: int) -> None:
+        packet_id, _ = self._acknowledgement(data, body, stop)
+        session = self.session
+        assert session is not None
+        if session.inflight.get(packet_id, False) is None:
+            self._broker.delivery.acknowledged(session, packet_id)
+
+    # -- the rest --
+
+    def _on_connect(self, data: bytes, body: int, stop: int) -> None:
+        self._broker.handshake.connect(self, data, body, stop)
+
+    def _on_auth(self, data: bytes, body: int, stop: int) -> None:
+        self._broker.handshake.auth(self, data, body, stop)
+
+    def _on_subscribe(self, data: bytes, body: int, stop: int) -> None:
+        self._broker.requests.subscribe(self, data, body, stop)
+
+    def _on_unsubscribe(self, data: bytes, body: int, stop: int) -> None:
+        self._broker.requests.unsubscribe(self, data, body, stop)
+
+    def _on_pingreq(self, _data: bytes, body: int, stop: int) -> None:
+        if body != stop:
+            raise wire.malformed("PINGREQ with a body")
+        self.send(packets.PINGRESP_BYTES)
+
+    def _on_disconnect(self, data: bytes, body: int, stop: int) -> None:
+        self._broker.requests.disconnect(self, data, body, stop)
+
+    # -- bytes out, and the end --
+
+    def send(self, data: bytes) -> None:
+        """A packet this client waits for.  A connection that has ended takes no more."""
+        session = self.session
+        if self.state == State.CONNECTED and session is not None:
+            session.outbox.send(data)
+        elif self.state != State.CLOSED:
+            self.transport.write(data)
+
+    def enter(self, state: State) -> None:
+        self.state = state
+        self._handlers = _HANDLERS[state]
+
+    def admit(self, session: Session) -> None:
+        """From here on the connection serves this session."""
+        self.session = session
+        self.connect = None
+        self._allowed = None if session.permissions.unrestricted else set()
+        self.enter(State.CONNECTED)
+
+    def fail(self, code: int, reason: str) -> None:
+        """The client, or something about it, is wrong: say so as the protocol version allows, and close."""
+        if self.state == State.CLOSED:
+            return
+        self._broker.report("connection failed", self, code=f"0x{code:02x}", reason=reason)
+        if self.state == State.CONNECTED:
+            farewell = packets.encode_disconnect(code, reason) if self.version == MQTT_5 else b""
+        else:
+            self._broker.counters.refused(Reason(code).name.lower().replace("_", "-"))
+            farewell = self._broker.handshake.refusal(self, code, reason)
+        self._broker.end(self, farewell, graceful=False)
+
+    def lost(self) -> None:
+        """The transport is gone."""
+        self._broker.end(self, b"", graceful=False)
+
+    # -- flow --
+
+    def congested(self) -> None:
+        """The client's socket is full."""
+        if self.session is not None and self.session.connection is self:
+            self.session.outbox.congested = True
+
+    def writable(self) -> None:
+        """There is room again."""
+        session = self.session
+        if session is not None and session.connection is self and self.state == State.CONNECTED:
+            session.outbox.congested = False
+            self._broker.delivery.pump(session)
+
+
+def _remaining_length(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """The length of a packet and where its body starts; (0, 0) if more bytes are needed to tell [MQTT-1.5.5]."""
+    value = shift = 0
+    for place in range(position, min(position + 4, end)):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place + 1
+        shift += 7
+    if end - position >= 4:
+        raise wire.malformed("remaining length of five bytes")
+    return 0, 0
+
+
+def _is_text(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+Handler = Callable[[Connection, bytes, int, int], None]
+
+#: Which packets may come in which state, and who takes them.  PUBLISH in CONNECTED is dealt with before this table.
+_HANDLERS: dict[State, dict[int, Handler]] = {
+    State.AWAITING_CONNECT: {packets.CONNECT: Connection._on_connect},
+    State.AUTHENTICATING: {packets.AUTH: Connection._on_auth, packets.DISCONNECT: Connection._on_disconnect},
+    State.CONNECTED: {
+        packets.PUBACK: Connection._on_puback,
+        packets.PUBREC: Connection._on_pubrec,
+        packets.PUBREL: Connection._on_pubrel,
+        packets.PUBCOMP: Connection._on_pubcomp,
+        packets.SUBSCRIBE: Connection._on_subscribe,
+        packets.UNSUBSCRIBE: Connection._on_unsubscribe,
+        packets.PINGREQ: Connection._on_pingreq,
+        packets.DISCONNECT: Connection._on_disconnect,
+        packets.AUTH: Connection._on_auth,
+    },
+    State.CLOSED: {},
+}

@@ -1,0 +1,321 @@
+"""From a message to its subscribers: fan-out, the in-flight window, queues, retained messages.
+
+Promises: a message goes to a session once, at the lower of its QoS and the subscription's; per session, messages of
+one publisher and topic leave in the order they came; whatever cannot leave now waits as a journal offset, or, at
+QoS 0, is dropped and counted with a reason.
+"""
+
+from __future__ import annotations
+
+from sterna.broker.commitments import Commitments
+from sterna.broker.durability import SessionLog
+from sterna.broker.encoding import Encodings, encode_again
+from sterna.broker.limits import Limits
+from sterna.broker.outbox import Outbox, send_to_all
+from sterna.broker.retained import Retained
+from sterna.broker.routes import Route, Routes
+from sterna.broker.session import Session
+from sterna.broker.shares import Share
+from sterna.broker.statistics import Counters
+from sterna.broker.subscriptions import Grant, Subscription, merge
+from sterna.journal.journal import Journal
+from sterna.mqtt.message import NEVER, Message
+from sterna.mqtt.packets import MQTT_5, PUBREL, encode_acknowledgement, publish_head
+from sterna.mqtt.reasons import Reason
+
+
+class Delivery:
+    __slots__ = (
+        "_commitments",
+        "_counters",
+        "_dirty",
+        "_journal",
+        "_limits",
+        "_log",
+        "_retained",
+        "_routes",
+        "wall",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        journal: Journal,
+        commitments: Commitments,
+        log: SessionLog,
+        routes: Routes,
+        retained: Retained,
+        counters: Counters,
+        dirty: list[Outbox],
+    ) -> None:
+        self._limits = limits
+        self._journal = journal
+        self._commitments = commitments
+        self._log = log
+        self._routes = routes
+        self._retained = retained
+        self._counters = counters
+        self._dirty = dirty
+        #: Wall-clock second of the current turn.
+        self.wall = 0.0
+
+    # -- fan-out -------------------------------------------------------------------------------------------------
+
+    def forward_run(
+        self, route: Route, source: Session, data: bytes, start: int, stop: int, size: int, head: int, topic: bytes
+    ) -> None:
+        """HOT.  A run of equal-sized QoS 0 packets on one topic: to most recipients their bytes go on as they came.
+
+        `data[start:stop]` holds the packets, each `size` bytes of which the first `head` are all but the payload.
+        """
+        count = (stop - start) // size
+        counters = self._counters
+        counters.publish_received += count
+        counters.publish_bytes_received += (size - head) * count
+        missed = 0
+        if route.plain_3_1_1:
+            packets = (
+                data[start:stop] if source.version != MQTT_5 else _without_properties(data, start, stop, size, head)
+            )
+            missed = send_to_all(route.plain_3_1_1, packets, self._dirty)
+        if route.plain_5:
+            packets = data[start:stop] if source.version == MQTT_5 else _with_properties(data, start, stop, size, head)
+            missed += send_to_all(route.plain_5, packets, self._dirty)
+        recipients = len(route.plain_3_1_1) + len(route.plain_5)
+        if recipients:
+            counters.publish_sent += (recipients - missed) * count
+            counters.publish_bytes_sent += (recipients - missed) * count * (size - head)
+            if missed:
+                self._count_missed(route, count)
+        if route.special or route.shares:
+            for position in range(start, stop, size):
+                message = Message(topic, data[position + head : position + size])
+                self._fan_out_qos0(route.special, message, source)
+                self._to_shares(route, message, Encodings(message, self.wall))
+
+    def _count_missed(self, route: Route, count: int) -> None:
+        for outbox in route.plain_3_1_1 + route.plain_5:
+            if outbox.congested:
+                self._counters.dropped("offline" if outbox.transport is None else "slow-consumer", count)
+
+    def deliver(self, message: Message, source: Session | None) -> bool:
+        """To everybody who wants it; False if nobody does."""
+        route = self._routes.route(message.topic)
+        if message.qos == 0:
+            self._fan_out_qos0(route.deliveries, message, source)
+            if route.shares:
+                self._to_shares(route, message, Encodings(message, self.wall))
+            return route.wanted
+        encodings = Encodings(message, self.wall)
+        for session, grant in route.deliveries:
+            if grant.no_local and session is source:
+                continue
+            if grant.qos == 0:
+                self._send_qos0(session, message, grant, encodings)
+            elif session.outbox.congested or session.queue or len(session.inflight) >= session.window:
+                self.enqueue(session, message.offset, grant)
+            else:
+                self._send(session, message, grant, encodings)
+        if route.shares:
+            self._to_shares(route, message, encodings)
+        return route.wanted
+
+    def _fan_out_qos0(self, deliveries: list[tuple[Session, Grant]], message: Message, source: Session | None) -> None:
+        encodings = Encodings(message, self.wall)
+        for session, grant in deliveries:
+            if not (grant.no_local and session is source):
+                self._send_qos0(session, message, grant, encodings)
+
+    def _send_qos0(self, session: Session, message: Message, grant: Grant, encodings: Encodings) -> None:
+        outbox = session.outbox
+        if outbox.congested:
+            self._counters.dropped("offline" if outbox.transport is None else "slow-consumer")
+            return
+        packet = encodings.packet(session, grant, 0, 0)
+        if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
+            self._counters.dropped("packet-too-large")
+            return
+        outbox.send(packet)
+        self._counters.publish_sent += 1
+        self._counters.publish_bytes_sent += len(message.payload)
+
+    def _send(self, session: Session, message: Message, grant: Grant, encodings: Encodings) -> None:
+        """HOT.  One QoS 1 or 2 message into the in-flight window.  The caller saw that the session is ready."""
+        qos = message.qos if message.qos < grant.qos else grant.qos
+        packet_id = session.take_packet_id()
+        packet = encodings.packet(session, grant, qos, packet_id)
+        if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
+            self._counters.dropped("packet-too-large")  # as if it had been delivered [MQTT-3.1.2-25]
+            return
+        session.inflight[packet_id] = (message, grant)
+        self._counters.publish_sent += 1
+        self._counters.publish_bytes_sent += len(message.payload)
+        if session.expiry_s:
+            self._log.assigned(session, packet_id, message.offset, grant)
+            if qos == 2:
+                # If the node forgot which message this identifier stood for, the client would take another message
+                # for a repetition: the assignment must be safe before the packet leaves.
+                assert session.connection is not None
+                self._commitments.answer(session.connection, packet)
+                return
+        session.outbox.send(packet)
+
+    def _to_shares(self, route: Route, message: Message, encodings: Encodings) -> None:
+        for share in route.shares:
+            # What waits already goes first.
+            member = None if share.queue and message.qos else share.next_member(message.topic, qos=message.qos)
+            if member is not None:
+                session, grant = member
+                if min(message.qos, grant.qos) == 0:
+                    self._send_qos0(session, message, grant, encodings)
+                else:
+                    self._send(session, message, grant, encodings)
+            elif message.qos and len(share.queue) < self._limits.queued:
+                share.queue.push(message.offset, None)
+            else:
+                self._counters.dropped("queue-full" if message.qos else "no-member-ready")
+
+    # -- waiting --
+
+    def enqueue(self, session: Session, offset: int, grant: Grant) -> None:
+        if len(session.queue) >= self._limits.queued:
+            self._counters.dropped("queue-full")
+            return
+        session.queue.push(offset, grant)
+        self._log.touched(session)
+
+    def pump(self, session: Session) -> None:
+        """Send what waits, as far as the window and the socket allow."""
+        queue = session.queue
+        while queue and session.ready:
+            offset, grant = queue.pop()
+            message = self._readable(session, offset)
+            if message is not None:
+                self._send(session, message, grant, Encodings(message, self.wall))
+        for key in session.shares:
+            share = self._routes.share(key)
+            if share is not None and share.queue:
+                self._pump_share(share, session)
+
+    def _pump_share(self, share: Share, session: Session) -> None:
+        grant = share.grant_of(session)
+        while grant is not None and share.queue and session.ready and not session.queue:
+            offset, _ = share.queue.pop()
+            message = self._readable(session, offset)
+            if message is None:
+                continue
+            if min(message.qos, grant.qos):
+                self._send(session, message, grant, Encodings(message, self.wall))
+            else:
+                self._send_qos0(session, message, grant, Encodings(message, self.wall))
+
+    def _readable(self, session: Session, offset: int) -> Message | None:
+        """The message at an offset, if it is still there, still alive and still this session's to read."""
+        message = self._journal.read(offset) or self._retained.at_offset(offset)
+        if message is None:
+            session.dropped_by_retention += 1
+            self._counters.dropped("retention")
+            return None
+        if message.expires_at != NEVER and message.expires_at <= self.wall:
+            self._counters.dropped("expired")
+            return None
+        if not session.permissions.unrestricted and not session.permissions.may_receive(message.topic):
+            self._counters.dropped("not-authorized")
+            return None
+        return message
+
+    # -- what the receiver says --
+
+    def acknowledged(self, session: Session, packet_id: int) -> None:
+        """The message is the client's: PUBACK, PUBCOMP, or PUBREC with an error."""
+        if session.inflight.pop(packet_id, False) is False:
+            return
+        if session.expiry_s:
+            self._log.acknowledged(session, packet_id)
+        if session.queue or session.shares:
+            self.pump(session)
+
+    def received(self, session: Session, packet_id: int) -> None:
+        """PUBREC: from here on only the identifier matters; say PUBREL when that is safe."""
+        code = Reason.SUCCESS if packet_id in session.inflight else Reason.PACKET_IDENTIFIER_NOT_FOUND
+        release = encode_acknowledgement(PUBREL, packet_id, code, session.version)
+        if session.inflight.get(packet_id) is not None:
+            session.inflight[packet_id] = None
+            if session.expiry_s:
+                self._log.received(session, packet_id)
+        assert session.connection is not None
+        self._commitments.answer(session.connection, release)
+
+    # -- connections come and go --
+
+    def resend(self, session: Session) -> None:
+        """A session is connected again: everything in flight once more, in order, then what waited [MQTT-4.4.0-1]."""
+        assert session.connection is not None
+        for packet_id, entry in list(session.inflight.items()):
+            if entry is None:
+                packet = encode_acknowledgement(PUBREL, packet_id, Reason.SUCCESS, session.version)
+            else:
+                packet = encode_again(session, entry[0], entry[1], packet_id, self.wall)
+                if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
+                    self._counters.dropped("packet-too-large")
+                    self.acknowledged(session, packet_id)
+                    continue
+            self._commitments.answer(session.connection, packet)
+        self.pump(session)
+
+    def disconnected(self, session: Session) -> None:
+        """Hand back what came through shared subscriptions at QoS 1 and was not acknowledged, oldest first."""
+        returned: dict[bytes, Share] = {}
+        for packet_id, entry in reversed(list(session.inflight.items())):
+            if entry is None or not entry[1].share or min(entry[0].qos, entry[1].qos) == 2:
+                continue  # a QoS 2 message may not go to another member [MQTT-4.8.2-5]
+            share = self._routes.share(entry[1].share)
+            if share is not None:
+                share.queue.push_front(entry[0].offset, None)
+                returned[share.key] = share
+                del session.inflight[packet_id]
+                if session.expiry_s:
+                    self._log.returned(session, packet_id)
+        for share in returned.values():
+            self.offer_to_members(share)
+
+    def offer_to_members(self, share: Share) -> None:
+        """Something waits in a share: let every member that can take some of it do so."""
+        for member, _ in list(share.members.values()):
+            if not share.queue:
+                return
+            self._pump_share(share, member)
+
+    def send_retained(self, session: Session, subscription: Subscription) -> None:
+        grant = merge([subscription])._replace(retained=True, no_local=False)
+        for message in self._retained.match(subscription.topic_filter, self.wall):
+            if not session.permissions.may_receive(message.topic):
+                continue
+            if min(message.qos, grant.qos) == 0 or message.offset < 0:
+                self._send_qos0(session, message, grant, Encodings(message, self.wall))
+            elif session.ready and not session.queue:
+                self._send(session, message, grant, Encodings(message, self.wall))
+            else:
+                self.enqueue(session, message.offset, grant)
+
+
+def _without_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:
+    """MQTT 5 packets with an empty property section, as MQTT 3.1.1 packets."""
+    return _changed(data, start, stop, size, head, -1)
+
+
+def _with_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:
+    """MQTT 3.1.1 packets as MQTT 5 packets with an empty property section."""
+    return _changed(data, start, stop, size, head, +1)
+
+
+def _changed(data: bytes, start: int, stop: int, size: int, head: int, by: int) -> bytes:
+    """All packets of a run with one byte more or less between topic and payload."""
+    length_bytes = 1
+    while data[start + length_bytes] & 0x80:
+        length_bytes += 1
+    topic_start = start + 1 + length_bytes + 2
+    topic = data[topic_start : start + head + (by if by < 0 else 0)]
+    rest = size - head + (1 if by > 0 else 0)
+    opening = publish_head(0x30, topic, rest) + (b"\x00" if by > 0 else b"")
+    return b"".join([opening + data[position + head : position + size] for position in range(start, stop, size)])

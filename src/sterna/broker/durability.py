@@ -1,0 +1,207 @@
+"""How sessions survive a crash: events in the journal, and snapshots that make old events unnecessary.
+
+Every change to a persistent session is noted as an event in the same group as the messages of that moment, so one
+sync covers both.  A snapshot holds a session whole; recovery loads the snapshots of the last checkpoint and replays
+the events and messages after it.  Sessions that end with their connection leave no trace here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from sterna.broker.queue import OffsetQueue
+from sterna.broker.session import Session
+from sterna.broker.shares import Share
+from sterna.broker.subscriptions import Grant, Subscription
+from sterna.mqtt.message import Message
+from sterna.mqtt.packets import Will
+
+
+class Event(IntEnum):
+    """What can happen to a session, as it stands in the journal."""
+
+    OPENED = 1
+    CLOSED = 2
+    ENDED = 3
+    SUBSCRIBED = 4
+    UNSUBSCRIBED = 5
+    ASSIGNED = 6
+    ACKNOWLEDGED = 7
+    RECEIVED = 8
+    ARRIVED = 9
+    RELEASED = 10
+    RETURNED = 11
+
+
+class SessionLog:
+    """Notes events.  `touched` also remembers who changed, for the next checkpoint."""
+
+    __slots__ = ("_encode", "_note", "changed", "enabled", "ended")
+
+    def __init__(self, note: Callable[[bytes], None], *, enabled: bool) -> None:
+        #: False when nothing outlives the process (durability = memory).
+        self.enabled = enabled
+        self._note = note
+        self._encode = msgspec.msgpack.Encoder().encode
+        #: Persistent sessions that differ from their last snapshot.
+        self.changed: dict[bytes, Session] = {}
+        #: Sessions whose snapshot has to go.
+        self.ended: dict[bytes, None] = {}
+
+    def _event(self, session: Session, *event: Any) -> None:
+        if self.enabled:
+            self.changed[session.client_id] = session
+            self._note(self._encode(event))
+
+    def touched(self, session: Session) -> None:
+        if session.expiry_s and self.enabled:
+            self.changed[session.client_id] = session
+
+    def opened(self, session: Session, *, new: bool) -> None:
+        """Also noted when a session that was persistent no longer is: after a crash it must not be found."""
+        if not self.enabled or not (session.expiry_s or session.logged):
+            return
+        session.logged = True
+        self.ended.pop(session.client_id, None)
+        self._event(
+            session,
+            Event.OPENED,
+            session.client_id,
+            new,
+            session.version,
+            session.expiry_s,
+            session.user,
+            _will_fields(session.will),
+        )
+
+    def closed(self, session: Session) -> None:
+        will = _will_fields(session.will)
+        self._event(session, Event.CLOSED, session.client_id, session.disconnected_at, session.expiry_s, will)
+
+    def forgotten(self, session: Session) -> None:
+        """The session has ended: its snapshot goes with the next checkpoint, its events mean nothing from here on."""
+        if session.logged:
+            self.changed.pop(session.client_id, None)
+            self.ended[session.client_id] = None
+            self._note(self._encode((Event.ENDED, session.client_id)))
+
+    def subscribed(self, session: Session, subscription: Subscription) -> None:
+        self._event(session, Event.SUBSCRIBED, session.client_id, *_subscription_fields(subscription))
+
+    def unsubscribed(self, session: Session, topic_filter: bytes) -> None:
+        self._event(session, Event.UNSUBSCRIBED, session.client_id, topic_filter)
+
+    def assigned(self, session: Session, packet_id: int, offset: int, grant: Grant) -> None:
+        self._event(session, Event.ASSIGNED, session.client_id, packet_id, offset, grant)
+
+    def acknowledged(self, session: Session, packet_id: int) -> None:
+        self._event(session, Event.ACKNOWLEDGED, session.client_id, packet_id)
+
+    def returned(self, session: Session, packet_id: int) -> None:
+        """A message of a shared subscription goes back to the share, for another member."""
+        self._event(session, Event.RETURNED, session.client_id, packet_id)
+
+    def received(self, session: Session, packet_id: int) -> None:
+        self._event(session, Event.RECEIVED, session.client_id, packet_id)
+
+    def arrived(self, session: Session, packet_id: int) -> None:
+        """A QoS 2 publication came in under this identifier."""
+        self._event(session, Event.ARRIVED, session.client_id, packet_id)
+
+    def released(self, session: Session, packet_id: int) -> None:
+        self._event(session, Event.RELEASED, session.client_id, packet_id)
+
+
+def _subscription_fields(subscription: Subscription) -> tuple[bytes, int, bool, bool, int]:
+    s = subscription
+    return s.topic_filter, s.qos, s.no_local, s.retain_as_published, s.identifier
+
+
+def _will_fields(will: Will | None) -> tuple[Any, ...] | None:
+    if will is None:
+        return None
+    w = will
+    return w.topic, w.payload, w.qos, w.retain, w.delay_s, w.expiry_s, w.forwarded, w.utf8_payload
+
+
+def will_from(fields: list[Any] | None) -> Will | None:
+    return None if fields is None else Will(*fields)
+
+
+def grant_from(fields: list[Any]) -> Grant:
+    qos, retain_as_published, no_local, identifiers, retained, share = fields
+    return Grant(qos, retain_as_published, no_local, tuple(identifiers), retained, share)
+
+
+class Snapshot(msgspec.Struct, array_like=True):
+    """A session, whole.  Grants are listed once and referred to by number."""
+
+    version: int
+    expiry_s: int
+    user: str | None
+    disconnected_at: float
+    will: list[Any] | None
+    subscriptions: list[tuple[bytes, int, bool, bool, int]]
+    next_packet_id: int
+    #: (packet identifier, journal offset, grant number); offset and grant are -1 after PUBREC.
+    inflight: list[tuple[int, int, int]]
+    received: list[int]
+    queue_offsets: list[int]
+    queue_grants: list[int]
+    grants: list[list[Any]]
+    dropped_by_retention: int
+
+
+def snapshot(session: Session) -> bytes:
+    grants: dict[Grant, int] = {}
+
+    def number(grant: Grant) -> int:
+        return grants.setdefault(grant, len(grants))
+
+    inflight = [
+        (packet_id, -1, -1) if entry is None else (packet_id, entry[0].offset, number(entry[1]))
+        for packet_id, entry in session.inflight.items()
+    ]
+    waiting = list(session.queue)
+    will = _will_fields(session.will)
+    return msgspec.msgpack.encode(
+        Snapshot(
+            session.version,
+            session.expiry_s,
+            session.user,
+            session.disconnected_at,
+            None if will is None else list(will),
+            [_subscription_fields(s) for s in session.subscriptions.values()],
+            session.next_packet_id,
+            inflight,
+            sorted(session.received),
+            [offset for offset, _ in waiting],
+            [number(grant) for _, grant in waiting],
+            [list(grant) for grant in grants],
+            session.dropped_by_retention,
+        )
+    )
+
+
+def share_snapshot(share: Share) -> bytes:
+    return msgspec.msgpack.encode([offset for offset, _ in share.queue])
+
+
+def restore_share(queue: OffsetQueue[None], blob: bytes) -> None:
+    for offset in msgspec.msgpack.decode(blob, type=list[int]):
+        queue.push(offset, None)
+
+
+def retained_snapshot(message: Message) -> bytes:
+    m = message
+    fields = (m.payload, m.qos, m.properties, m.expires_at, m.publisher, m.received_at, m.offset)
+    return msgspec.msgpack.encode(fields)
+
+
+def restore_retained(topic: bytes, blob: bytes) -> Message:
+    payload, qos, properties, expires_at, publisher, received_at, offset = msgspec.msgpack.decode(blob)
+    return Message(topic, payload, qos, True, properties, expires_at, publisher, received_at, offset)

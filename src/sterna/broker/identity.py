@@ -1,0 +1,60 @@
+"""Who says they are who, and the answers they can get.
+
+Plain values that the ways of authentication share: what a client presents, and what becomes of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sterna.mqtt.reasons import Reason
+
+RESERVED_NAMES = frozenset({"*", "anonymous"})
+"""Names that mean something else in an access list, so that no user may bear them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client shows in its CONNECT, and what is known about the way it came."""
+
+    client_id: str
+    username: str | None = None
+    password: bytes | None = field(default=None, repr=False)
+    certificate_name: str | None = None
+    """Common name of the client certificate that TLS verified."""
+    anonymous_allowed: bool = False
+    """Whether the listener takes clients that show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The client is `user` (None: anonymous)."""
+
+    user: str | None
+    data: bytes = b""
+    """Authentication data that closes an enhanced authentication."""
+    expires_at: float | None = None
+    """Wall-clock second after which the proof no longer holds; None if it has no end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The client stays out.  `reason` is for the log, and never says which half of a credential was wrong."""
+
+    code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """Send `data` to the client in an AUTH packet and hand its answer to the exchange."""
+
+    data: bytes
+
+
+BAD_CREDENTIALS = Refused(Reason.BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
+
+
+def is_user_name(name: str) -> bool:
+    """Whether a proven name can be used in logs, rules and files without being mistaken for something else."""
+    return bool(name) and name.isprintable() and name not in RESERVED_NAMES

@@ -1,0 +1,96 @@
+"""Bytes on their way to one client.
+
+An outbox belongs to a session and outlives its connections.  It gathers what the current turn of the loop produced
+and hands it to the transport in one piece; it knows whether the client keeps up.  While the client is away or too
+slow the outbox is `congested`: QoS 0 is then dropped by whoever sends, QoS 1 and 2 stay in the journal.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sterna.broker.statistics import Counters
+
+#: Gathered bytes that are handed over at once instead of at the end of the turn, so that one turn cannot pile up.
+FLUSH_BYTES = 256 * 1024
+
+
+class Transport(Protocol):
+    """What the world gives us to reach one client."""
+
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None:
+        """Send what was written, then close."""
+
+    def abort(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+
+
+class Outbox:
+    __slots__ = ("_counters", "_dirty", "chunks", "congested", "gathered", "transport")
+
+    def __init__(self, dirty: list[Outbox], counters: Counters) -> None:
+        self.chunks: list[bytes] = []
+        self.gathered = 0
+        #: True while nothing but control packets may be added: the client is away, or its socket is full.
+        self.congested = True
+        self.transport: Transport | None = None
+        #: All outboxes with something to flush, shared by the whole broker.
+        self._dirty = dirty
+        self._counters = counters
+
+    def send(self, data: bytes) -> None:
+        """Add a packet.  The caller has looked at `congested` unless this is an answer the client waits for."""
+        if not self.chunks:
+            self._dirty.append(self)
+        self.chunks.append(data)
+        self.gathered += len(data)
+        if self.gathered > FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what was gathered.  Safe to call when there is nothing."""
+        chunks = self.chunks
+        if not chunks:
+            return
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.chunks = []
+        self.gathered = 0
+        if self.transport is not None:
+            self._counters.bytes_sent += len(data)
+            self.transport.write(data)
+
+    def attach(self, transport: Transport) -> None:
+        self.chunks = []
+        self.gathered = 0
+        self.transport = transport
+        self.congested = False
+
+    def detach(self) -> None:
+        """The connection is gone; what it had not taken is dropped here and kept, where promised, in the session."""
+        self.flush()
+        self.transport = None
+        self.congested = True
+
+
+def send_to_all(outboxes: list[Outbox], data: bytes, dirty: list[Outbox]) -> int:
+    """HOT.  One piece of bytes to many clients; how many of them did not take it.
+
+    `Outbox.send` written out: the call alone would cost as much as the work.
+    """
+    size = len(data)
+    missed = 0
+    for outbox in outboxes:
+        if outbox.congested:
+            missed += 1
+            continue
+        chunks = outbox.chunks
+        if not chunks:
+            dirty.append(outbox)
+        chunks.append(data)
+        outbox.gathered += size
+        if outbox.gathered > FLUSH_BYTES:
+            outbox.flush()
+    return missed

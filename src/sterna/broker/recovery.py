@@ -1,0 +1,200 @@
+"""A broker's state after a restart: the last checkpoint, then everything the journal says happened since.
+
+Replay does to sessions what the live broker did, from the same facts in the same order, without sending anything.  It
+must run before the journal can be read, so what was in flight is remembered by offset and looked up at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sterna.broker.authorization import AccessList
+from sterna.broker.broker import BrokerState
+from sterna.broker.durability import (
+    Event,
+    Snapshot,
+    grant_from,
+    restore_retained,
+    restore_share,
+    will_from,
+)
+from sterna.broker.session import Session
+from sterna.broker.subscriptions import Grant, Subscription
+from sterna.mqtt.message import Message
+
+#: (journal offset, grant) of a message in flight; None after PUBREC.
+Unresolved = tuple[int, Grant] | None
+
+
+class Replay:
+    def __init__(self, state: BrokerState, access: AccessList) -> None:
+        self._state = state
+        self._access = access
+        self._inflight: dict[bytes, dict[int, Unresolved]] = {}
+
+    def load(self, sessions: Mapping[str, bytes], retained: Mapping[bytes, bytes]) -> None:
+        """The checkpoint.  The queue of a share stands among the sessions, under NUL and the share's key."""
+        for topic, blob in retained.items():
+            self._state.retained.update(restore_retained(topic, blob), durable=False)
+        queues: list[tuple[bytes, bytes]] = []
+        for name, blob in sessions.items():
+            if name.startswith("\0"):
+                queues.append((name[1:].encode(), blob))
+            else:
+                self._load_session(name.encode(), blob)
+        for key, blob in queues:
+            share = self._state.routes.share(key)
+            if share is not None:
+                restore_share(share.queue, blob)
+
+    def _load_session(self, client_id: bytes, blob: bytes) -> None:
+        saved = msgspec.msgpack.decode(blob, type=Snapshot)
+        grants = [grant_from(fields) for fields in saved.grants]
+        session = self._new_session(client_id, saved.user)
+        session.version = saved.version
+        session.expiry_s = saved.expiry_s
+        session.disconnected_at = saved.disconnected_at
+        session.will = will_from(saved.will)
+        session.next_packet_id = saved.next_packet_id
+        session.received = set(saved.received)
+        session.dropped_by_retention = saved.dropped_by_retention
+        for packet_id, offset, grant in saved.inflight:
+            self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
+        for offset, grant in zip(saved.queue_offsets, saved.queue_grants, strict=True):
+            session.queue.push(offset, grants[grant])
+        for fields in saved.subscriptions:
+            self._state.routes.subscribe(session, Subscription(*fields))
+
+    def _new_session(self, client_id: bytes, user: str | None) -> Session:
+        permissions = self._access.for_identity(user, client_id.decode())
+        self._inflight[client_id] = {}
+        return self._state.new_session(client_id, user, permissions)
+
+    def events(self, events: list[bytes]) -> None:
+        for event in events:
+            kind, client_id, *fields = msgspec.msgpack.decode(event)
+            session = self._state.sessions.get(client_id)
+            if kind == Event.OPENED:
+                self._opened(session, client_id, *fields)
+            elif session is not None:
+                _REPLAYS[kind](self, session, *fields)
+
+    def _opened(
+        self,
+        session: Session | None,
+        client_id: bytes,
+        new: bool,
+        version: int,
+        expiry_s: int,
+        user: str | None,
+        will: list[Any] | None,
+    ) -> None:
+        if new and session is not None:
+            self._ended(session)
+            session = None
+        session = session or self._new_session(client_id, user)
+        session.version = version
+        session.expiry_s = expiry_s
+        session.will = will_from(will)
+        session.disconnected_at = 0.0
+
+    def _closed(self, session: Session, at: float, expiry_s: int, will: list[Any] | None) -> None:
+        session.disconnected_at = at
+        session.expiry_s = expiry_s
+        session.will = will_from(will)
+
+    def _ended(self, session: Session) -> None:
+        for topic_filter in list(session.subscriptions):
+            self._state.routes.unsubscribe(session, topic_filter)
+        del self._state.sessions[session.client_id]
+        del self._inflight[session.client_id]
+
+    def _subscribed(
+        self, session: Session, topic_filter: bytes, qos: int, no_local: bool, as_published: bool, identifier: int
+    ) -> None:
+        self._state.routes.subscribe(session, Subscription(topic_filter, qos, no_local, as_published, identifier))
+
+    def _unsubscribed(self, session: Session, topic_filter: bytes) -> None:
+        self._state.routes.unsubscribe(session, topic_filter)
+
+    def _assigned(self, session: Session, packet_id: int, offset: int, fields: list[Any]) -> None:
+        grant = grant_from(fields)
+        share = self._state.routes.share(grant.share) if grant.share else None
+        if share is not None:
+            share.queue.remove(offset)
+        else:
+            session.queue.remove(offset)
+        self._inflight[session.client_id][packet_id] = (offset, grant)
+        session.next_packet_id = packet_id % 65535 + 1
+
+    def _acknowledged(self, session: Session, packet_id: int) -> None:
+        self._inflight[session.client_id].pop(packet_id, None)
+
+    def _returned(self, session: Session, packet_id: int) -> None:
+        """A message of a shared subscription that this member did not acknowledge: back to the front of the share."""
+        entry = self._inflight[session.client_id].pop(packet_id, None)
+        share = self._state.routes.share(entry[1].share) if entry else None
+        if entry is not None and share is not None:
+            share.queue.push_front(entry[0], None)
+
+    def _received(self, session: Session, packet_id: int) -> None:
+        self._inflight[session.client_id][packet_id] = None
+
+    def _arrived(self, session: Session, packet_id: int) -> None:
+        session.received.add(packet_id)
+
+    def _released(self, session: Session, packet_id: int) -> None:
+        session.received.discard(packet_id)
+
+    def messages(self, messages: list[Message]) -> None:
+        """Every message since the checkpoint: retained, and waiting for whoever persistent wants it."""
+        limit = self._state.limits.queued
+        for message in messages:
+            if message.retain:
+                self._state.retained.update(message)
+            if message.qos == 0:
+                continue
+            route = self._state.routes.route(message.topic)
+            for session, grant in route.deliveries:
+                own = grant.no_local and message.publisher == session.client_id
+                if grant.qos and not own and len(session.queue) < limit:
+                    session.queue.push(message.offset, grant)
+            for share in route.shares:
+                if len(share.queue) < limit:
+                    share.queue.push(message.offset, None)
+
+    def resolve(self, read: Callable[[int], Message | None]) -> None:
+        """The journal can be read: put what was in flight back into the sessions, with its messages.
+
+        A message the journal no longer holds cannot be sent again; the session counts it.
+        """
+        for client_id, inflight in self._inflight.items():
+            session = self._state.sessions[client_id]
+            for packet_id, entry in inflight.items():
+                if entry is None:
+                    session.inflight[packet_id] = None
+                    continue
+                offset, grant = entry
+                message = read(offset) or self._state.retained.at_offset(offset)
+                if message is None:
+                    session.dropped_by_retention += 1
+                else:
+                    session.inflight[packet_id] = (message, grant)
+        self._inflight.clear()
+
+
+_REPLAYS: dict[int, Callable[..., None]] = {
+    Event.CLOSED: Replay._closed,
+    Event.ENDED: Replay._ended,
+    Event.SUBSCRIBED: Replay._subscribed,
+    Event.UNSUBSCRIBED: Replay._unsubscribed,
+    Event.ASSIGNED: Replay._assigned,
+    Event.ACKNOWLEDGED: Replay._acknowledged,
+    Event.RETURNED: Replay._returned,
+    Event.RECEIVED: Replay._received,
+    Event.ARRIVED: Replay._arrived,
+    Event.RELEASED: Replay._released,
+}

@@ -1,0 +1,113 @@
+"""One client's session: what it subscribed to, what is on its way to it, what waits for it.
+
+A session is state and the small rules that keep it consistent; delivering is `delivery.py`, surviving a crash is
+`durability.py`.  It may outlive its connection (`expiry_s`) and then only its subscriptions, in-flight table and queue
+are of interest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sterna.broker.authorization import Permissions
+from sterna.broker.outbox import Outbox
+from sterna.broker.queue import OffsetQueue
+from sterna.broker.subscriptions import Grant, Subscription
+from sterna.mqtt.message import Message
+from sterna.mqtt.packets import MQTT_5, Will
+
+if TYPE_CHECKING:
+    from sterna.broker.connection import Connection
+
+PACKET_ID_MAX = 65535
+
+#: `expiry_s` that means: for ever (0xFFFFFFFF on the wire).
+FOREVER = 0xFFFFFFFF
+
+#: A message sent at QoS 1 or 2 and not yet acknowledged; None once a QoS 2 receiver said PUBREC, when only the
+#: packet identifier still matters.
+Inflight = tuple[Message, Grant] | None
+
+
+class Session:
+    __slots__ = (
+        "alias_maximum",
+        "aliases",
+        "client_id",
+        "connection",
+        "disconnected_at",
+        "dropped_by_retention",
+        "expiry_s",
+        "generation",
+        "inflight",
+        "logged",
+        "next_packet_id",
+        "outbox",
+        "packet_bytes_max",
+        "permissions",
+        "queue",
+        "received",
+        "shares",
+        "subscriptions",
+        "user",
+        "version",
+        "will",
+        "window",
+    )
+
+    def __init__(self, client_id: bytes, outbox: Outbox, permissions: Permissions) -> None:
+        self.client_id = client_id
+        self.outbox = outbox
+        self.permissions = permissions
+        self.user: str | None = None
+        self.connection: Connection | None = None
+        self.version = MQTT_5
+        #: Seconds the session outlives its connection; 0 ends it with the connection.
+        self.expiry_s = 0
+        #: The journal tells of it, so its end must be told too.
+        self.logged = False
+        #: Wall-clock second at which the last connection ended; 0 while connected.
+        self.disconnected_at = 0.0
+        #: Grows with each connection: tells a deadline whether the session was used since it was set.
+        self.generation = 0
+        self.will: Will | None = None
+
+        self.subscriptions: dict[bytes, Subscription] = {}
+        #: Keys of the shared subscriptions it is a member of.
+        self.shares: list[bytes] = []
+
+        #: In order of sending, which is the order of resending [MQTT-4.6.0-1].
+        self.inflight: dict[int, Inflight] = {}
+        self.next_packet_id = 1
+        #: How many may be in flight: our limit, or the client's Receive Maximum if lower.
+        self.window = 1
+        self.queue: OffsetQueue[Grant] = OffsetQueue()
+        #: QoS 2 packet identifiers the client sent and has not released.
+        self.received: set[int] = set()
+
+        #: Largest packet the client takes; 0 for any.
+        self.packet_bytes_max = 0
+        #: Topic aliases we defined towards the client, None if it wants none.
+        self.aliases: dict[bytes, int] | None = None
+        self.alias_maximum = 0
+        #: Messages that waited here longer than the journal kept them.
+        self.dropped_by_retention = 0
+
+    @property
+    def persistent(self) -> bool:
+        return self.expiry_s > 0
+
+    @property
+    def ready(self) -> bool:
+        """May one more QoS 1 or 2 message be sent now?"""
+        return not self.outbox.congested and len(self.inflight) < self.window
+
+    def take_packet_id(self) -> int:
+        packet_id = self.next_packet_id
+        while packet_id in self.inflight:
+            packet_id = packet_id % PACKET_ID_MAX + 1
+        self.next_packet_id = packet_id % PACKET_ID_MAX + 1
+        return packet_id
+
+    def name(self) -> str:
+        return self.client_id.decode()

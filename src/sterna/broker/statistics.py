@@ -1,0 +1,68 @@
+"""What the broker counted: live counters on the hot path, and the immutable snapshot everybody else reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+class Counters:
+    """Mutable, one per broker.  Plain integers in slots because they are touched per message."""
+
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "connections_refused",
+        "packets_received",
+        "publish_bytes_received",
+        "publish_bytes_sent",
+        "publish_dropped",
+        "publish_received",
+        "publish_sent",
+    )
+
+    def __init__(self) -> None:
+        self.packets_received = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.publish_received = 0
+        self.publish_sent = 0
+        self.publish_bytes_received = 0
+        self.publish_bytes_sent = 0
+        #: reason -> messages (once per recipient that did not get it).
+        self.publish_dropped: dict[str, int] = {}
+        #: reason -> connections.
+        self.connections_refused: dict[str, int] = {}
+
+    def dropped(self, reason: str, count: int = 1) -> None:
+        self.publish_dropped[reason] = self.publish_dropped.get(reason, 0) + count
+
+    def refused(self, reason: str) -> None:
+        self.connections_refused[reason] = self.connections_refused.get(reason, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """One moment of a broker.  The admin port, `$SYS`, the command line and the tests read only this."""
+
+    uptime_s: float = 0.0
+    packets_received: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    publish_received: int = 0
+    publish_sent: int = 0
+    publish_bytes_received: int = 0
+    publish_bytes_sent: int = 0
+    publish_dropped: dict[str, int] = field(default_factory=dict)
+    connections_refused: dict[str, int] = field(default_factory=dict)
+    clients_connected: int = 0
+    clients_maximum: int = 0
+    sessions: int = 0
+    subscriptions: int = 0
+    shared_subscriptions: int = 0
+    retained: int = 0
+    retained_bytes: int = 0
+    inflight: int = 0
+    queued: int = 0
+    journal_first_offset: int = 0
+    journal_next_offset: int = 0
+    journal_bytes: int = 0

@@ -1,0 +1,49 @@
+"""What a session asked for, and what that grants it when a message comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One filter of one session, with its MQTT 5 options."""
+
+    topic_filter: bytes
+    """As the client wrote it, `$share/group/` included."""
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int = 0
+
+
+class Grant(NamedTuple):
+    """How one message goes to one session: all its matching subscriptions, merged.
+
+    Overlapping subscriptions deliver once, at the highest QoS, with every subscription identifier.
+    """
+
+    qos: int
+    #: Keep the RETAIN flag as the publisher set it.
+    retain_as_published: bool = False
+    #: Do not send the session what it published itself.
+    no_local: bool = False
+    identifiers: tuple[int, ...] = ()
+    #: Sent because of a new subscription: the RETAIN flag is set whatever the options say.
+    retained: bool = False
+    #: `$share/group/filter` if it came through a shared subscription, else empty.
+    share: bytes = b""
+
+
+def merge(subscriptions: list[Subscription], share: bytes = b"") -> Grant:
+    """One grant for all subscriptions of one session that match the same topic."""
+    identifiers = tuple(s.identifier for s in subscriptions if s.identifier)
+    return Grant(
+        max(s.qos for s in subscriptions),
+        any(s.retain_as_published for s in subscriptions),
+        all(s.no_local for s in subscriptions),
+        identifiers,
+        False,
+        share,
+    )

@@ -1,0 +1,77 @@
+"""`sterna bench ...`: measure brokers beside each other.  The table or the JSON goes to stdout, progress to stderr."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from sterna.bench import report
+from sterna.bench.brokers import BROKERS, Broker
+from sterna.bench.comparison import QUICK, Plan, compare, machine
+from sterna.bench.errors import BenchmarkError
+from sterna.bench.workloads import BY_NAME, WORKLOADS, Workload
+
+TABLE_COLUMNS = 120
+"""Width when stdout is not a terminal."""
+
+app = typer.Typer(help="Measure what a broker costs.", no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure what a broker costs."""
+
+
+@app.command()
+def brokers(
+    peer: Annotated[str, typer.Option(help=f"Broker to compare with: {', '.join(BROKERS)}.")] = "mosquitto",
+    subject: Annotated[str, typer.Option(help="Broker to judge; the peer itself shows the noise.")] = "sterna",
+    workload: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(BY_NAME)}.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round of each workload, about a minute.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+) -> None:
+    """Start two brokers in turn, drive both with the same load, print a table with ratios (about six minutes)."""
+    talk = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, _leave)
+    plan = QUICK if quick else Plan()
+    if rounds is not None:
+        plan = Plan(rounds, plan.warm_up_s, plan.measure_s, plan.short)
+    pair = _broker(subject, "--subject"), _broker(peer, "--peer")
+    chosen = [_workload(name) for name in workload] if workload else list(WORKLOADS)
+    try:
+        versions = {broker.name: broker.describe() for broker in pair}
+        results = compare(*pair, chosen, plan, lambda line: talk.print(line, markup=False, soft_wrap=True))
+    except BenchmarkError as error:
+        talk.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    told = report.build(pair, versions, machine(), plan, results)
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
+    else:
+        out = Console(highlight=False)
+        report.show(told, out if out.is_terminal else Console(highlight=False, width=TABLE_COLUMNS))
+    if told.failed:
+        raise typer.Exit(1)
+
+
+def _broker(name: str, option: str) -> Broker:
+    if name not in BROKERS:
+        raise typer.BadParameter(f"no broker {name!r}; known: {', '.join(BROKERS)}", param_hint=option)
+    return BROKERS[name]
+
+
+def _workload(name: str) -> Workload:
+    if name not in BY_NAME:
+        raise typer.BadParameter(f"no workload {name!r}; known: {', '.join(BY_NAME)}", param_hint="--workload")
+    return BY_NAME[name]
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Being told to end is a way out like any other: brokers and their directories go first."""
+    raise SystemExit(128 + number)

@@ -1,0 +1,39 @@
+"""`sterna check-config`: say everything that is wrong with a configuration, or what it amounts to."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sterna.runtime.configuration import InvalidConfiguration, as_plain, as_toml, load
+
+app = typer.Typer()
+
+
+@app.command("check-config")
+def check_config(
+    file: Annotated[Path | None, typer.Argument(help="TOML file; without it: defaults and environment.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")] = False,
+) -> None:
+    """Check a configuration file together with the environment.
+
+    Prints the effective configuration, or every problem with its file, line and fix; the exit status is then 1.
+    """
+    try:
+        configuration = load(file, os.environ)
+    except InvalidConfiguration as error:
+        if as_json:
+            print(json.dumps({"valid": False, "problems": [asdict(problem) for problem in error.problems]}, indent=2))
+        else:
+            print(error, file=sys.stderr)
+        raise typer.Exit(1) from None
+    if as_json:
+        print(json.dumps({"valid": True, "configuration": as_plain(configuration)}, indent=2))
+    else:
+        print(as_toml(configuration), end="")

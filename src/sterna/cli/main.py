@@ -1,0 +1,49 @@
+"""The `sterna` command.  Data goes to stdout, talk to stderr.
+
+Only the module of the command that was asked for is imported, so that `sterna pub` starts in the time of a publisher
+and not in that of a broker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import typer
+
+from sterna.vocabulary.errors import SternaError
+
+COMMANDS = ("node", "check-config", "passwd", "pub", "sub", "bench")
+_GROUPS = frozenset({"bench"})
+"""Commands that have commands of their own."""
+_MOSQUITTO_LIKE = frozenset({"pub", "sub"})
+_USAGE_ERROR = 2
+
+
+def main(arguments: list[str] | None = None) -> None:
+    words = sys.argv[1:] if arguments is None else arguments
+    command = words[0] if words else ""
+    try:
+        assemble(command)(words, prog_name="sterna")
+    except SternaError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+    except SystemExit as end:
+        # mosquitto_pub and mosquitto_sub answer bad usage with 1, and scripts written for them may look.
+        if end.code == _USAGE_ERROR and command in _MOSQUITTO_LIKE:
+            sys.exit(1)
+        raise
+
+
+def assemble(command: str) -> typer.Typer:
+    """The application with the one command, or with all of them if it knows no such one (help, or a slip)."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+    app.callback()(_sterna)
+    for name in [command] if command in COMMANDS else COMMANDS:
+        module = importlib.import_module(f"sterna.cli.{name.replace('-', '_')}")
+        app.add_typer(module.app, name=name if name in _GROUPS else None)
+    return app
+
+
+def _sterna() -> None:
+    """An MQTT broker that loses nothing, and the tools around it."""

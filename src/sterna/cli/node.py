@@ -1,0 +1,45 @@
+"""`sterna node`: run a broker."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+
+from sterna.runtime.configuration import Bind, Configuration, load
+
+app = typer.Typer()
+
+
+@app.command("node")
+def node(
+    config: Annotated[Path | None, typer.Option("--config", help="TOML file; without it: the defaults.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the first listener.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Directory for the journal and the sessions.")] = None,
+) -> None:
+    """Run an MQTT broker until it gets SIGTERM or Ctrl-C.
+
+    Without a file it listens on 127.0.0.1:1883 and keeps its data in ./sterna-data.
+    Every key of the file can also be set in the environment: STERNA_LIMITS_PACKET_BYTES=65536.
+    """
+    # Imported here so that a configuration that cannot work is refused before the broker is loaded.
+    configuration = overridden(load(config, os.environ), port, data)
+    from sterna.runtime.server import run_node
+
+    raise typer.Exit(run_node(configuration))
+
+
+def overridden(configuration: Configuration, port: int | None, data: Path | None) -> Configuration:
+    """The configuration with what the command line says in place of what the file says."""
+    if port is not None:
+        first, *others = configuration.listeners
+        if first.bind.path:
+            raise typer.BadParameter(f"the first listener is {first.bind}, which has no port", param_hint="--port")
+        first = replace(first, bind=Bind(first.bind.host, port))
+        configuration = replace(configuration, listeners=(first, *others))
+    if data is not None:
+        configuration = replace(configuration, node=replace(configuration.node, data=data.absolute()))
+    return configuration

@@ -1,0 +1,73 @@
+"""`sterna passwd`: add a user to a password file, change a password, remove a user.
+
+The file is replaced as a whole and keeps its other lines; nobody but its owner can read a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sterna.broker.passwords import PasswordFile, hash_password
+from sterna.broker.scram import METHODS
+from sterna.vocabulary.errors import ConfigurationError
+
+app = typer.Typer()
+
+
+@app.command("passwd")
+def passwd(
+    file: Annotated[Path, typer.Argument(help="Password file; made when missing.")],
+    user: Annotated[str, typer.Argument(help="User name.")],
+    scram: Annotated[
+        bool, typer.Option("--scram", help=f"Also for enhanced authentication: {', '.join(METHODS)}.")
+    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", "-D", help="Remove the user.")] = False,
+) -> None:
+    """Set a user's password, asked for at the terminal or read as one line from stdin."""
+    lines = file.read_text("utf-8").splitlines() if file.exists() else []
+    PasswordFile.parse("\n".join(lines), str(file))
+    places = [number for number, line in enumerate(lines) if line.strip().partition(":")[0] == user]
+    if delete and not places:
+        raise ConfigurationError(f"{file}: there is no user {user}")
+    new = [] if delete else [_line(user, scram)]
+    _replace(file, [*(line for number, line in enumerate(lines) if number not in places), *new])
+
+
+def _line(user: str, scram: bool) -> str:
+    try:
+        return hash_password(user, _ask(), random_bytes=secrets.token_bytes, scram_methods=METHODS if scram else ())
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def _ask() -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    password = getpass.getpass("Password: ")
+    if getpass.getpass("Again: ") != password:
+        raise ValueError("the two are not the same; nothing was changed")
+    return password
+
+
+def _replace(file: Path, lines: list[str]) -> None:
+    """Write beside it and rename, so that a node reading the file sees the old or the new one, never half."""
+    file = file.resolve()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write("".join(f"{line}\n" for line in lines))
+    if file.exists():
+        kept = file.stat()
+        os.chmod(temporary, kept.st_mode & 0o7777)
+        with contextlib.suppress(PermissionError):  # Only root may give a file away; others keep theirs.
+            os.chown(temporary, kept.st_uid, kept.st_gid)
+    os.replace(temporary, file)

@@ -1,0 +1,66 @@
+"""Turns what was appended since the last commit into the bytes of one group.
+
+A group becomes one write; inside it, frames are kept small enough that reading a single message back stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sterna.journal.columns import to_microseconds
+from sterna.journal.frames import HEADER_BYTES, STARTS_GROUP, event_frame, message_frame
+from sterna.journal.store import Group
+from sterna.mqtt.message import Message
+
+FRAME_ROWS_MAX = 4096
+FRAME_BYTES_MAX = 2 * 1024 * 1024
+"""A frame holds at most this much, or a single item that is bigger by itself."""
+
+MESSAGE_OVERHEAD_BYTES = 256
+"""What a message weighs beyond payload and properties: the object, its topic and publisher, roughly."""
+
+T = TypeVar("T")
+
+
+def message_weight(message: Message) -> int:
+    return len(message.payload) + len(message.properties) + MESSAGE_OVERHEAD_BYTES
+
+
+def encode_group(messages: Sequence[Message], events: Sequence[bytes], *, base: int, epoch: int, weight: int) -> Group:
+    """Encode one group; `weight` is the sum of its message weights, known to the caller without another pass."""
+    parts: list[Any] = []
+    frames: list[tuple[int, int]] = []
+    size = 0
+    for some_events in _frames_worth(events, len, None):
+        header, body = event_frame(some_events, base, epoch, 0 if parts else STARTS_GROUP)
+        parts += header, body
+        size += HEADER_BYTES + len(body)
+    offset = base
+    for some_messages in _frames_worth(messages, message_weight, weight):
+        header, body = message_frame(some_messages, offset, epoch, 0 if parts else STARTS_GROUP)
+        frames.append((offset, size))
+        parts += header, body
+        size += HEADER_BYTES + len(body)
+        offset += len(some_messages)
+    newest_us = to_microseconds(messages[-1].received_at) if messages else 0
+    return Group(b"".join(parts), base, offset, messages, newest_us, weight, frames)
+
+
+def _frames_worth(items: Sequence[T], weigh: Callable[[T], int], weight: int | None) -> Iterator[Sequence[T]]:
+    """`items` in runs of one frame each; nearly always there is one."""
+    if not items:
+        return
+    if weight is None:
+        weight = sum(map(weigh, items))
+    if len(items) <= FRAME_ROWS_MAX and weight <= FRAME_BYTES_MAX:
+        yield items
+        return
+    start = filled = 0
+    for index, item in enumerate(items):
+        item_weight = weigh(item)
+        if index > start and (index - start == FRAME_ROWS_MAX or filled + item_weight > FRAME_BYTES_MAX):
+            yield items[start:index]
+            start, filled = index, 0
+        filled += item_weight
+    yield items[start:]

@@ -1,0 +1,73 @@
+"""Where each message lies: segments in order, and in each the frames by base offset.
+
+Sixteen bytes per frame.  Built by recovery, extended by every commit, shortened by retention.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+
+def _numbers() -> array[int]:
+    return array("Q")
+
+
+@dataclass(slots=True)
+class IndexedSegment:
+    serial: int
+    first_offset: int
+    size: int
+    newest_us: int
+    """When its newest message came in; a segment of events alone takes its predecessor's."""
+    bases: array[int] = field(default_factory=_numbers)
+    starts: array[int] = field(default_factory=_numbers)
+
+    def add_frame(self, base: int, start: int) -> None:
+        self.bases.append(base)
+        self.starts.append(start)
+
+
+class FramePlace(NamedTuple):
+    serial: int
+    start: int
+    base: int
+
+
+_first_offset = attrgetter("first_offset")
+
+
+class Index:
+    def __init__(self) -> None:
+        self.segments: list[IndexedSegment] = []
+
+    def begin_segment(self, serial: int, first_offset: int, size: int) -> IndexedSegment:
+        newest_us = self.segments[-1].newest_us if self.segments else 0
+        segment = IndexedSegment(serial, first_offset, size, newest_us)
+        self.segments.append(segment)
+        return segment
+
+    def find(self, offset: int) -> FramePlace | None:
+        """The last frame that begins at or before `offset`: if `offset` is kept at all, it is in there."""
+        # Segments of events alone share their first offset with the one that follows; bisect_right takes the last.
+        number = bisect_right(self.segments, offset, key=_first_offset) - 1
+        if number < 0:
+            return None
+        segment = self.segments[number]
+        frame = bisect_right(segment.bases, offset) - 1
+        return FramePlace(segment.serial, segment.starts[frame], segment.bases[frame]) if frame >= 0 else None
+
+    def find_after(self, offset: int) -> FramePlace | None:
+        """The first frame that begins after `offset`."""
+        number = max(0, bisect_right(self.segments, offset, key=_first_offset) - 1)
+        for segment in self.segments[number:]:
+            frame = bisect_right(segment.bases, offset)
+            if frame < len(segment.bases):
+                return FramePlace(segment.serial, segment.starts[frame], segment.bases[frame])
+        return None
+
+    def total_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)

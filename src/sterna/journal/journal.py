@@ -1,0 +1,267 @@
+"""A node's journal: messages get dense offsets, are committed in groups, and can be read until retention drops them.
+
+Appending touches memory only.  The world closes a group, has the store write it (in another thread if it likes, while
+appending goes on), and reports the outcome with `committed` or `failed`, in the order the groups were closed.
+A message can be read from the moment it is appended; only `committed` says that it is kept.
+
+Session events of a group are written before its messages, so an event may rely on messages of earlier groups only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sterna.journal.columns import Rows, read_batch, to_batch, to_microseconds
+from sterna.journal.frame_cache import FrameCache
+from sterna.journal.frames import HEADER_BYTES, FrameHeader, body_is_intact, parse_header
+from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, MESSAGE_OVERHEAD_BYTES, encode_group
+from sterna.journal.index import FramePlace, Index
+from sterna.journal.recovery import Damage, Recovery
+from sterna.journal.settings import JournalSettings
+from sterna.journal.store import BEGINNING, Group, Position, Store
+from sterna.mqtt.message import Message
+from sterna.vocabulary.errors import JournalError
+
+BASE_OFFSET_KEY = b"sterna.base_offset"
+EPOCH_KEY = b"sterna.epoch"
+
+_FRAME_CACHE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStatistics:
+    first_offset: int
+    next_offset: int
+    bytes: int
+    """Kept by the store, all segments together."""
+    segments: int
+    lost_messages: int
+    """Messages once kept and no longer readable, because bytes were damaged; see `Journal.damage`."""
+
+
+class Journal:
+    """The public attributes are for reading.
+
+    next_offset: what the next message gets.  first_offset: the oldest one kept.  pending_bytes: weight of the open
+    group's messages.  damage: what could not be read back, each piece once.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: JournalSettings,
+        *,
+        epoch: int,
+        next_offset: int = 0,
+        recovered: Recovery | None = None,
+        tail_messages: int = 16384,
+        tail_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        assert recovered is None or recovered.complete, "iterate the recovery to its end first"
+        self._store = store
+        self._settings = settings
+        self._epoch = epoch
+        self._in_memory = settings.durability == "memory"
+        self.next_offset = max(next_offset, recovered.next_offset if recovered else 0)
+        self.first_offset = recovered.first_offset if recovered else self.next_offset
+        self._end = recovered.position if recovered else BEGINNING
+        self.damage: list[Damage] = list(recovered.damage) if recovered else []
+        self.pending_bytes = 0
+        self._index = recovered.index if recovered else Index()
+        self._unreadable: set[FramePlace] = set()
+        self._frames = FrameCache(_FRAME_CACHE_BYTES)
+        self._events: list[bytes] = []
+        # The newest messages, without a gap up to next_offset: committed ones within the bounds, then the groups being
+        # written, then the open group.  None stands for a message of a group that failed.
+        self._tail: list[Message | None] = []
+        self._tail_base = self.next_offset
+        self._tail_limits = (tail_messages, tail_bytes)
+        self._settled: deque[tuple[int, int]] = deque()  # (end offset, weight) of groups in the tail that are done with
+        self._settled_bytes = 0
+        self._open_base = self.next_offset
+        self._writing: deque[Group] = deque()
+
+    @property
+    def position(self) -> Position:
+        """The end of the last committed group: a checkpoint of now, recovered `since` here, misses nothing."""
+        return self._end._replace(offset=self.next_offset)
+
+    # Appending
+
+    def append(self, message: Message) -> int:
+        """Give `message` the next offset and put it in the open group."""
+        offset = self.next_offset
+        message.offset = offset
+        self._tail.append(message)
+        self.pending_bytes += len(message.payload) + len(message.properties) + MESSAGE_OVERHEAD_BYTES
+        self.next_offset = offset + 1
+        return offset
+
+    def note(self, event: bytes) -> None:
+        """Put a session event in the open group; with durability "memory" there is nobody to replay it to."""
+        if not self._in_memory:
+            self._events.append(event)
+
+    @property
+    def pending(self) -> bool:
+        """Would `close_group` return a group?"""
+        rows = self.next_offset - self._open_base
+        if self._in_memory:
+            # Nobody waits for the write, so it is put off until it fills a frame; the tail serves readers meanwhile.
+            return rows >= FRAME_ROWS_MAX or self.pending_bytes >= FRAME_BYTES_MAX
+        return rows > 0 or bool(self._events)
+
+    def close_group(self) -> Group | None:
+        """Encode what was appended since the last call, for the store to write; None if there is nothing to write."""
+        if not self.pending:
+            return None
+        messages: Any = self._tail[self._open_base - self._tail_base :]
+        group = encode_group(messages, self._events, base=self._open_base, epoch=self._epoch, weight=self.pending_bytes)
+        self._events = []
+        self._open_base = self.next_offset
+        self.pending_bytes = 0
+        self._writing.append(group)
+        return group
+
+    def committed(self, group: Group, at: Position) -> None:
+        """The store keeps `group`, from `at` on."""
+        self._settle(group, group.weight)
+        segments = self._index.segments
+        if not segments or segments[-1].serial != at.serial:
+            self._index.begin_segment(at.serial, group.base_offset, at.byte)
+        segment = segments[-1]
+        for base, start in group.frames:
+            segment.add_frame(base, at.byte + start)
+        segment.newest_us = max(segment.newest_us, group.newest_us)
+        segment.size = at.byte + len(group.data)
+        self._end = at._replace(byte=segment.size)
+
+    def failed(self, group: Group) -> None:
+        """The store refused `group`: its messages read as None from now on.
+
+        Their offsets stay unused while this process runs, and after a restart from any later checkpoint.  Without one,
+        offsets go on behind the last committed group, in a new epoch: (epoch, offset) never names two messages.
+        """
+        start = group.base_offset - self._tail_base
+        self._tail[start : start + len(group.messages)] = [None] * len(group.messages)
+        self._settle(group, 0)
+
+    def _settle(self, group: Group, weight: int) -> None:
+        expected = self._writing.popleft()
+        assert expected is group, "groups are settled in the order they were closed"
+        self._settled.append((group.end_offset, weight))
+        self._settled_bytes += weight
+        self._trim_tail()
+
+    def _trim_tail(self) -> None:
+        messages_max, bytes_max = self._tail_limits
+        keep_from = self._tail_base
+        while self._settled and (self._settled_bytes > bytes_max or self.next_offset - keep_from > messages_max):
+            keep_from, weight = self._settled.popleft()
+            self._settled_bytes -= weight
+        if keep_from > self._tail_base:
+            del self._tail[: keep_from - self._tail_base]
+            self._tail_base = keep_from
+
+    # Reading
+
+    def read(self, offset: int) -> Message | None:
+        """The message at `offset`; None if it is trimmed, lost, of a failed group, or not there yet."""
+        if not self.first_offset <= offset < self.next_offset:
+            return None
+        if offset >= self._tail_base:
+            return self._tail[offset - self._tail_base]
+        place = self._index.find(offset)
+        if place is None:
+            return None
+        rows = self._frames.get(place.base) or self._rows(place)
+        return rows.message(offset) if rows is not None and offset < rows.end else None
+
+    def read_range(self, start: int, stop: int) -> Iterator[Any]:
+        """The kept messages of [start, stop) as record batches, in order.
+
+        Each batch is dense; its schema's metadata says the offset of its first row (BASE_OFFSET_KEY) and the epoch
+        (EPOCH_KEY).  What is missing between two batches is trimmed, lost or failed.
+        """
+        offset = max(start, self.first_offset)
+        place = self._index.find(offset) or self._index.find_after(offset)
+        while place is not None and place.base < stop:
+            loaded = self._load(place)
+            if loaded is not None and loaded[0].end_offset > offset:
+                header, body = loaded
+                yield _slice(read_batch(body), header.base, header.epoch, offset, stop)
+            place = self._index.find_after(max(place.base, self.first_offset - 1))
+        if self._in_memory and max(offset, self._open_base) < min(stop, self.next_offset):
+            messages: Any = self._tail[self._open_base - self._tail_base :]
+            yield _slice(to_batch(messages), self._open_base, self._epoch, offset, stop)
+
+    def _rows(self, place: FramePlace) -> Rows | None:
+        loaded = self._load(place)
+        if loaded is None:
+            return None
+        header, body = loaded
+        rows = Rows(read_batch(body), header.base)
+        self._frames.put(rows, len(body))
+        return rows
+
+    def _load(self, place: FramePlace) -> tuple[FrameHeader, bytes] | None:
+        """A frame of messages from the store; None, and once a line in `damage`, if it cannot be read any more."""
+        try:
+            header = parse_header(self._store.read(place.serial, place.start, HEADER_BYTES))
+            if header is not None:
+                body = self._store.read(place.serial, place.start + HEADER_BYTES, header.length)
+                if body_is_intact(header, body):
+                    return header, body
+            problem = "a checksum does not hold"
+        except JournalError as error:
+            problem = str(error)
+        self._report(place, problem)
+        return None
+
+    def _report(self, place: FramePlace, problem: str) -> None:
+        if place in self._unreadable:
+            return
+        self._unreadable.add(place)
+        following = self._index.find_after(place.base)
+        stop = following.base if following else self._open_base
+        name = next(
+            (file.name for file in self._store.segments() if file.serial == place.serial), "a segment that is gone"
+        )
+        self.damage.append(Damage(name, place.start, place.base, stop, f"a frame of messages: {problem}"))
+
+    # Retention
+
+    def enforce_retention(self, *, now: float, checkpoint: Position | None = None) -> int:
+        """Drop whole old segments by size and age, never the newest; returns the new `first_offset`.
+
+        `checkpoint` is where the next recovery will begin to replay: segments it needs stay.  None: nobody replays.
+        """
+        oldest_us = to_microseconds(now - self._settings.retention_age_s)
+        segments = self._index.segments
+        excess = self._index.total_bytes() - self._settings.retention_bytes
+        while len(segments) > 1 and (excess > 0 or segments[0].newest_us < oldest_us):
+            if checkpoint is not None and segments[0].serial >= checkpoint.serial:
+                break
+            self._store.drop(segments[0].serial)
+            excess -= segments.pop(0).size
+            self.first_offset = max(self.first_offset, segments[0].first_offset)
+        self._frames.forget_before(self.first_offset)
+        return self.first_offset
+
+    def statistics(self) -> JournalStatistics:
+        return JournalStatistics(
+            first_offset=self.first_offset,
+            next_offset=self.next_offset,
+            bytes=self._index.total_bytes(),
+            segments=len(self._index.segments),
+            lost_messages=sum(piece.stop_offset - piece.first_offset for piece in self.damage),
+        )
+
+
+def _slice(batch: Any, base: int, epoch: int, start: int, stop: int) -> Any:
+    first = max(start, base)
+    rows = batch.slice(first - base, stop - first)
+    return rows.replace_schema_metadata({BASE_OFFSET_KEY: b"%d" % first, EPOCH_KEY: b"%d" % epoch})

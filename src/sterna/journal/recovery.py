@@ -1,0 +1,211 @@
+"""What the journal still holds after a restart, told from the bytes alone.
+
+Iterating a Recovery replays every frame after the checkpoint in the order of writing; the attributes then say where the
+journal goes on and what did not survive.  A torn tail is cut: nobody was told it is kept.  Anything else a checksum
+refuses is damage: it is stepped over and reported, never guessed at and never silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sterna.journal.columns import Rows, read_batch
+from sterna.journal.frames import (
+    HEADER_BYTES,
+    MESSAGES,
+    SEGMENT_HEADER_BYTES,
+    FrameHeader,
+    body_is_intact,
+    parse_header,
+    parse_segment_header,
+    read_events,
+)
+from sterna.journal.index import Index
+from sterna.journal.store import BEGINNING, Position, SegmentFile, Store
+from sterna.mqtt.message import Message
+
+_WINDOW_BYTES = 16 * 1024
+"""Read-ahead of the walk: many small frames per read, little waste on big ones."""
+
+
+class RecoveredMessages(NamedTuple):
+    epoch: int
+    messages: list[Message]
+
+
+class RecoveredEvents(NamedTuple):
+    epoch: int
+    events: list[bytes]
+
+
+class Damage(NamedTuple):
+    """Bytes that were kept once and are no longer readable, with the offsets [first, stop) that went with them."""
+
+    file: str
+    byte: int
+    first_offset: int
+    stop_offset: int
+    what: str
+
+
+class Cut(NamedTuple):
+    """A torn tail, removed."""
+
+    file: str
+    byte: int
+    bytes_cut: int
+
+
+def recover(store: Store, since: Position = BEGINNING) -> Recovery:
+    """Begin a recovery: iterate the answer for the frames after `since`, then read what it found."""
+    return Recovery(store, since)
+
+
+class Recovery:
+    """Iterate it to the end, once; then read its attributes and hand it to Journal."""
+
+    def __init__(self, store: Store, since: Position) -> None:
+        self._store = store
+        self._since = since
+        self.index = Index()
+        self.next_offset = since.offset
+        #: The end of the last whole group.
+        self.position = since
+        #: The highest epoch in any frame.
+        self.last_epoch = 0
+        self.cuts: list[Cut] = []
+        self.damage: list[Damage] = []
+        #: The checkpoint's segment no longer exists: the replay began at the oldest frame after it.
+        self.since_is_gone = False
+        #: The journal ends before the checkpoint: its tail was never synced, or someone removed it.
+        self.behind_checkpoint = False
+        self.complete = False
+
+    @property
+    def first_offset(self) -> int:
+        return self.index.segments[0].first_offset if self.index.segments else self.next_offset
+
+    def __iter__(self) -> Iterator[RecoveredMessages | RecoveredEvents]:
+        files = self._store.segments()
+        self.since_is_gone = self._since.serial > 0 and all(file.serial != self._since.serial for file in files)
+        previous = None
+        for number, file in enumerate(files):
+            following = files[number + 1] if number + 1 < len(files) else None
+            self._report_missing(previous, file)
+            walk = _SegmentWalk(self._store, file, self.index, self.damage, is_last=following is None)
+            yield from walk.replay(self._since)
+            if following is None:
+                self._cut_tail(walk)
+            elif walk.end < file.size:
+                stop = max(walk.next_offset, following.first_offset)
+                self.damage.append(Damage(file.name, walk.end, walk.next_offset, stop, "the rest of the segment"))
+            previous = Position(file.serial, walk.end, walk.next_offset)
+            self.last_epoch = max(self.last_epoch, walk.last_epoch)
+        self._finish(previous or BEGINNING)
+
+    def _report_missing(self, previous: Position | None, file: SegmentFile) -> None:
+        if previous is None:  # the oldest one left: was it the checkpoint's, or one before?
+            missing, first = 0 < self._since.serial < file.serial, self._since.offset
+        else:
+            missing, first = file.serial > previous.serial + 1, previous.offset
+        if missing and file.first_offset > first:
+            self.damage.append(Damage(file.name, 0, first, file.first_offset, "what came before this segment"))
+
+    def _cut_tail(self, walk: _SegmentWalk) -> None:
+        file = walk.file
+        if walk.end == file.size > 0:
+            return
+        self._store.truncate(file.serial, walk.end)
+        self.cuts.append(Cut(file.name, walk.end, file.size - walk.end))
+        if walk.end == 0:
+            self.index.segments.pop()
+        else:
+            self.index.segments[-1].size = walk.end
+
+    def _finish(self, end: Position) -> None:
+        self.behind_checkpoint = end[:2] < self._since[:2]
+        self.next_offset = max(end.offset, self._since.offset)
+        self.position = max(end, self._since)._replace(offset=self.next_offset)
+        # Otherwise what is written from now on could lie before the checkpoint, and the next replay would skip it.
+        self._store.continue_after(self._since.serial)
+        self.complete = True
+
+
+class _SegmentWalk:
+    """One pass over one segment: indexes it, replays it from the checkpoint on, and finds where it ends."""
+
+    def __init__(self, store: Store, file: SegmentFile, index: Index, damage: list[Damage], *, is_last: bool) -> None:
+        self.file = file
+        self.end = SEGMENT_HEADER_BYTES
+        self.next_offset = file.first_offset
+        self.last_epoch = 0
+        self._store = store
+        self._segment = index.begin_segment(file.serial, file.first_offset, file.size)
+        self._damage = damage
+        self._is_last = is_last
+        self._window = b""
+        self._window_start = 0
+
+    def replay(self, since: Position) -> Iterator[RecoveredMessages | RecoveredEvents]:
+        node = parse_segment_header(self._read(0, SEGMENT_HEADER_BYTES), self.file.name)
+        for start, header in self._headers(SEGMENT_HEADER_BYTES):
+            wanted = (self.file.serial, start) >= since[:2]
+            # The last segment is checked wholly: it is the one a crash may have torn.
+            body = self._read(start + HEADER_BYTES, header.length) if wanted or self._is_last else None
+            if body is None or body_is_intact(header, body):
+                self._index(start, header)
+                if wanted and body is not None:
+                    yield _decode(header, body)
+            elif self._is_last and not self._a_group_starts_after(start, header):
+                break
+            else:
+                self._report(start, header)
+            self.end = start + HEADER_BYTES + header.length
+            self.next_offset = max(self.next_offset, header.end_offset)
+            self.last_epoch = max(self.last_epoch, header.epoch)
+        if node is None:
+            self._judge_bad_header()
+
+    def _headers(self, start: int) -> Iterator[tuple[int, FrameHeader]]:
+        """The chain of headers from `start` up to the first thing that is not a frame lying wholly in the file."""
+        while header := parse_header(self._read(start, HEADER_BYTES)):
+            end = start + HEADER_BYTES + header.length
+            if end > self.file.size:
+                return
+            yield start, header
+            start = end
+
+    def _a_group_starts_after(self, start: int, header: FrameHeader) -> bool:
+        return any(later.starts_group for _, later in self._headers(start + HEADER_BYTES + header.length))
+
+    def _index(self, start: int, header: FrameHeader) -> None:
+        if header.kind == MESSAGES:
+            self._segment.add_frame(header.base, start)
+            self._segment.newest_us = max(self._segment.newest_us, header.newest_us)
+
+    def _report(self, start: int, header: FrameHeader) -> None:
+        what = f"a frame of {header.items} {'messages' if header.kind == MESSAGES else 'session events'}"
+        self._damage.append(Damage(self.file.name, start, header.base, header.end_offset, what))
+
+    def _judge_bad_header(self) -> None:
+        """A bad segment header before good frames rotted; before none, the segment was torn while it was begun."""
+        if self.end > SEGMENT_HEADER_BYTES:
+            first = self.file.first_offset
+            self._damage.append(Damage(self.file.name, 0, first, first, "the segment's header (its frames are whole)"))
+        else:
+            self.end = 0
+
+    def _read(self, start: int, length: int) -> bytes:
+        skip = start - self._window_start
+        if skip < 0 or skip + length > len(self._window):
+            self._window = self._store.read(self.file.serial, start, max(length, _WINDOW_BYTES))
+            self._window_start, skip = start, 0
+        return self._window[skip : skip + length]
+
+
+def _decode(header: FrameHeader, body: bytes) -> RecoveredMessages | RecoveredEvents:
+    if header.kind != MESSAGES:
+        return RecoveredEvents(header.epoch, read_events(header, body))
+    rows = Rows(read_batch(body), header.base)
+    return RecoveredMessages(header.epoch, [rows.message(offset) for offset in range(header.base, header.end_offset)])

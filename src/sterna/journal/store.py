@@ -1,0 +1,86 @@
+"""What the journal needs from the world: somewhere to put groups, and a way to get bytes back.
+
+The world calls `write` (from one thread at a time, which need not be the journal's); the journal and its recovery call
+the rest from theirs.  A store never interprets frames, and a group it has refused leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, Self
+
+from sterna.mqtt.message import Message
+from sterna.vocabulary.errors import JournalError
+
+
+class Position(NamedTuple):
+    """A place between two groups.  Compares in the order of writing; `str` and `parse` carry it through a checkpoint.
+
+    `offset` is one that no message had yet when the position was taken.  Recovery goes on no lower, so whatever else
+    the checkpoint mentions (messages not yet committed, or of a tail or a journal since lost), no offset comes twice.
+    """
+
+    serial: int
+    byte: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.serial}:{self.byte}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        try:
+            serial, byte, offset = map(int, text.split(":"))
+        except ValueError:
+            raise JournalError(f"not a position in a journal: {text!r}") from None
+        return cls(serial, byte, offset)
+
+
+BEGINNING = Position(0, 0, 0)
+
+
+@dataclass(slots=True)
+class Group:
+    """What is written and synced as one.  Event frames come first, then message frames."""
+
+    data: bytes
+    base_offset: int
+    end_offset: int
+    messages: Sequence[Message]
+    """The messages in it: those whose publishers may be answered once it is committed."""
+    newest_us: int
+    weight: int
+    """Bytes its messages occupy in memory, roughly."""
+    frames: list[tuple[int, int]] = field(default_factory=list)
+    """Base offset of each message frame, and where in `data` it starts."""
+
+
+class SegmentFile(NamedTuple):
+    """One segment as the store finds it."""
+
+    serial: int
+    first_offset: int
+    size: int
+    name: str
+    """For people: the path, where there is one."""
+
+
+class Store(Protocol):
+    def write(self, group: Group) -> Position:
+        """Keep `group.data`, as durably as configured, and say where it begins; or raise JournalError, nothing kept."""
+
+    def segments(self) -> list[SegmentFile]:
+        """All segments, oldest first."""
+
+    def read(self, serial: int, start: int, length: int) -> bytes:
+        """Up to `length` bytes of a segment; fewer at its end."""
+
+    def truncate(self, serial: int, size: int) -> None:
+        """Cut a segment to `size` bytes, durably; one cut to nothing disappears."""
+
+    def drop(self, serial: int) -> None:
+        """Forget a segment."""
+
+    def continue_after(self, serial: int) -> None:
+        """The next write begins a segment, and its serial is greater than this."""

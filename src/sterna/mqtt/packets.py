@@ -1,0 +1,275 @@
+"""Control packets a client sends, decoded; and those a server sends, encoded.
+
+PUBLISH and the acknowledgements are not here as objects: the broker's connection takes them apart in place, because
+they are the hot path.  Decoders check everything the standard says about the packet alone; what depends on the
+session (packet identifiers, permissions, limits on counts) is the broker's to check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.mqtt import properties as prop
+from sterna.mqtt import wire
+from sterna.mqtt.properties import NONE, Properties, read_properties, write_properties
+from sterna.mqtt.reasons import CONNACK_3_1_1, CONNACK_3_1_1_UNAVAILABLE, Reason
+from sterna.vocabulary.errors import ProtocolError
+
+CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
+SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = 8, 9, 10, 11, 12, 13, 14, 15
+
+MQTT_3_1_1 = 4
+MQTT_5 = 5
+
+PINGRESP_BYTES = b"\xd0\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+    delay_s: int
+    expiry_s: int | None
+    forwarded: bytes
+    """Encoded properties that travel with the message."""
+    utf8_payload: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    version: int
+    client_id: bytes
+    clean_start: bool
+    keep_alive_s: int
+    username: str | None
+    password: bytes | None
+    will: Will | None
+    properties: Properties
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRequest:
+    """One line of a SUBSCRIBE."""
+
+    topic_filter: bytes
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    retain_handling: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    packet_id: int
+    requests: tuple[FilterRequest, ...]
+    identifier: int
+    """Subscription identifier, 0 if none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    packet_id: int
+    filters: tuple[bytes, ...]
+
+
+def decode_connect(data: bytes, position: int, end: int, user_properties_max: int) -> Connect:
+    name, position = wire.read_binary(data, position, end)
+    version, position = wire.read_byte(data, position, end)
+    if name == b"MQIsdp":
+        raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "MQTT 3.1 is not spoken here; use 3.1.1 or 5.0")
+    if name != b"MQTT":
+        raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol name {name[:16]!r} is not MQTT")
+    if version not in (MQTT_3_1_1, MQTT_5):
+        raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol level {version} is neither 4 nor 5")
+    flags, position = wire.read_byte(data, position, end)
+    _check_connect_flags(flags, version)
+    keep_alive_s, position = wire.read_two(data, position, end)
+    found: Properties = NONE
+    if version == MQTT_5:
+        found, _, position = read_properties(data, position, end, "CONNECT", user_properties_max)
+        if prop.AUTHENTICATION_DATA in found and prop.AUTHENTICATION_METHOD not in found:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "authentication data without a method")
+    client_id, position = wire.read_text(data, position, end)
+    will = None
+    if flags & 0x04:
+        will, position = _decode_will(data, position, end, flags, version, user_properties_max)
+    username = password = None
+    if flags & 0x80:
+        raw, position = wire.read_text(data, position, end)
+        username = raw.decode()
+    if flags & 0x40:
+        password, position = wire.read_binary(data, position, end)
+    if position != end:
+        raise wire.malformed("bytes after the end of CONNECT")
+    return Connect(version, client_id, bool(flags & 0x02), keep_alive_s, username, password, will, found)
+
+
+def _check_connect_flags(flags: int, version: int) -> None:
+    if flags & 0x01:
+        raise wire.malformed("reserved flag of CONNECT is set")  # [MQTT-3.1.2-3]
+    if flags & 0x18 == 0x18:
+        raise wire.malformed("will QoS 3")  # [MQTT-3.1.2-12]
+    if not flags & 0x04 and flags & 0x38:
+        raise wire.malformed("will QoS or retain without a will")  # [MQTT-3.1.2-11, -13]
+    if version == MQTT_3_1_1 and flags & 0x40 and not flags & 0x80:
+        raise wire.malformed("password without user name")  # [MQTT-3.1.2-22], lifted by 5.0
+
+
+def _decode_will(
+    data: bytes, position: int, end: int, flags: int, version: int, user_properties_max: int
+) -> tuple[Will, int]:
+    found: Properties = NONE
+    forwarded = b""
+    if version == MQTT_5:
+        found, forwarded, position = read_properties(data, position, end, "Will", user_properties_max)
+    topic, position = wire.read_text(data, position, end)
+    payload, position = wire.read_binary(data, position, end)
+    will = Will(
+        topic,
+        payload,
+        flags >> 3 & 3,
+        bool(flags & 0x20),
+        found.get(prop.WILL_DELAY, 0),
+        found.get(prop.MESSAGE_EXPIRY),
+        forwarded,
+        bool(found.get(prop.PAYLOAD_FORMAT)),
+    )
+    return will, position
+
+
+def decode_subscribe(data: bytes, position: int, end: int, version: int, user_properties_max: int) -> Subscribe:
+    packet_id, position = _read_packet_id(data, position, end)
+    found: Properties = NONE
+    if version == MQTT_5:
+        found, _, position = read_properties(data, position, end, "SUBSCRIBE", user_properties_max)
+    requests: list[FilterRequest] = []
+    while position < end:
+        topic_filter, position = wire.read_text(data, position, end)
+        options, position = wire.read_byte(data, position, end)
+        requests.append(_filter_request(topic_filter, options, version))
+    if not requests:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "SUBSCRIBE without a filter")  # [MQTT-3.8.3-2]
+    return Subscribe(packet_id, tuple(requests), found.get(prop.SUBSCRIPTION_IDENTIFIER, 0))
+
+
+def _filter_request(topic_filter: bytes, options: int, version: int) -> FilterRequest:
+    if options & 3 == 3:
+        raise wire.malformed("subscription with QoS 3")
+    if options & (0xC0 if version == MQTT_5 else 0xFC):
+        raise wire.malformed("reserved subscription options are set")  # [MQTT-3.8.3-5]
+    if options & 0x30 == 0x30:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "retain handling 3")
+    no_local = bool(options & 0x04)
+    if no_local and topic_filter.startswith(b"$share/"):
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "no local on a shared subscription")  # [MQTT-3.8.3-4]
+    return FilterRequest(topic_filter, options & 3, no_local, bool(options & 0x08), options >> 4 & 3)
+
+
+def decode_unsubscribe(data: bytes, position: int, end: int, version: int, user_properties_max: int) -> Unsubscribe:
+    packet_id, position = _read_packet_id(data, position, end)
+    if version == MQTT_5:
+        _, _, position = read_properties(data, position, end, "UNSUBSCRIBE", user_properties_max)
+    filters: list[bytes] = []
+    while position < end:
+        topic_filter, position = wire.read_text(data, position, end)
+        filters.append(topic_filter)
+    if not filters:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "UNSUBSCRIBE without a filter")  # [MQTT-3.10.3-2]
+    return Unsubscribe(packet_id, tuple(filters))
+
+
+def _read_packet_id(data: bytes, position: int, end: int) -> tuple[int, int]:
+    packet_id, position = wire.read_two(data, position, end)
+    if packet_id == 0:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "packet identifier 0")  # [MQTT-2.2.1-3]
+    return packet_id, position
+
+
+def decode_acknowledgement(
+    data: bytes, position: int, end: int, version: int, user_properties_max: int
+) -> tuple[int, int]:
+    """PUBACK, PUBREC, PUBREL or PUBCOMP in its longer MQTT 5 form: packet identifier and reason code."""
+    packet_id, position = _read_packet_id(data, position, end)
+    if position == end:
+        return packet_id, Reason.SUCCESS
+    if version != MQTT_5:
+        raise wire.malformed("acknowledgement with more than a packet identifier")
+    code, position = wire.read_byte(data, position, end)
+    if position < end:
+        _, _, position = read_properties(data, position, end, "ACKNOWLEDGEMENT", user_properties_max)
+    if position != end:
+        raise wire.malformed("bytes after the end of an acknowledgement")
+    return packet_id, code
+
+
+def decode_ending(
+    data: bytes, position: int, end: int, packet: str, user_properties_max: int
+) -> tuple[int, Properties]:
+    """DISCONNECT or AUTH of MQTT 5: reason code and properties, both of which may be left out."""
+    if position == end:
+        return Reason.SUCCESS, NONE
+    code, position = wire.read_byte(data, position, end)
+    if position == end:
+        return code, NONE
+    found, _, position = read_properties(data, position, end, packet, user_properties_max)
+    if position != end:
+        raise wire.malformed(f"bytes after the end of {packet}")
+    return code, found
+
+
+def packet(first_byte: int, body: bytes) -> bytes:
+    return bytes((first_byte,)) + wire.variable(len(body)) + body
+
+
+def encode_connack(version: int, session_present: bool, code: int, values: Properties = NONE) -> bytes:
+    present = b"\x01" if session_present else b"\x00"
+    if version == MQTT_5:
+        return packet(0x20, present + bytes((code,)) + write_properties(values))
+    return packet(0x20, present + bytes((CONNACK_3_1_1.get(code, CONNACK_3_1_1_UNAVAILABLE),)))
+
+
+def encode_acknowledgement(kind: int, packet_id: int, code: int, version: int, reason: str = "") -> bytes:
+    """PUBACK, PUBREC, PUBREL or PUBCOMP.  3.1.1 has no reason codes, so there the bare form is all there is."""
+    first = kind << 4 | (0x02 if kind == PUBREL else 0)
+    if version != MQTT_5 or code == Reason.SUCCESS:
+        return bytes((first, 2, packet_id >> 8, packet_id & 0xFF))
+    body = bytes((packet_id >> 8, packet_id & 0xFF, code))
+    if reason:
+        body += write_properties({prop.REASON_STRING: reason.encode()})
+    return packet(first, body)
+
+
+def encode_suback(packet_id: int, codes: bytes, version: int, reason: str = "") -> bytes:
+    return packet(0x90, wire.two(packet_id) + _reason_section(version, reason) + codes)
+
+
+def encode_unsuback(packet_id: int, codes: bytes, version: int) -> bytes:
+    # 3.1.1 has no payload here: the packet identifier is the whole answer.
+    return packet(0xB0, wire.two(packet_id) + (b"\x00" + codes if version == MQTT_5 else b""))
+
+
+def encode_disconnect(code: int, reason: str = "") -> bytes:
+    if code == Reason.SUCCESS and not reason:
+        return b"\xe0\x00"
+    return packet(0xE0, bytes((code,)) + _reason_section(MQTT_5, reason))
+
+
+def encode_auth(code: int, method: bytes, data: bytes) -> bytes:
+    values: Properties = {prop.AUTHENTICATION_METHOD: method, prop.AUTHENTICATION_DATA: data}
+    return packet(0xF0, bytes((code,)) + write_properties(values))
+
+
+def _reason_section(version: int, reason: str) -> bytes:
+    if version != MQTT_5:
+        return b""
+    return write_properties({prop.REASON_STRING: reason.encode()}) if reason else b"\x00"
+
+
+def publish_head(first_byte: int, topic: bytes, rest: int) -> bytes:
+    """Fixed header and topic of a PUBLISH whose remaining `rest` bytes follow the topic."""
+    length = 2 + len(topic) + rest
+    if length < 0x80:
+        return b"%c%c%c%c%b" % (first_byte, length, len(topic) >> 8, len(topic) & 0xFF, topic)
+    return bytes((first_byte,)) + wire.variable(length) + wire.binary(topic)

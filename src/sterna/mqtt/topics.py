@@ -1,0 +1,230 @@
+"""Topic names and filters: validity, matching, and containers that find by matching.
+
+Matching follows section 4.7 of the standard and goes level by level through a tree; nothing here is a regular
+expression.  Names and filters are UTF-8 bytes; comparing encoded bytes is comparing code points, which is what the
+standard asks for [MQTT-4.7.3-4].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+Key = TypeVar("Key")
+
+Levels = tuple[bytes, ...]
+
+SHARE = b"$share/"
+
+
+def levels_of(topic: bytes) -> Levels:
+    return tuple(topic.split(b"/"))
+
+
+def is_topic_name(topic: bytes, levels_max: int, bytes_max: int) -> bool:
+    """May a message be published under this name?  (Valid UTF-8 is the caller's to check.)"""
+    return (
+        0 < len(topic) <= bytes_max
+        and b"+" not in topic
+        and b"#" not in topic
+        and b"\0" not in topic
+        and topic.count(b"/") < levels_max
+    )
+
+
+def is_topic_filter(topic_filter: bytes, levels_max: int, bytes_max: int) -> bool:
+    if not 0 < len(topic_filter) <= bytes_max or topic_filter.count(b"/") >= levels_max:
+        return False
+    levels = topic_filter.split(b"/")
+    if b"#" in topic_filter and (levels[-1] != b"#" or topic_filter.count(b"#") > 1):
+        return False  # [MQTT-4.7.1-1]
+    return all(level == b"+" or b"+" not in level for level in levels)  # [MQTT-4.7.1-2]
+
+
+def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
+    """`$share/group/filter` as (group, filter); None if it is not of that form [MQTT-4.8.2-1, -2]."""
+    _, group, rest = [*topic_filter.split(b"/", 2), b"", b""][:3]
+    if not group or not rest or b"+" in group or b"#" in group:
+        return None
+    return group, rest
+
+
+def matches(topic_filter: Levels, topic: Levels) -> bool:
+    """Does one filter match one name?  `#` also matches the level above it; wildcards never begin a `$` topic."""
+    if topic[0][:1] == b"$" and topic_filter[0] in (b"+", b"#"):
+        return False  # [MQTT-4.7.2-1]
+    for index, level in enumerate(topic_filter):
+        if level == b"#":
+            return True
+        if index == len(topic):
+            return False
+        if level not in (b"+", topic[index]):
+            return False
+    # `a/#` matches `a`: the loop met `#` one past the last level of the name, unless the name was shorter still.
+    return len(topic_filter) == len(topic)
+
+
+def covers(wide: Levels, narrow: Levels) -> bool:
+    """Does every topic that `narrow` matches also match `wide`?"""
+    if wide[0] in (b"+", b"#") and narrow[0][:1] == b"$":
+        return False
+    for index, level in enumerate(wide):
+        if level == b"#":
+            return True
+        if index == len(narrow):
+            return False
+        other = narrow[index]
+        if other == b"#" or (level != b"+" and level != other):
+            return False
+    return len(wide) == len(narrow)
+
+
+class _Branch(Generic[Key, Value]):
+    __slots__ = ("below", "values")
+
+    def __init__(self) -> None:
+        self.below: dict[bytes, _Branch[Key, Value]] = {}
+        self.values: dict[Key, Value] = {}
+
+
+class FilterTree(Generic[Key, Value]):
+    """Filters, each with values under keys: which of them match this name?
+
+    Insertion order decides the order of results, so that it never depends on hashing.
+    """
+
+    __slots__ = ("_root", "size")
+
+    def __init__(self) -> None:
+        self._root: _Branch[Key, Value] = _Branch()
+        self.size = 0
+
+    def add(self, topic_filter: bytes, key: Key, value: Value) -> None:
+        branch = self._root
+        for level in topic_filter.split(b"/"):
+            below = branch.below.get(level)
+            if below is None:
+                below = branch.below[level] = _Branch()
+            branch = below
+        if key not in branch.values:
+            self.size += 1
+        branch.values[key] = value
+
+    def remove(self, topic_filter: bytes, key: Key) -> None:
+        """Forget one value, and every branch that held nothing else."""
+        path: list[tuple[_Branch[Key, Value], bytes]] = []
+        branch = self._root
+        for level in topic_filter.split(b"/"):
+            path.append((branch, level))
+            found = branch.below.get(level)
+            if found is None:
+                return
+            branch = found
+        if branch.values.pop(key, None) is None:
+            return
+        self.size -= 1
+        for parent, level in reversed(path):
+            if parent.below[level].values or parent.below[level].below:
+                return
+            del parent.below[level]
+
+    def match(self, topic: bytes) -> list[Value]:
+        found: list[Value] = []
+        levels = topic.split(b"/")
+        branches = [self._root]
+        # Breadth first: all branches that fit the first n levels, then n + 1.  A `#` found on the way matches the rest.
+        for depth, level in enumerate(levels):
+            wild = depth > 0 or level[:1] != b"$"
+            following: list[_Branch[Key, Value]] = []
+            for branch in branches:
+                below = branch.below
+                if wild:
+                    if (rest := below.get(b"#")) is not None:
+                        found.extend(rest.values.values())
+                    if (single := below.get(b"+")) is not None:
+                        following.append(single)
+                if (exact := below.get(level)) is not None:
+                    following.append(exact)
+            branches = following
+        for branch in branches:
+            found.extend(branch.values.values())
+            if (rest := branch.below.get(b"#")) is not None:
+                found.extend(rest.values.values())
+        return found
+
+
+class TopicTree(Generic[Value]):
+    """Names, each with one value: which of them does this filter match?  (Retained messages.)"""
+
+    __slots__ = ("_root", "size")
+
+    def __init__(self) -> None:
+        self._root: _Branch[bytes, Value] = _Branch()
+        self.size = 0
+
+    def get(self, topic: bytes) -> Value | None:
+        branch = self._root
+        for level in topic.split(b"/"):
+            found = branch.below.get(level)
+            if found is None:
+                return None
+            branch = found
+        return branch.values.get(b"")
+
+    def put(self, topic: bytes, value: Value) -> None:
+        branch = self._root
+        for level in topic.split(b"/"):
+            below = branch.below.get(level)
+            if below is None:
+                below = branch.below[level] = _Branch()
+            branch = below
+        if not branch.values:
+            self.size += 1
+        branch.values[b""] = value
+
+    def remove(self, topic: bytes) -> Value | None:
+        path: list[tuple[_Branch[bytes, Value], bytes]] = []
+        branch = self._root
+        for level in topic.split(b"/"):
+            path.append((branch, level))
+            found = branch.below.get(level)
+            if found is None:
+                return None
+            branch = found
+        value = branch.values.pop(b"", None)
+        if value is None:
+            return None
+        self.size -= 1
+        for parent, level in reversed(path):
+            if parent.below[level].values or parent.below[level].below:
+                break
+            del parent.below[level]
+        return value
+
+    def match(self, topic_filter: bytes) -> Iterator[Value]:
+        levels = topic_filter.split(b"/")
+        return self._match(self._root, levels, 0)
+
+    def _match(self, branch: _Branch[bytes, Value], levels: list[bytes], depth: int) -> Iterator[Value]:
+        if depth == len(levels):
+            yield from branch.values.values()
+            return
+        level = levels[depth]
+        if level == b"#":
+            yield from self._everything(branch, depth)
+        elif level == b"+":
+            for name, below in branch.below.items():
+                if depth or name[:1] != b"$":
+                    yield from self._match(below, levels, depth + 1)
+        elif (exact := branch.below.get(level)) is not None:
+            yield from self._match(exact, levels, depth + 1)
+
+    def _everything(self, branch: _Branch[bytes, Value], depth: int) -> Iterator[Value]:
+        yield from branch.values.values()
+        for name, below in branch.below.items():
+            if depth or name[:1] != b"$":
+                yield from self._everything(below, depth + 1)
+
+    def __iter__(self) -> Iterator[Value]:
+        return self._everything(self._root, 1)

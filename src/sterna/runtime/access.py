@@ -1,0 +1,51 @@
+"""The access control the configuration asks for: files read, keys loaded, rules built.
+
+The cores decide who comes in and what they may do; they read no files, so this does it for them.  Everything here may
+raise ConfigurationError (the contents are wrong) or OSError (the file is).
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from sterna.broker.authentication import Authenticator
+from sterna.broker.authorization import AccessList, AccessRule
+from sterna.broker.passwords import PasswordFile
+from sterna.broker.tokens import TokenVerifier
+from sterna.runtime.settings import Authentication, Authorization, Rule, Token
+
+
+def authenticator(settings: Authentication) -> Authenticator:
+    """Called again when a file has changed: a new one forgets what the old one remembered."""
+    return Authenticator(
+        passwords=passwords(settings.password_file) if settings.password_file else None,
+        tokens=tokens(settings.token) if settings.token else None,
+        certificates=settings.certificates,
+        nonce=secrets.token_urlsafe,
+    )
+
+
+def access_list(settings: Authorization) -> AccessList:
+    return AccessList([access_rule(rule) for rule in settings.rules], settings.default)
+
+
+def passwords(file: Path) -> PasswordFile:
+    return PasswordFile.parse(file.read_bytes().decode("utf-8", "replace"), str(file))
+
+
+def tokens(settings: Token) -> TokenVerifier:
+    keys = {}
+    for algorithm in settings.algorithms:
+        # An editor ends a file with a newline, but nobody means it to be part of the secret.
+        file = key_file(settings, algorithm)
+        keys[algorithm] = file.read_bytes().rstrip(b"\r\n") if file else b""
+    return TokenVerifier(keys, audience=settings.audience, issuer=settings.issuer)
+
+
+def key_file(settings: Token, algorithm: str) -> Path | None:
+    return settings.secret_file if algorithm.startswith("HS") else settings.public_key_file
+
+
+def access_rule(rule: Rule) -> AccessRule:
+    return AccessRule(rule.user, rule.filters, rule.access, rule.effect, rule.client)

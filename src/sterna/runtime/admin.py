@@ -1,0 +1,164 @@
+"""The admin port: metrics, health and readiness over HTTP/1.1.
+
+One request per connection, small and in time, or it is refused: whatever a client sends, it costs one bounded buffer
+for at most `DEADLINE_S`.  The port changes nothing in the node; it only asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple, Protocol
+
+import h11
+
+from sterna.broker.statistics import Statistics
+from sterna.runtime.metrics import CONTENT_TYPE, exposition
+from sterna.runtime.settings import Bind
+
+DEADLINE_S = 10.0
+"""From accepting a connection to its end, answer included."""
+REQUEST_BYTES_MAX = 8 * 1024
+"""Request line and headers together."""
+CONNECTIONS_MAX = 64
+
+_TEXT = "text/plain; charset=utf-8"
+_INDEX = """Sterna admin port
+/metrics  statistics for Prometheus
+/healthz  200 while the process is alive
+/readyz   200 when the node serves clients and can write its journal, else 503 and the reason
+"""
+
+log = logging.getLogger(__name__)
+
+
+class Observed(Protocol):
+    """What the admin port asks the node."""
+
+    def statistics(self) -> Statistics: ...
+
+    def why_not_ready(self) -> str | None:
+        """None when recovered and able to write the journal, else the reason in a few words."""
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    content_type: str = _TEXT
+
+
+def answer(method: str, target: str, node: Observed) -> Answer:
+    """What one request gets, whatever it was."""
+    if method not in ("GET", "HEAD"):
+        return Answer(405, b"only GET and HEAD\n")
+    match target.partition("?")[0]:
+        case "/":
+            return Answer(200, _INDEX.encode())
+        case "/healthz":
+            return Answer(200, b"alive\n")
+        case "/readyz":
+            reason = node.why_not_ready()
+            return Answer(200, b"ready\n") if reason is None else Answer(503, f"not ready: {reason}\n".encode())
+        case "/metrics":
+            return Answer(200, exposition(node.statistics()), CONTENT_TYPE)
+    return Answer(404, b"no such page; / lists them\n")
+
+
+class AdminPort:
+    """The listening socket and its connections."""
+
+    def __init__(self, node: Observed, *, deadline_s: float = DEADLINE_S) -> None:
+        self.node = node
+        self.deadline_s = deadline_s
+        self.connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, bind: Bind) -> Bind:
+        """Listen; return the address, with the real port if 0 was asked for."""
+        loop = asyncio.get_running_loop()
+        if bind.path:
+            self._server = await loop.create_unix_server(lambda: _Connection(self), bind.path)
+            return bind
+        self._server = await loop.create_server(lambda: _Connection(self), bind.host, bind.port)
+        return Bind(bind.host, self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        if self._server:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        if self._server:
+            await self._server.wait_closed()
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, port: AdminPort) -> None:
+        self._port = port
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
+        self._request: h11.Request | None = None
+        self._has_begun = False
+        self._is_answered = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(self._port.deadline_s, self._too_late)
+        self._port.connections.add(self)
+        if len(self._port.connections) > CONNECTIONS_MAX:
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._deadline.cancel()
+        self._port.connections.discard(self)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_answered:
+            return  # Read and forget, so that closing does not reset the connection under the answer.
+        self._has_begun = True
+        self._http.receive_data(data)
+        try:
+            self._advance()
+        except h11.RemoteProtocolError as error:
+            self._reply(Answer(error.error_status_hint, f"{error}\n".encode()))
+
+    def _advance(self) -> None:
+        while (event := self._http.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.Request):
+                self._request = event
+            elif isinstance(event, h11.EndOfMessage) and self._request:
+                self._reply(self._answer(self._request))
+                return
+
+    def _answer(self, request: h11.Request) -> Answer:
+        try:
+            return answer(request.method.decode(), request.target.decode("latin-1"), self._port.node)
+        except Exception:
+            # A fault in a statistic must not take the node's loop down with it.
+            log.exception("admin request failed", extra={"target": request.target.decode("latin-1")})
+            return Answer(500, b"the node could not say; see its log\n")
+
+    def _too_late(self) -> None:
+        if self._is_answered or not self._has_begun:
+            self.abort()
+            return
+        self._reply(Answer(408, b"the request took too long\n"))
+        self._transport.close()
+
+    def _reply(self, said: Answer) -> None:
+        self._is_answered = True
+        headers = [
+            ("Content-Type", said.content_type),
+            ("Content-Length", str(len(said.body))),
+            ("Cache-Control", "no-store"),
+            ("Connection", "close"),
+        ]
+        if said.status == 405:
+            headers.append(("Allow", "GET, HEAD"))
+        is_head = self._request is not None and self._request.method == b"HEAD"
+        self._transport.write(self._http.send(h11.Response(status_code=said.status, headers=headers)) or b"")
+        self._transport.write(self._http.send(h11.Data(data=b"" if is_head else said.body)) or b"")
+        if self._transport.can_write_eof():
+            self._transport.write_eof()

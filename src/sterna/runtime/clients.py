@@ -1,0 +1,102 @@
+"""Client connections on asyncio transports: the thin layer between a socket and `broker.Connection`.
+
+Nothing is decided here.  Bytes in, bytes out, and the two words a transport has for flow: pause and resume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from time import monotonic
+from typing import Any, Protocol, cast
+
+from sterna.broker.broker import Broker
+from sterna.broker.connection import Connection, Peer
+from sterna.broker.outbox import Transport
+
+
+class Server(Protocol):
+    """What a client connection needs of the node around it."""
+
+    broker: Broker
+    turn_scheduled: bool
+
+    def schedule_turn(self) -> None: ...
+
+
+class ClientProtocol(asyncio.Protocol):
+    """One TCP, TLS or Unix connection."""
+
+    __slots__ = ("_anonymous", "_connection", "_server")
+
+    def __init__(self, server: Server, *, anonymous: bool) -> None:
+        self._server = server
+        self._anonymous = anonymous
+        self._connection: Connection | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none of asyncio's, only alike.
+        transport = cast(asyncio.Transport, transport)
+        self._accept(transport, transport)
+
+    def _accept(self, raw: asyncio.Transport, transport: Transport) -> None:
+        server = self._server
+        raw.set_write_buffer_limits(high=server.broker.limits.output_bytes)
+        server.broker.at(monotonic())
+        self._connection = server.broker.accept(transport, _peer(raw, self._anonymous))
+        if self._connection is None:
+            raw.abort()
+        server.schedule_turn()
+
+    def data_received(self, data: bytes) -> None:
+        """HOT."""
+        server = self._server
+        server.broker.at(monotonic())
+        connection = self._connection
+        if connection is not None:
+            connection.feed(data)
+        if not server.turn_scheduled:
+            server.schedule_turn()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._server.broker.at(monotonic())
+            connection.lost()
+            self._server.schedule_turn()
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.congested()
+
+    def resume_writing(self) -> None:
+        if self._connection is not None:
+            self._server.broker.at(monotonic())
+            self._connection.writable()
+            self._server.schedule_turn()
+
+
+def _peer(transport: asyncio.Transport, anonymous: bool) -> Peer:
+    address: Any = transport.get_extra_info("peername")
+    # An IPv4 or IPv6 address with its port; a Unix socket has neither.
+    shown = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
+    return Peer(shown, _common_name(transport.get_extra_info("peercert")), anonymous)
+
+
+def _common_name(certificate: Any) -> str | None:
+    """The common name of a certificate that TLS has verified."""
+    for part in (certificate or {}).get("subject", ()):
+        for name, value in part:
+            if name == "commonName":
+                return str(value)
+    return None
+
+
+def server_context(certificate: str, key: str | None, client_ca: str | None, *, required: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    return context

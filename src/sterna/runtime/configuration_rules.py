@@ -1,0 +1,212 @@
+"""What must hold between settings: ranges, addresses, files that can be read, and safety by default.
+
+Nothing listens beyond this machine without authentication, unless the operator says so in as many words.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from sterna.broker.tokens import ALGORITHMS
+from sterna.runtime import access
+from sterna.runtime.configuration_problems import Report
+from sterna.runtime.settings import Bind, Configuration, Listener, Token, as_plain
+from sterna.runtime.toml_source import Place
+from sterna.vocabulary.errors import ConfigurationError
+
+_ANY = (0, 2**63 - 1)
+_RANGES: dict[Place, tuple[float, float]] = {
+    ("limits", "packet_bytes"): (128, 268_435_460),  # MQTT's largest: 4 bytes of length count to 268,435,455
+    ("limits", "connections"): (1, _ANY[1]),
+    ("limits", "connections_per_address"): (1, _ANY[1]),
+    ("limits", "sessions"): (1, _ANY[1]),
+    ("limits", "session_expiry_s"): (0, 2**32 - 1),
+    ("limits", "topic_levels"): (1, 512),  # one stack frame each
+    ("limits", "topic_bytes"): (1, 65535),
+    ("limits", "inflight"): (1, 65535),
+    ("limits", "receive_maximum"): (1, 65535),
+    ("limits", "output_bytes"): (1024, _ANY[1]),
+    ("limits", "topic_aliases"): (0, 65535),
+    ("limits", "connect_s"): (0.1, 3600),
+    ("limits", "keep_alive_s"): (0, 65535),
+    ("journal", "segment_bytes"): (64 * 1024, 2**40),
+    ("journal", "group_commit_ms"): (0, 1000),
+    ("mqtt", "sys_interval_s"): (0, 86400),
+}
+
+
+def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Report) -> Configuration:
+    """Fill in the defaults that depend on other settings, then report every rule that is broken."""
+    completed = _completed(configuration, tree)
+    _check_ranges(as_plain(completed), report)
+    _check_name(completed, report)
+    _check_addresses(completed, report)
+    _check_authentication(completed, report)
+    _check_listeners(completed, report)
+    _check_authorization(completed, report)
+    return completed
+
+
+def _completed(configuration: Configuration, tree: dict[str, Any]) -> Configuration:
+    """`anonymous` follows the bind and the default effect follows the rules, unless the operator spoke."""
+    said = [_table(item) for item in _list(tree.get("listener"))] or [{}]
+    listeners = tuple(
+        listener if "anonymous" in words else replace(listener, anonymous=listener.bind.is_local)
+        for listener, words in zip(configuration.listeners, said, strict=False)
+    )
+    authorization, admin = configuration.authorization, configuration.admin
+    if authorization.rules and "default" not in _table(tree.get("authorization")):
+        authorization = replace(authorization, default="deny")
+    if admin.bind and "anonymous" not in _table(tree.get("admin")):
+        admin = replace(admin, anonymous=admin.bind.is_local)
+    node = replace(configuration.node, data=configuration.node.data.absolute())
+    return replace(configuration, node=node, listeners=listeners, authorization=authorization, admin=admin)
+
+
+def _table(raw: Any) -> dict[str, Any]:
+    return raw if isinstance(raw, dict) else {}
+
+
+def _list(raw: Any) -> list[Any]:
+    return raw if isinstance(raw, list) else []
+
+
+def _check_ranges(plain: dict[str, Any], report: Report) -> None:
+    for table, keys in plain.items():
+        for key, value in keys.items() if isinstance(keys, dict) else ():
+            low, high = _RANGES.get((table, key), _ANY)
+            # `not <=` rather than `>`, so that nan is refused too.
+            if isinstance(value, int | float) and not (low <= value <= high and math.isfinite(value)):
+                bounds = f"{low} or more" if high == _ANY[1] else f"{low}..{high}"
+                report.add((table, key), f"{value} is out of range", f"use {bounds}")
+
+
+def _check_name(configuration: Configuration, report: Report) -> None:
+    if not re.fullmatch(r"[\w.-]{1,64}", configuration.node.name, re.ASCII):
+        report.add(("node", "name"), f'"{configuration.node.name}" is no name', "use up to 64 letters, digits, . _ -")
+
+
+def _binds(configuration: Configuration) -> Iterator[tuple[Place, Bind]]:
+    for index, listener in enumerate(configuration.listeners):
+        yield ("listener", index, "bind"), listener.bind
+    if configuration.admin.bind:
+        yield ("admin", "bind"), configuration.admin.bind
+
+
+def _check_addresses(configuration: Configuration, report: Report) -> None:
+    if not configuration.listeners:
+        report.add(("listener",), "there is none, so no client could connect", "add a [[listener]] table")
+    taken: dict[Bind, Place] = {}
+    for place, bind in _binds(configuration):
+        is_fixed = bind.port != 0 or bind.path
+        if is_fixed and taken.setdefault(bind, place) != place:
+            line = report.line_of(taken[bind])
+            report.add(place, f"{bind} is already taken" + (f" in line {line}" if line else ""), "use another port")
+
+
+def _check_authentication(configuration: Configuration, report: Report) -> None:
+    settings = configuration.authentication
+    if settings.password_file:
+        _try(partial(access.passwords, settings.password_file), ("authentication", "password_file"), report)
+    if settings.certificates and not any(listener.client_ca for listener in configuration.listeners):
+        place = ("authentication", "certificates")
+        report.add(place, "no listener asks for certificates", "set client_ca in a [[listener]]")
+    if settings.token:
+        _check_token(settings.token, report)
+
+
+def _check_token(token: Token, report: Report) -> None:
+    place = ("authentication", "token")
+    missing = [name for name in token.algorithms if name in ALGORITHMS and not access.key_file(token, name)]
+    for name in missing:
+        key = "secret_file" if name.startswith("HS") else "public_key_file"
+        report.add((*place, key), f"is missing, and {name} needs it", "name the file")
+    if not missing:
+        _try(partial(access.tokens, token), (*place, "algorithms"), report)
+
+
+def _try(build: Callable[[], object], place: Place, report: Report) -> None:
+    """Build it as the node will, and report what stops it."""
+    try:
+        build()
+    except ConfigurationError as error:
+        report.add(place, str(error), "")
+    except OSError as error:
+        report.add(place, f"{error.filename} cannot be read: {error.strerror}", "name a readable file")
+
+
+def _check_listeners(configuration: Configuration, report: Report) -> None:
+    authentication = configuration.authentication
+    checks_users = bool(authentication.password_file or authentication.token)
+    for index, listener in enumerate(configuration.listeners):
+        place: Place = ("listener", index)
+        _check_tls(listener, place, report)
+        is_guarded = checks_users or (listener.require_certificate and listener.client_ca)
+        if not is_guarded and not listener.anonymous and report.is_sound("authentication"):
+            _refuse_unguarded(listener, (*place, "bind"), report)
+    admin = configuration.admin
+    if admin.bind and not admin.bind.is_local and not admin.anonymous:
+        fix = "use 127.0.0.1, or say anonymous = true in [admin] if that is meant"
+        report.add(("admin", "bind"), f"{admin.bind} shows metrics to everybody who can reach it", fix)
+
+
+def _refuse_unguarded(listener: Listener, place: Place, report: Report) -> None:
+    if listener.bind.is_local:
+        text = f"nobody could connect to {listener.bind}: anonymous is false and nothing checks users"
+    else:
+        text = f"{listener.bind} can be reached from other machines and nothing checks who connects"
+    fix = "set password_file in [authentication] (see `sterna passwd`), or say anonymous = true in this [[listener]]"
+    report.add(place, text, fix)
+
+
+def _check_tls(listener: Listener, place: Place, report: Report) -> None:
+    if listener.key and not listener.certificate:
+        report.add((*place, "key"), "a key without a certificate", "add certificate")
+    if listener.client_ca and not listener.certificate:
+        report.add((*place, "client_ca"), "client certificates need TLS", "add certificate and key")
+    if listener.require_certificate and not listener.client_ca:
+        report.add((*place, "require_certificate"), "no authority to check certificates by", "add client_ca")
+    if listener.certificate and not listener.key:
+        report.add((*place, "certificate"), "a certificate without its key", "add key")
+    named = {key: file for key in ("certificate", "key", "client_ca") if (file := getattr(listener, key))}
+    readable = {key for key, file in named.items() if _contents(file, (*place, key), report) is not None}
+    if listener.certificate and listener.key and {"certificate", "key"} <= readable:
+        _check_pair(listener.certificate, listener.key, place, report)
+    if listener.client_ca and "client_ca" in readable:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(listener.client_ca)
+        except ssl.SSLError:
+            report.add((*place, "client_ca"), f"{listener.client_ca} holds no certificate", "name a PEM file")
+
+
+def _check_pair(certificate: Path, key: Path, place: Place, report: Report) -> None:
+    try:
+        # An encrypted key would ask for its password on the terminal; an empty one makes it fail instead.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            report.add((*place, "key"), f"{key} is not the key of {certificate}", "name the key that belongs to it")
+        else:
+            text = f"{certificate} and {key} cannot be loaded"
+            report.add((*place, "certificate"), text, "use a PEM certificate chain and an unencrypted PEM key")
+
+
+def _contents(file: Path, place: Place, report: Report) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        report.add(place, f"{file} cannot be read: {error.strerror}", "name a readable file")
+        return None
+
+
+def _check_authorization(configuration: Configuration, report: Report) -> None:
+    for index, rule in enumerate(configuration.authorization.rules):
+        _try(partial(access.access_rule, rule), ("authorization", "rule", index, "filters"), report)

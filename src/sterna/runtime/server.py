@@ -1,0 +1,267 @@
+"""A node on this machine: event loop, listeners, clocks, and the order things happen in at start and stop.
+
+One turn of the loop takes bytes from every client that sent some; its end hands out what they gave rise to and sees
+the journal written.  Housekeeping happens once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import resource
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import uvloop
+
+from sterna import __version__
+from sterna.broker.connection import Connection
+from sterna.broker.identity import Accepted, Credentials, Refused
+from sterna.broker.statistics import Statistics
+from sterna.journal.memory_store import MemoryStore
+from sterna.mqtt.reasons import Reason
+from sterna.node.node import Changes, Node, Saved
+from sterna.runtime import access
+from sterna.runtime.admin import AdminPort
+from sterna.runtime.committer import Committer
+from sterna.runtime.configuration import Configuration
+from sterna.runtime.listeners import Listeners
+from sterna.runtime.logs import configure
+from sterna.runtime.session_store import SessionStore
+from sterna.runtime.storage import FileStore
+from sterna.vocabulary.errors import JournalError, SternaError
+
+log = logging.getLogger("sterna.node")
+
+HOUSEKEEPING_S = 1.0
+RETENTION_EVERY = 10
+"""Housekeeping rounds between two looks at the journal's retention."""
+
+VERIFIERS = 2
+"""Threads for password hashes, 64 MiB each while they work."""
+VERIFICATIONS_WAITING_MAX = 256
+
+
+def run_node(configuration: Configuration) -> int:
+    """Run until SIGTERM or SIGINT; the process's exit status."""
+    configure(configuration.log.level, configuration.log.format)
+    _allow_many_sockets()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(NodeServer(configuration).run())
+    except SternaError as error:
+        log.error("cannot run", extra={"reason": str(error)})
+        return 1
+
+
+def _allow_many_sockets() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class NodeServer:
+    """The world of one node."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._durable = configuration.journal.durability != "memory"
+        self._store, self._sessions = self._open_stores()
+        checkpoint = self._sessions.load() if self._sessions else None
+        self._authenticator = access.authenticator(configuration.authentication)
+        self._node = Node(
+            limits=configuration.limits,
+            settings=configuration.journal,
+            store=self._store,
+            saved=Saved(checkpoint.position, checkpoint.sessions, checkpoint.retained) if checkpoint else Saved(),
+            next_epoch=self._sessions.next_epoch if self._sessions else lambda _: 1,
+            authenticator=self._authenticator,
+            access=access.access_list(configuration.authorization),
+            world=self,
+            rng=random.SystemRandom(),
+            now=time.monotonic(),
+            wall=time.time(),
+        )
+        self.broker = self._node.broker
+        self.turn_scheduled = False
+        self._committer = Committer(self.broker, self._store, configuration.journal, self.schedule_turn)
+        self._listeners = Listeners(self)
+        self._admin = AdminPort(self)
+        self._verifiers = ThreadPoolExecutor(VERIFIERS, "password-verifier")
+        self._verifications = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
+        self._serving = False
+
+    def _open_stores(self) -> tuple[FileStore | MemoryStore, SessionStore | None]:
+        node, journal = self._configuration.node, self._configuration.journal
+        if not self._durable:
+            return MemoryStore(journal, node.name), None
+        store = FileStore(node.data / "journal", journal, node.name)
+        return store, SessionStore(node.data / "sessions.sqlite")
+
+    # -- start and stop --
+
+    async def run(self) -> int:
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stopping.set)
+        self._report_start()
+        self.schedule_turn()
+        for listener in self._configuration.listeners:
+            address = await self._listeners.open(listener)
+            log.info("listening", extra={"address": str(address), "transport": listener.transport})
+        if self._configuration.admin.bind is not None:
+            address = await self._admin.start(self._configuration.admin.bind)
+            log.info("admin port", extra={"address": f"http://{address}"})
+        self._serving = True
+        # What lives now lives for long: keep the collector from looking at it again and again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        housekeeping = self._loop.create_task(self._keep_house())
+        await self._stopping.wait()
+        housekeeping.cancel()
+        await self._stop()
+        return 0
+
+    def _report_start(self) -> None:
+        started = self._node.started
+        for cut in started.cuts:
+            log.warning("cut a torn tail off the journal", extra=cut._asdict())
+        for damage in started.damage:
+            log.error("the journal is damaged", extra=damage._asdict())
+        if started.behind_checkpoint:
+            log.error("the journal ends before the last checkpoint: its tail was never synced, or was removed")
+        log.info(
+            "node starting",
+            extra={
+                "version": __version__,
+                "node": self._configuration.node.name,
+                "durability": self._configuration.journal.durability,
+                "sessions": started.sessions,
+                "retained": started.retained,
+                "next_offset": started.next_offset,
+            },
+        )
+
+    async def _stop(self) -> None:
+        """Every promise kept: clients told, the journal written, the sessions saved."""
+        log.info("node stopping")
+        self._serving = False
+        await self._listeners.close()
+        self.broker.at(time.monotonic())
+        await self._committer.settle()
+        self.broker.shut_down()
+        self.broker.flush()
+        await self._committer.settle()
+        if self._sessions is not None:
+            await self._checkpoint()
+            self._sessions.close()
+        await self._admin.stop()
+        self._committer.close()
+        self._verifiers.shutdown(wait=False, cancel_futures=True)
+        if isinstance(self._store, FileStore):
+            self._store.close()
+        log.info("node stopped", extra={"next_offset": self._node.journal.next_offset})
+
+    # -- turns --
+
+    def schedule_turn(self) -> None:
+        if not self.turn_scheduled:
+            self.turn_scheduled = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        """HOT.  Once per turn of the loop that did anything."""
+        self.turn_scheduled = False
+        broker = self.broker
+        self._committer.commit_soon()
+        broker.flush()
+        due = broker.deadlines.next()
+        if due is not None and (self._deadline is None or due < self._deadline.when()):
+            self._set_deadline(due)
+
+    def _set_deadline(self, due: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_at(due, self._deadline_reached)
+
+    def _deadline_reached(self) -> None:
+        self._deadline = None
+        self.broker.handle_deadlines(time.monotonic())
+        self.schedule_turn()
+
+    # -- housekeeping --
+
+    async def _keep_house(self) -> None:
+        rounds = 0
+        sys_interval_s = self._configuration.mqtt.sys_interval_s
+        next_sys = time.monotonic()
+        while True:
+            now = time.monotonic()
+            self.broker.tell_time(now, time.time())
+            if sys_interval_s and now >= next_sys:
+                self._node.sys_tree.update(self.broker.statistics())
+                next_sys = now + sys_interval_s
+                self.schedule_turn()
+            if self._sessions is not None and self._node.checkpoint_due():
+                await self._checkpoint()
+            if rounds % RETENTION_EVERY == 0:
+                self._node.enforce_retention()
+            rounds += 1
+            await asyncio.sleep(HOUSEKEEPING_S)
+
+    async def _checkpoint(self) -> None:
+        assert self._sessions is not None
+        await self._committer.settle()
+        changes = self._node.changes()
+        try:
+            await self._loop.run_in_executor(None, self._save, changes)
+        except JournalError as error:
+            log.error("the checkpoint failed; the journal still holds everything", extra={"reason": str(error)})
+            self._node.checkpoint_failed(changes)
+        else:
+            self._node.checkpointed(changes)
+
+    def _save(self, changes: Changes) -> None:
+        assert self._sessions is not None
+        self._sessions.checkpoint(
+            changes.position, changes.sessions, changes.sessions_gone, changes.retained, changes.retained_gone
+        )
+
+    # -- what the broker asks of its world --
+
+    def report(self, event: str, fields: dict[str, Any]) -> None:
+        level = logging.WARNING if "reason" in fields else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, event, extra=fields)
+
+    def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
+        if self._verifications >= VERIFICATIONS_WAITING_MAX:
+            connection.fail(Reason.SERVER_BUSY, "too many clients are being authenticated")
+            return
+        self._verifications += 1
+        wall = self.broker.wall
+        work = self._loop.run_in_executor(self._verifiers, lambda: self._authenticator.verify(credentials, now=wall))
+        work.add_done_callback(lambda done: self._verified(connection, done))
+
+    def _verified(self, connection: Connection, done: asyncio.Future[Accepted | Refused]) -> None:
+        self._verifications -= 1
+        self.broker.at(time.monotonic())
+        connection.proceed_with(done.result())
+        self.schedule_turn()
+
+    # -- what the admin port asks --
+
+    def statistics(self) -> Statistics:
+        self.broker.at(time.monotonic())
+        return self.broker.statistics()
+
+    def why_not_ready(self) -> str | None:
+        if not self._serving:
+            return "starting or stopping"
+        return self._committer.trouble

@@ -1,0 +1,226 @@
+"""Everything an operator can set: one class per table of the configuration file, one field per key.
+
+The classes are the schema.  The reader, the environment names, the checks and the printed effective configuration are
+all derived from them (and from the `Limits` and `JournalSettings` of the cores), so a key is written down once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import re
+import socket
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct, field
+
+from sterna.broker.limits import Limits
+from sterna.journal.settings import JournalSettings
+
+_HOST_AND_PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+)")
+
+
+class Unusable(ValueError):
+    """A value that cannot be used, and what to write instead."""
+
+    def __init__(self, text: str, fix: str) -> None:
+        super().__init__(f"{text}; {fix}")
+        self.text = text
+        self.fix = fix
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bind:
+    """Where to listen: a host and port, or the path of a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    """0 lets the system pick a free port."""
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Bind:
+        if text.startswith("unix:"):
+            if text == "unix:":
+                raise Unusable("the socket has no path", 'write "unix:/run/sterna.sock"')
+            return cls(path=text.removeprefix("unix:"))
+        found = _HOST_AND_PORT.fullmatch(text)
+        if found is None:
+            raise Unusable(f'"{text}" is no address', 'write "127.0.0.1:1883", "[::1]:1883" or "unix:/run/sterna.sock"')
+        host, port = found["host"].strip("[]"), int(found["port"])
+        if host in ("", "*"):
+            raise Unusable("the host is missing", f'write "127.0.0.1:{port}", or "0.0.0.0:{port}" for every interface')
+        if port > 65535:
+            raise Unusable(f"port {port} is out of range", "use 1..65535")
+        return cls(host, port)
+
+    @property
+    def is_local(self) -> bool:
+        """Nobody outside this machine can reach it."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Table(Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of the file."""
+
+
+class Node(Table, frozen=True):
+    name: str = field(default_factory=socket.gethostname)
+    """Name of this node, unique in its network."""
+    data: Path = Path("sterna-data")
+    """Directory for the journal and the sessions; made when missing."""
+
+
+class Mqtt(Table, frozen=True):
+    sys_interval_s: float = 10
+    """Seconds between two updates of the $SYS tree; 0 switches it off."""
+
+
+class Listener(Table, frozen=True):
+    bind: Bind = Bind("127.0.0.1", 1883)
+    transport: Literal["tcp", "websocket"] = "tcp"
+    anonymous: bool = True
+    """Let clients in that show no credentials.  When left out: true for loopback and Unix sockets, else false."""
+    certificate: Path | None = None
+    """Certificate chain (PEM).  With it the listener speaks TLS."""
+    key: Path | None = None
+    """Private key of the certificate (PEM, not encrypted)."""
+    client_ca: Path | None = None
+    """Authorities (PEM) whose client certificates are believed.  With it clients are asked for a certificate."""
+    require_certificate: bool = False
+    """Refuse clients that show no certificate."""
+
+    @property
+    def is_secure(self) -> bool:
+        return self.certificate is not None
+
+
+class Token(Table, frozen=True):
+    """JSON Web Tokens, sent as the MQTT password."""
+
+    algorithms: tuple[str, ...]
+    """Signatures believed: HS256 (shared secret), RS256 and ES256 (public key)."""
+    secret_file: Path | None = None
+    """The secret; a newline at its end does not count."""
+    public_key_file: Path | None = None
+    """PEM."""
+    audience: str | None = None
+    """The `aud` claim tokens must carry."""
+    issuer: str | None = None
+    """The `iss` claim tokens must carry."""
+
+
+class Authentication(Table, frozen=True):
+    password_file: Path | None = None
+    """Written by `sterna passwd`."""
+    certificates: bool = False
+    """The common name of a client's verified certificate is its user name."""
+    token: Token | None = None
+
+
+class Rule(Table, frozen=True):
+    """Who may do what where.  The first rule that fits decides."""
+
+    filters: tuple[str, ...]
+    """Topic filters; %u stands for the user name, %c for the client id."""
+    user: tuple[str, ...] = ("*",)
+    """User names; "*" is everybody, "anonymous" whoever showed no credentials."""
+    client: tuple[str, ...] = ()
+    """Client ids the rule holds for; empty means any."""
+    access: Literal["publish", "subscribe", "both"] = "both"
+    effect: Literal["allow", "deny"] = "allow"
+
+
+class Authorization(Table, frozen=True):
+    default: Literal["allow", "deny"] = "allow"
+    """What happens when no rule fits.  When left out: allow without rules, deny as soon as there is one."""
+    rules: tuple[Rule, ...] = field(default=(), name="rule")
+
+
+class Admin(Table, frozen=True):
+    bind: Bind | None = Bind("127.0.0.1", 9883)
+    """Where metrics and health are served; "" switches it off."""
+    anonymous: bool = True
+    """The admin port knows no users.  Beyond loopback it is opened only if this says true in as many words."""
+
+
+class Log(Table, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class Configuration(Table, frozen=True):
+    """The whole file, every default filled in and every path absolute."""
+
+    node: Node = field(default_factory=Node)
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    limits: Limits = field(default_factory=Limits)
+    mqtt: Mqtt = field(default_factory=Mqtt)
+    listeners: tuple[Listener, ...] = field(default=(Listener(),), name="listener")
+    authentication: Authentication = field(default_factory=Authentication)
+    authorization: Authorization = field(default_factory=Authorization)
+    admin: Admin = field(default_factory=Admin)
+    log: Log = field(default_factory=Log)
+
+
+class Key(NamedTuple):
+    """One key of a table: the attribute it fills and the type it must have (None left out)."""
+
+    attribute: str
+    kind: Any
+    required: bool
+    optional: bool
+
+
+def keys_of(table: type[Any]) -> dict[str, Key]:
+    """The keys of a table as they are spelled in the file; works for our structs and the cores' dataclasses."""
+    if issubclass(table, Struct):
+        return {
+            found.encode_name: Key(found.name, *_without_none(found.type, found.required))
+            for found in msgspec.structs.fields(table)
+        }
+    hints = get_type_hints(table)
+    return {
+        found.name: Key(found.name, *_without_none(hints[found.name], False)) for found in dataclasses.fields(table)
+    }
+
+
+def _without_none(kind: Any, required: bool) -> tuple[Any, bool, bool]:
+    choices = [choice for choice in get_args(kind) if choice is not type(None)]
+    if type(None) in get_args(kind):
+        return choices[0], required, True
+    return kind, required, False
+
+
+def is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and (issubclass(kind, Table) or kind in (Limits, JournalSettings))
+
+
+def table_in_list(kind: Any) -> type[Any] | None:
+    """The table type of an array of tables, None for every other kind."""
+    inner = get_args(kind)[0] if get_origin(kind) is tuple else None
+    return inner if is_table(inner) else None
+
+
+def as_plain(value: Any) -> Any:
+    """Dicts, lists, text and numbers, keys spelled as in the file; what is unset is left out."""
+    if is_table(type(value)):
+        plain = {key: as_plain(getattr(value, found.attribute)) for key, found in keys_of(type(value)).items()}
+        if isinstance(value, Admin) and value.bind is None:
+            plain["bind"] = ""  # Silence would mean the default.
+        return {key: item for key, item in plain.items() if item is not None}
+    if isinstance(value, tuple):
+        return [as_plain(item) for item in value]
+    return str(value) if isinstance(value, Bind | Path) else value

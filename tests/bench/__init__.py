@@ -1,0 +1,1 @@
+"""The benchmark measures what it says, and says when it could not."""

@@ -1,0 +1,276 @@
+"""What a restart finds, whatever the crash or the disk did to the bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from journal_making import SETTINGS, Replay, commit, content, filled, message
+
+from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES
+from sterna.journal.journal import Journal
+from sterna.journal.memory_store import MemoryStore
+from sterna.journal.settings import JournalSettings
+from sterna.journal.store import BEGINNING, Position
+
+SMALL_SEGMENTS = JournalSettings(segment_bytes=4096)
+GROUP_BYTES = filled(groups=1)[1].segments()[0].size - SEGMENT_HEADER_BYTES
+
+
+def whole(store: MemoryStore, serial: int = 1) -> bytes:
+    return store.read(serial, 0, 10**9)
+
+
+def overwrite(store: MemoryStore, serial: int, data: bytes) -> None:
+    segment = store._segments[serial]
+    segment.chunks, segment.starts, segment.size = [data], [0], len(data)
+
+
+def flip(store: MemoryStore, serial: int, byte: int) -> None:
+    data = bytearray(whole(store, serial))
+    data[byte] ^= 0x10
+    overwrite(store, serial, bytes(data))
+
+
+def test_everything_committed_is_replayed_in_order_events_of_a_group_first() -> None:
+    journal, store = filled(groups=2, per_group=2)
+    replay = Replay(store)
+    assert [type(frame).__name__ for frame in replay.frames] == ["RecoveredEvents", "RecoveredMessages"] * 2
+    assert (replay.offsets, replay.events) == ([0, 1, 2, 3], [b"event before 2", b"event before 4"])
+    assert [frame.epoch for frame in replay.frames] == [1] * 4
+    recovery = replay.recovery
+    assert (recovery.next_offset, recovery.first_offset, recovery.position) == (4, 0, journal.position)
+    assert (recovery.cuts, recovery.damage, recovery.last_epoch) == ([], [], 1)
+
+
+def test_a_recovered_journal_reads_the_old_and_goes_on_behind_it() -> None:
+    _, store = filled(groups=20, settings=SMALL_SEGMENTS)
+    journal = Journal(store, SMALL_SEGMENTS, epoch=2, recovered=Replay(store).recovery)
+    assert journal.append(message(60)) == 60
+    commit(journal, store)
+    for offset in range(61):
+        expected = message(offset)
+        expected.offset = offset
+        assert content(journal.read(offset)) == content(expected)
+    assert Replay(store).recovery.last_epoch == 2
+
+
+def test_an_empty_store_recovers_to_nothing() -> None:
+    replay = Replay(MemoryStore(SETTINGS))
+    assert (replay.frames, replay.recovery.next_offset, replay.recovery.position) == ([], 0, BEGINNING)
+
+
+def test_a_position_replays_what_was_committed_after_it_and_nothing_before() -> None:
+    store = MemoryStore(SMALL_SEGMENTS)
+    journal = Journal(store, SMALL_SEGMENTS, epoch=1)
+    positions = []
+    for _ in range(20):
+        journal.append(message(journal.next_offset))
+        journal.note(b"%d" % journal.next_offset)
+        commit(journal, store)
+        positions.append(journal.position)
+    assert positions[-1].serial > 2
+    for position in positions:
+        replay = Replay(store, Position.parse(str(position)))
+        assert replay.recovery.position == journal.position
+        assert replay.offsets == list(range(position.offset, 20))
+        assert len(replay.events) == 20 - position.offset
+        assert replay.recovery.first_offset == 0
+        assert (replay.recovery.since_is_gone, replay.recovery.behind_checkpoint) == (False, False)
+
+
+def test_segments_before_the_position_are_indexed_by_their_headers_alone() -> None:
+    journal, store = filled(groups=40, settings=SMALL_SEGMENTS)
+    flip(store, 1, SEGMENT_HEADER_BYTES + HEADER_BYTES)
+    replay = Replay(store, journal.position)
+    assert (replay.frames, replay.damage) == ([], [])
+    reopened = Journal(store, SMALL_SEGMENTS, epoch=2, recovered=replay.recovery)
+    assert all(reopened.read(offset) is not None for offset in range(journal.next_offset))
+
+
+def test_the_last_segment_is_checked_wholly_even_before_the_position() -> None:
+    journal, store = filled(groups=3)
+    flip(store, 1, SEGMENT_HEADER_BYTES + HEADER_BYTES)
+    replay = Replay(store, journal.position)
+    assert replay.frames == []
+    assert [piece.what for piece in replay.damage] == ["a frame of 1 session events"]
+
+
+def test_an_old_segment_cut_short_is_reported_even_before_the_position() -> None:
+    journal, store = filled(groups=30, settings=SMALL_SEGMENTS)
+    second = store.segments()[1]
+    overwrite(store, 1, whole(store)[:-1])
+    replay = Replay(store, journal.position)
+    assert [piece[2:] for piece in replay.damage] == [
+        (second.first_offset - 3, second.first_offset, "the rest of the segment")
+    ]
+
+
+def test_a_tail_torn_at_any_byte_is_cut_and_reported() -> None:
+    _, store = filled(groups=3)
+    data = whole(store)
+    sound = len(data) - GROUP_BYTES
+    for kept in range(GROUP_BYTES):
+        overwrite(store, 1, data[: sound + kept])
+        replay = Replay(store)
+        assert (replay.offsets, replay.damage) == (list(range(6)), []), kept
+        # The event frame of the torn group may survive alone: it speaks of earlier groups only.
+        end = store.segments()[0].size
+        assert replay.events[2:] == ([] if end == sound else [b"event before 9"]), kept
+        assert sound <= end <= sound + kept
+        assert [cut[1:] for cut in replay.recovery.cuts] == ([(end, sound + kept - end)] if end < sound + kept else [])
+        again = Replay(store)
+        assert (again.offsets, again.recovery.cuts) == (replay.offsets, []), kept
+
+
+@pytest.mark.parametrize("kept", [0, 1, SEGMENT_HEADER_BYTES - 1, SEGMENT_HEADER_BYTES + 10])
+def test_a_segment_torn_while_it_was_begun_is_cut(kept: int) -> None:
+    _, store = filled(groups=20, settings=SMALL_SEGMENTS)
+    last = store.segments()[-1]
+    overwrite(store, last.serial, whole(store, last.serial)[:kept])
+    replay = Replay(store)
+    assert replay.offsets == list(range(last.first_offset))
+    assert replay.recovery.next_offset == last.first_offset
+    assert (replay.damage, len(replay.recovery.cuts)) == ([], 1)
+    assert (last.serial in [file.serial for file in store.segments()]) == (kept > SEGMENT_HEADER_BYTES)
+
+
+def test_zeroes_behind_the_last_group_are_a_torn_tail() -> None:
+    _, store = filled(groups=2)
+    data = whole(store)
+    overwrite(store, 1, data + bytes(5000))
+    replay = Replay(store)
+    assert replay.offsets == list(range(6))
+    assert [cut.bytes_cut for cut in replay.recovery.cuts] == [5000]
+
+
+def test_a_write_whose_beginning_never_reached_the_disk_is_torn_though_its_end_did() -> None:
+    journal, store = filled(groups=2)
+    start = journal.position.byte - GROUP_BYTES
+    flip(store, 1, start + HEADER_BYTES)
+    replay = Replay(store)
+    assert (replay.offsets, replay.events, replay.damage) == ([0, 1, 2], [b"event before 3"], [])
+    assert [cut[1:] for cut in replay.recovery.cuts] == [(start, GROUP_BYTES)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_flipped_bit_anywhere_is_noticed_and_costs_no_more_than_it_must(data: st.DataObject) -> None:
+    _, store = filled(groups=12, per_group=2, settings=SMALL_SEGMENTS)
+    files = store.segments()
+    file = data.draw(st.sampled_from(files))
+    byte = data.draw(st.integers(0, file.size - 1))
+    flip(store, file.serial, byte)
+    replay = Replay(store)
+    recovery = replay.recovery
+    assert recovery.cuts or recovery.damage
+    lost = set(range(24)) - set(replay.offsets)
+    reported = {offset for piece in recovery.damage for offset in range(piece.first_offset, piece.stop_offset)}
+    if file is files[-1]:
+        reported |= set(range(file.first_offset, 24)) if recovery.cuts else set()
+    else:
+        assert recovery.cuts == []
+    assert lost <= reported
+    in_segment = set(range(file.first_offset, next((f.first_offset for f in files if f.serial > file.serial), 24)))
+    assert lost <= in_segment
+
+
+@pytest.mark.parametrize("groups", [3, 30])
+def test_a_rotten_body_costs_its_own_frame_in_the_last_segment_and_in_earlier_ones(groups: int) -> None:
+    journal, store = filled(groups=groups, settings=SMALL_SEGMENTS)
+    place = journal._index.find(0)
+    assert place is not None
+    flip(store, 1, place.start + HEADER_BYTES + 100)
+    replay = Replay(store)
+    assert replay.offsets == list(range(3, 3 * groups))
+    assert len(replay.events) == groups
+    assert [piece[1:4] for piece in replay.damage] == [(place.start, 0, 3)]
+    assert replay.recovery.cuts == []
+    reopened = Journal(store, SMALL_SEGMENTS, epoch=2, recovered=replay.recovery)
+    assert (reopened.read(1), reopened.statistics().lost_messages) == (None, 3)
+
+
+def test_a_rotten_frame_header_costs_the_rest_of_its_segment_and_says_which_offsets() -> None:
+    _, store = filled(groups=30, settings=SMALL_SEGMENTS)
+    second = store.segments()[1]
+    flip(store, 1, SEGMENT_HEADER_BYTES)
+    replay = Replay(store)
+    assert replay.offsets == list(range(second.first_offset, 90))
+    assert [piece[1:4] for piece in replay.damage] == [(SEGMENT_HEADER_BYTES, 0, second.first_offset)]
+
+
+def test_a_rotten_segment_header_costs_nothing_but_is_told() -> None:
+    _, store = filled(groups=2)
+    flip(store, 1, 3)
+    replay = Replay(store)
+    assert replay.offsets == list(range(6))
+    assert [(piece.byte, piece.what) for piece in replay.damage] == [(0, "the segment's header (its frames are whole)")]
+
+
+def test_a_segment_that_vanished_is_reported() -> None:
+    _, store = filled(groups=30, settings=SMALL_SEGMENTS)
+    second, third = store.segments()[1:3]
+    store.drop(second.serial)
+    replay = Replay(store)
+    assert [piece[2:4] for piece in replay.damage] == [(second.first_offset, third.first_offset)]
+    assert set(range(90)) - set(replay.offsets) == set(range(second.first_offset, third.first_offset))
+
+
+def test_a_position_whose_segment_was_trimmed_starts_at_the_oldest_and_says_so() -> None:
+    _, store = filled(groups=30, settings=SMALL_SEGMENTS)
+    second = store.segments()[1]
+    store.drop(1)
+    replay = Replay(store, Position(1, SEGMENT_HEADER_BYTES, 0))
+    assert replay.recovery.since_is_gone
+    assert replay.offsets[0] == second.first_offset
+    assert [piece[2:4] for piece in replay.damage] == [(0, second.first_offset)]
+
+
+def test_a_checkpoint_that_outlived_the_journal_keeps_offsets_and_positions_from_coming_twice() -> None:
+    store = MemoryStore(SETTINGS)
+    since = Position(4, 9000, 120)
+    recovery = Replay(store, since).recovery
+    assert recovery.behind_checkpoint
+    assert recovery.since_is_gone
+    journal = Journal(store, SETTINGS, epoch=5, recovered=recovery)
+    assert journal.append(message(0)) == 120
+    commit(journal, store)
+    assert journal.position > since
+    assert Replay(store, since).offsets == [120]
+
+
+def test_a_tail_lost_from_under_a_checkpoint_does_not_hide_what_is_written_next() -> None:
+    journal, store = filled(groups=3)
+    since = journal.position
+    overwrite(store, 1, whole(store)[:-GROUP_BYTES])
+    recovery = Replay(store, since).recovery
+    assert recovery.behind_checkpoint
+    assert recovery.next_offset == 9
+    journal = Journal(store, SETTINGS, epoch=2, recovered=recovery)
+    journal.append(message(9))
+    commit(journal, store)
+    assert Replay(store, since).offsets == [9]
+
+
+def test_offsets_a_checkpoint_may_have_seen_are_not_given_again_though_they_were_never_committed() -> None:
+    journal, store = filled(groups=1)
+    journal.append(message(3))
+    refused = journal.close_group()
+    assert refused is not None
+    journal.append(message(4))
+    journal.failed(refused)
+    checkpoint = journal.position
+    recovery = Replay(store, checkpoint).recovery
+    assert (recovery.next_offset, recovery.behind_checkpoint, recovery.damage) == (5, False, [])
+    reopened = Journal(store, SETTINGS, epoch=2, recovered=recovery)
+    assert [reopened.read(3), reopened.read(4), reopened.append(message(5))] == [None, None, 5]
+    commit(reopened, store)
+    assert Replay(store, checkpoint).offsets == [5]
+
+
+def test_a_journal_refuses_a_recovery_that_was_not_finished() -> None:
+    _, store = filled(groups=2)
+    replay = Replay(store)
+    replay.recovery.complete = False
+    with pytest.raises(AssertionError, match="to its end"):
+        Journal(store, SETTINGS, epoch=2, recovered=replay.recovery)

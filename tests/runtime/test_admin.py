@@ -1,0 +1,214 @@
+"""The admin port: right answers, right refusals, bounded in memory and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sterna.broker.statistics import Statistics
+from sterna.runtime.admin import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
+from sterna.runtime.metrics import METRICS, exposition
+from sterna.runtime.settings import Bind
+
+WAIT_S = 10
+
+
+class Node:
+    """A node whose state the test sets."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.now = Statistics(publish_received=7, publish_dropped={"slow-consumer": 3}, clients_connected=2)
+
+    def statistics(self) -> Statistics:
+        return self.now
+
+    def why_not_ready(self) -> str | None:
+        return self.reason
+
+
+def _run(test: Callable[[AdminPort, Bind], Awaitable[None]], node: Node | None = None, deadline_s: float = 10) -> None:
+    async def main() -> None:
+        port = AdminPort(node or Node(), deadline_s=deadline_s)
+        bind = await port.start(Bind("127.0.0.1", 0))
+        try:
+            await asyncio.wait_for(test(port, bind), WAIT_S)
+        finally:
+            await port.stop()
+
+    asyncio.run(main())
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    for _ in range(WAIT_S * 100):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to pass")
+
+
+async def _exchange(bind: Bind, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(bind.host, bind.port)
+    writer.write(data)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def _get(bind: Bind, target: str, method: str = "GET") -> tuple[int, str, str]:
+    raw = await _exchange(bind, f"{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head, _, body = raw.decode().partition("\r\n\r\n")
+    return int(head.split(" ")[1]), head, body
+
+
+def test_health_and_index_answer() -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        assert (await _get(bind, "/healthz"))[::2] == (200, "alive\n")
+        status, head, body = await _get(bind, "/")
+        assert status == 200
+        assert "/metrics" in body
+        assert "Connection: close" in head
+
+    _run(test)
+
+
+def test_readiness_follows_the_node_and_gives_the_reason() -> None:
+    node = Node()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        assert (await _get(bind, "/readyz"))[0] == 200
+        node.reason = "the disk is full"
+        assert (await _get(bind, "/readyz"))[::2] == (503, "not ready: the disk is full\n")
+
+    _run(test, node)
+
+
+def test_metrics_are_in_prometheus_text_format() -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        status, head, body = await _get(bind, "/metrics?x=1")
+        assert status == 200
+        assert "text/plain; version=0.0.4" in head
+        samples = {
+            (sample.name, sample.labels.get("reason")): sample.value
+            for family in text_string_to_metric_families(body)
+            for sample in family.samples
+        }
+        assert samples["sterna_publish_received_total", None] == 7
+        assert samples["sterna_publish_dropped_total", "slow-consumer"] == 3
+        assert samples["sterna_clients_connected", None] == 2
+        assert samples["process_open_fds", None] > 0
+
+    _run(test)
+
+
+def test_every_statistic_is_a_metric() -> None:
+    for found in dataclasses.fields(Statistics):
+        value: Any = {"why": 12345} if found.default_factory is not dataclasses.MISSING else 12345
+        changed = Statistics(**{found.name: value})
+        assert value in [metric.read(changed) for metric in METRICS], f"{found.name} is in no line of METRICS"
+    assert b"sterna_uptime_seconds 0.0" in exposition(Statistics())
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 405),
+        (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (b"GET /../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * REQUEST_BYTES_MAX, 431),
+        (b"GET / HTTP/1.0\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 2000, 200),
+        (b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00\r\n\r\n", 400),
+    ],
+)
+def test_a_request_gets_the_right_status_once(request_bytes: bytes, status: int) -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        answered = await _exchange(bind, request_bytes)
+        assert int(answered.split(b" ")[1]) == status
+        assert answered.count(b"HTTP/1.1 ") == 1
+        assert (b"Allow: GET, HEAD" in answered) == (status == 405)
+
+    _run(test)
+
+
+def test_head_gets_the_headers_only() -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        status, head, body = await _get(bind, "/healthz", "HEAD")
+        assert (status, body) == (200, "")
+        assert "Content-Length: 6" in head
+
+    _run(test)
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [(b"", b""), (b"GET / HT", b"HTTP/1.1 408"), (b"GET / HTTP/1.1\r\nHost: x\r\n", b"HTTP/1.1 408")],
+)
+def test_a_slow_request_is_given_up(sent: bytes, answered: bytes) -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        assert (await _exchange(bind, sent))[: len(b"HTTP/1.1 408")] == answered
+
+    _run(test, deadline_s=0.05)
+
+
+def test_a_client_that_never_closes_does_not_stay() -> None:
+    async def test(port: AdminPort, bind: Bind) -> None:
+        with socket.create_connection((bind.host, bind.port)) as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            await _until(lambda: bool(port.connections))
+            await _until(lambda: not port.connections)
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+
+    _run(test, deadline_s=0.05)
+
+
+def test_only_so_many_connections_are_kept_at_once() -> None:
+    async def test(port: AdminPort, bind: Bind) -> None:
+        with contextlib.ExitStack() as idle:
+            for _ in range(CONNECTIONS_MAX):
+                idle.enter_context(socket.create_connection((bind.host, bind.port)))
+            await _until(lambda: len(port.connections) == CONNECTIONS_MAX)
+            one_more = idle.enter_context(socket.create_connection((bind.host, bind.port)))
+            one_more.settimeout(WAIT_S)
+            assert await asyncio.to_thread(one_more.recv, 1) == b""
+            assert len(port.connections) == CONNECTIONS_MAX
+
+    _run(test)
+
+
+def test_a_fault_in_a_statistic_is_the_requests_fault_only(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Node):
+        def statistics(self) -> Statistics:
+            raise RuntimeError("no figures")
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        assert (await _get(bind, "/metrics"))[0] == 500
+        assert (await _get(bind, "/healthz"))[0] == 200
+
+    _run(test, Broken())
+    assert "no figures" in caplog.text
+
+
+def test_it_also_listens_on_a_unix_socket(tmp_path: Path) -> None:
+    async def main() -> None:
+        port = AdminPort(Node())
+        bind = await port.start(Bind(path=str(tmp_path / "admin.sock")))
+        reader, writer = await asyncio.open_unix_connection(bind.path)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), WAIT_S)).endswith(b"alive\n")
+        writer.close()
+        await port.stop()
+
+    asyncio.run(main())
