@@ -16,7 +16,8 @@ from sterna.bench.brokers import BROKERS, MOSQUITTO, started
 from sterna.bench.comparison import Plan, compare, run_once
 from sterna.bench.connections import Clients
 from sterna.bench.errors import BenchmarkError
-from sterna.bench.workloads import BY_NAME
+from sterna.bench.generator import measure_idle
+from sterna.bench.workloads import BY_NAME, Idle
 from sterna.cli.bench import app
 
 BRIEF = Plan(rounds=1, warm_up_s=0.2, measure_s=0.3, short=True)
@@ -35,6 +36,17 @@ def test_mosquitto_delivers_everything(name: str) -> None:
     assert measured.delivered > 1000
     assert measured.cpu_us_per_message is not None
     assert 0.1 < measured.cpu_us_per_message < 500
+
+
+@pytest.mark.slow
+@needs_mosquitto
+def test_idle_connections_are_weighed() -> None:
+    with started(MOSQUITTO, BY_NAME["idle"], core=None) as running:
+        clients = Clients(running.port)
+        measured = measure_idle(clients, Idle(connections=500, before=50), running.pid)
+        clients.close()
+    assert measured.kib_per_connection is not None
+    assert 0.1 < measured.kib_per_connection < 10
 
 
 @pytest.mark.slow

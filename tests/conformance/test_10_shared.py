@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from .client import Client
-from .packets import NO_LOCAL, Puback, Publish, Pubrec, Subscribe
+from .packets import NO_LOCAL, Pingreq, Puback, Publish, Pubrec, Subscribe
 from .peer import Broker
 
 
@@ -89,7 +89,7 @@ def test_retained_messages_are_not_sent_to_a_group(broker: Broker, topic: str) -
 def test_no_local_on_a_shared_subscription_is_a_protocol_error(broker: Broker, topic: str) -> None:
     """[MQTT-3.8.3-4]"""
     client = broker.join()
-    client.send(Subscribe(1, [(f"$share/group/{topic}", NO_LOCAL)]))
+    client.send(Subscribe(1, [(f"$share/group/{topic}", NO_LOCAL)]), Pingreq())
     client.expect_close(0x82)
 
 

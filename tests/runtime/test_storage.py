@@ -284,7 +284,7 @@ def test_after_a_failed_sync_the_file_is_never_appended_to(tmp_path: Path, monke
 def test_a_worker_writes_while_the_loop_appends_reads_and_trims(tmp_path: Path) -> None:
     with FileStore(tmp_path, SMALL_SEGMENTS, "node-1") as store, ThreadPoolExecutor(1) as worker:
         journal, _, _ = opened(store, SMALL_SEGMENTS)
-        for _ in range(150):
+        for _ in range(60):
             group = closed_group(journal, 3)
             written = worker.submit(store.write, group)
             while not written.done():

@@ -95,12 +95,14 @@ def _wait_until_it_answers(broker: Broker, process: subprocess.Popen[bytes], por
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_S_MAX)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with suppress(subprocess.TimeoutExpired):
+        try:
+            process.terminate()
+            process.wait(STOP_S_MAX)
+        finally:
+            # Also when we are interrupted while waiting; nothing happens to a process that has ended.
+            process.kill()
+            process.wait()
 
 
 def _free_port() -> int:

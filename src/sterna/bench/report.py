@@ -22,7 +22,7 @@ Verdict = Literal["reached", "missed", "shown", "failed"]
 UNITS: dict[Figure, str] = {
     "cpu_us_per_message": "us CPU/msg",
     "latency_p99_us": "us p99",
-    "kib_per_connection": "KiB/connection",
+    "kib_per_connection": "KiB per connection",
 }
 
 

@@ -32,6 +32,7 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, Will, encode_disconnect
 from sterna.mqtt.reasons import Reason
+from sterna.mqtt.topics import is_reserved
 from sterna.vocabulary.errors import ProtocolError
 
 #: Keep-alive is exceeded at one and a half times the interval [MQTT-3.1.2-22].
@@ -146,6 +147,7 @@ class Broker:
             self.counters.refused("connections-per-address")
             return None
         self.addresses[host] = held + 1
+        self.counters.connections += 1
         connection = Connection(self, transport, peer)
         self.deadlines.at(self.now + self.limits.connect_s, partial(_connect_timeout, connection))
         return connection
@@ -380,6 +382,7 @@ class Broker:
 
     def _session_due(self, session: Session, generation: int) -> None:
         if session.generation == generation and session.connection is None:
+            self.counters.sessions_expired += 1
             self.end_session(session)
 
     def end_session(self, session: Session) -> None:
@@ -400,7 +403,7 @@ class Broker:
 
     def _publish_will(self, session: Session, will: Will) -> None:
         session.will = None
-        if will.topic[:1] == b"$" or not session.permissions.may_publish(will.topic):
+        if is_reserved(will.topic) or not session.permissions.may_publish(will.topic):
             self.counters.dropped("not-authorized")
             return
         if will.retain and not self.retained.has_room(will.topic, len(will.payload)):
@@ -474,6 +477,9 @@ class Broker:
             counters.publish_sent,
             counters.publish_bytes_received,
             counters.publish_bytes_sent,
+            counters.publish_sent + counters.answers_sent,
+            counters.connections,
+            counters.sessions_expired,
             dict(counters.publish_dropped),
             dict(counters.connections_refused),
             self.clients_connected,

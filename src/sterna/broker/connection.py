@@ -17,7 +17,7 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_5, PUBACK, PUBCOMP, PUBREC, encode_acknowledgement
 from sterna.mqtt.reasons import Reason
-from sterna.mqtt.topics import is_topic_name
+from sterna.mqtt.topics import is_reserved, is_topic_name
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -214,6 +214,8 @@ class Connection:
         if kind == packets.PUBLISH and self.state == State.CONNECTED:
             self._publish(first, data, body, stop)
             return
+        if kind == packets.CONNECT:
+            self._broker.handshake.learn_version(self, data, body, stop)
         handler = self._handlers.get(kind)
         if handler is None:
             raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {kind} is not expected here")
@@ -300,7 +302,7 @@ class Connection:
         """Why this message may not be published, if so."""
         topic = message.topic
         allowed = self._allowed
-        if topic[:1] == b"$" or (allowed is not None and topic not in allowed and not self._ask_permission(topic)):
+        if is_reserved(topic) or (allowed is not None and topic not in allowed and not self._ask_permission(topic)):
             return Reason.NOT_AUTHORIZED, "not-authorized"
         if values:
             response = values.get(prop.RESPONSE_TOPIC)
@@ -446,6 +448,7 @@ class Connection:
     def send(self, data: bytes) -> None:
         """A packet this client waits for.  A connection that has ended takes no more."""
         session = self.session
+        self._broker.counters.answers_sent += 1
         if self.state == State.CONNECTED and session is not None:
             session.outbox.send(data)
         elif self.state != State.CLOSED:

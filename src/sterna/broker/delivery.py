@@ -90,7 +90,7 @@ class Delivery:
         if route.special or route.shares:
             for position in range(start, stop, size):
                 message = Message(topic, data[position + head : position + size])
-                self._fan_out_qos0(route.special, message, source)
+                self._fan_out_qos0(route.special, route.own, message, source)
                 self._to_shares(route, message, Encodings(message, self.wall))
 
     def _count_missed(self, route: Route, count: int) -> None:
@@ -102,14 +102,18 @@ class Delivery:
         """To everybody who wants it; False if nobody does."""
         route = self._routes.route(message.topic)
         if message.qos == 0:
-            self._fan_out_qos0(route.deliveries, message, source)
+            self._fan_out_qos0(route.deliveries, route.own, message, source)
             if route.shares:
                 self._to_shares(route, message, Encodings(message, self.wall))
             return route.wanted
         encodings = Encodings(message, self.wall)
+        own = route.own
         for session, grant in route.deliveries:
-            if grant.no_local and session is source:
-                continue
+            if own and session is source:
+                mine = own.get(session.client_id, grant)
+                if mine is None:
+                    continue
+                grant = mine
             if grant.qos == 0:
                 self._send_qos0(session, message, grant, encodings)
             elif session.outbox.congested or session.queue or len(session.inflight) >= session.window:
@@ -120,11 +124,18 @@ class Delivery:
             self._to_shares(route, message, encodings)
         return route.wanted
 
-    def _fan_out_qos0(self, deliveries: list[tuple[Session, Grant]], message: Message, source: Session | None) -> None:
+    def _fan_out_qos0(
+        self,
+        deliveries: list[tuple[Session, Grant]],
+        own: dict[bytes, Grant | None],
+        message: Message,
+        source: Session | None,
+    ) -> None:
         encodings = Encodings(message, self.wall)
         for session, grant in deliveries:
-            if not (grant.no_local and session is source):
-                self._send_qos0(session, message, grant, encodings)
+            mine = own.get(session.client_id, grant) if own and session is source else grant
+            if mine is not None:
+                self._send_qos0(session, message, mine, encodings)
 
     def _send_qos0(self, session: Session, message: Message, grant: Grant, encodings: Encodings) -> None:
         outbox = session.outbox
@@ -232,7 +243,9 @@ class Delivery:
             return
         if session.expiry_s:
             self._log.acknowledged(session, packet_id)
-        if session.queue or session.shares:
+        if session.unsent:
+            self._resend_more(session)
+        elif session.queue or session.shares:
             self.pump(session)
 
     def received(self, session: Session, packet_id: int) -> None:
@@ -250,18 +263,31 @@ class Delivery:
 
     def resend(self, session: Session) -> None:
         """A session is connected again: everything in flight once more, in order, then what waited [MQTT-4.4.0-1]."""
+        session.unsent = list(reversed(session.inflight))
+        self._resend_more(session)
+
+    def _resend_more(self, session: Session) -> None:
+        """As much of what was in flight as the client's window allows now; it may be smaller than the last one."""
+        unsent = session.unsent
+        while unsent and len(session.inflight) - len(unsent) < session.window:
+            self._resend_one(session, unsent.pop())
+        if not unsent:
+            self.pump(session)
+
+    def _resend_one(self, session: Session, packet_id: int) -> None:
         assert session.connection is not None
-        for packet_id, entry in list(session.inflight.items()):
-            if entry is None:
-                packet = encode_acknowledgement(PUBREL, packet_id, Reason.SUCCESS, session.version)
-            else:
-                packet = encode_again(session, entry[0], entry[1], packet_id, self.wall)
-                if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
-                    self._counters.dropped("packet-too-large")
-                    self.acknowledged(session, packet_id)
-                    continue
-            self._commitments.answer(session.connection, packet)
-        self.pump(session)
+        entry = session.inflight[packet_id]
+        if entry is None:
+            packet = encode_acknowledgement(PUBREL, packet_id, Reason.SUCCESS, session.version)
+        else:
+            packet = encode_again(session, entry[0], entry[1], packet_id, self.wall)
+            if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
+                self._counters.dropped("packet-too-large")
+                del session.inflight[packet_id]
+                if session.expiry_s:
+                    self._log.acknowledged(session, packet_id)
+                return
+        self._commitments.answer(session.connection, packet)
 
     def disconnected(self, session: Session) -> None:
         """Hand back what came through shared subscriptions at QoS 1 and was not acknowledged, oldest first."""
@@ -287,7 +313,7 @@ class Delivery:
             self._pump_share(share, member)
 
     def send_retained(self, session: Session, subscription: Subscription) -> None:
-        grant = merge([subscription])._replace(retained=True, no_local=False)
+        grant = merge([subscription])._replace(retained=True)
         for message in self._retained.match(subscription.topic_filter, self.wall):
             if not session.permissions.may_receive(message.topic):
                 continue

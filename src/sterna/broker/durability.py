@@ -133,8 +133,8 @@ def will_from(fields: list[Any] | None) -> Will | None:
 
 
 def grant_from(fields: list[Any]) -> Grant:
-    qos, retain_as_published, no_local, identifiers, retained, share = fields
-    return Grant(qos, retain_as_published, no_local, tuple(identifiers), retained, share)
+    qos, retain_as_published, identifiers, retained, share = fields
+    return Grant(qos, retain_as_published, tuple(identifiers), retained, share)
 
 
 class Snapshot(msgspec.Struct, array_like=True):

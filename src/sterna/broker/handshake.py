@@ -16,7 +16,7 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, encode_auth, encode_connack
 from sterna.mqtt.properties import Properties
 from sterna.mqtt.reasons import CONNACK_3_1_1, Reason
-from sterna.mqtt.topics import is_topic_name
+from sterna.mqtt.topics import is_reserved, is_topic_name
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -29,12 +29,16 @@ class Handshake:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def connect(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        # The level stands at a fixed place, so that even a CONNECT broken further on is refused in its own version.
+    def learn_version(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
+        """The level stands at a fixed place, so that even a CONNECT broken further on is refused in its own version."""
+        if connection.version:
+            return
         if data[body : body + 6] == b"\x00\x04MQTT" and body + 6 < stop:
             connection.version = MQTT_5 if data[body + 6] >= MQTT_5 else MQTT_3_1_1
         elif data[body : body + 8] == b"\x00\x06MQIsdp":
             connection.version = MQTT_3_1_1
+
+    def connect(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         request = packets.decode_connect(data, body, stop, self._broker.limits.user_properties)
         self._check_will(request)
         if not request.client_id:
@@ -151,7 +155,7 @@ class Handshake:
         assert request is not None
         permissions = broker.access.for_identity(accepted.user, request.client_id.decode())
         if request.will is not None and (
-            request.will.topic[:1] == b"$" or not permissions.may_publish(request.will.topic)
+            is_reserved(request.will.topic) or not permissions.may_publish(request.will.topic)
         ):
             raise ProtocolError(Reason.NOT_AUTHORIZED, "may not publish its own will")
         if broker.clients_connected >= broker.limits.connections:

@@ -159,9 +159,9 @@ class Replay:
                 continue
             route = self._state.routes.route(message.topic)
             for session, grant in route.deliveries:
-                own = grant.no_local and message.publisher == session.client_id
-                if grant.qos and not own and len(session.queue) < limit:
-                    session.queue.push(message.offset, grant)
+                mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
+                if mine is not None and mine.qos and len(session.queue) < limit:
+                    session.queue.push(message.offset, mine)
             for share in route.shares:
                 if len(share.queue) < limit:
                     share.queue.push(message.offset, None)

@@ -21,11 +21,13 @@ REMEMBERED_MAX = 100_000
 class Route:
     """Who gets a message on one topic."""
 
-    __slots__ = ("deliveries", "plain_3_1_1", "plain_5", "shares", "special")
+    __slots__ = ("deliveries", "own", "plain_3_1_1", "plain_5", "shares", "special")
 
     def __init__(self) -> None:
         #: Every session, once, with its merged grant.
         self.deliveries: list[tuple[Session, Grant]] = []
+        #: client id -> what it gets of its own messages (None: nothing), where "no local" makes that differ.
+        self.own: dict[bytes, Grant | None] = {}
         #: One entry per shared subscription.
         self.shares: list[Share] = []
         # The same sessions again, sorted for QoS 0 without RETAIN: those that take the publisher's bytes as they are
@@ -36,7 +38,7 @@ class Route:
 
     def add(self, session: Session, grant: Grant) -> None:
         self.deliveries.append((session, grant))
-        if grant.no_local or session.packet_bytes_max:
+        if session.packet_bytes_max or session.client_id in self.own:
             self.special.append((session, grant))
         elif session.version == MQTT_3_1_1:
             self.plain_3_1_1.append(session.outbox)
@@ -150,6 +152,9 @@ class Routes:
         for session, subscriptions in matching.values():
             # Denied topics inside an allowed filter are left out here, once, and never looked at again.
             if session.permissions.unrestricted or session.permissions.may_receive(topic):
+                if any(subscription.no_local for subscription in subscriptions):
+                    others = [subscription for subscription in subscriptions if not subscription.no_local]
+                    route.own[session.client_id] = self._shared_grant(merge(others)) if others else None
                 route.add(session, self._shared_grant(merge(subscriptions)))
         return route
 

@@ -49,6 +49,7 @@ class Session:
         "received",
         "shares",
         "subscriptions",
+        "unsent",
         "user",
         "version",
         "will",
@@ -78,6 +79,8 @@ class Session:
 
         #: In order of sending, which is the order of resending [MQTT-4.6.0-1].
         self.inflight: dict[int, Inflight] = {}
+        #: Packet identifiers in flight that this connection has not sent yet, the next one last.
+        self.unsent: list[int] = []
         self.next_packet_id = 1
         #: How many may be in flight: our limit, or the client's Receive Maximum if lower.
         self.window = 1

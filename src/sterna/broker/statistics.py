@@ -9,8 +9,10 @@ class Counters:
     """Mutable, one per broker.  Plain integers in slots because they are touched per message."""
 
     __slots__ = (
+        "answers_sent",
         "bytes_received",
         "bytes_sent",
+        "connections",
         "connections_refused",
         "packets_received",
         "publish_bytes_received",
@@ -18,6 +20,7 @@ class Counters:
         "publish_dropped",
         "publish_received",
         "publish_sent",
+        "sessions_expired",
     )
 
     def __init__(self) -> None:
@@ -28,6 +31,10 @@ class Counters:
         self.publish_sent = 0
         self.publish_bytes_received = 0
         self.publish_bytes_sent = 0
+        #: Packets sent other than PUBLISH.
+        self.answers_sent = 0
+        self.connections = 0
+        self.sessions_expired = 0
         #: reason -> messages (once per recipient that did not get it).
         self.publish_dropped: dict[str, int] = {}
         #: reason -> connections.
@@ -52,6 +59,9 @@ class Statistics:
     publish_sent: int = 0
     publish_bytes_received: int = 0
     publish_bytes_sent: int = 0
+    packets_sent: int = 0
+    connections: int = 0
+    sessions_expired: int = 0
     publish_dropped: dict[str, int] = field(default_factory=dict)
     connections_refused: dict[str, int] = field(default_factory=dict)
     clients_connected: int = 0

@@ -27,8 +27,6 @@ class Grant(NamedTuple):
     qos: int
     #: Keep the RETAIN flag as the publisher set it.
     retain_as_published: bool = False
-    #: Do not send the session what it published itself.
-    no_local: bool = False
     identifiers: tuple[int, ...] = ()
     #: Sent because of a new subscription: the RETAIN flag is set whatever the options say.
     retained: bool = False
@@ -42,7 +40,6 @@ def merge(subscriptions: list[Subscription], share: bytes = b"") -> Grant:
     return Grant(
         max(s.qos for s in subscriptions),
         any(s.retain_as_published for s in subscriptions),
-        all(s.no_local for s in subscriptions),
         identifiers,
         False,
         share,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from types import FrameType
 from typing import Annotated
 
@@ -41,7 +42,7 @@ def brokers(
     signal.signal(signal.SIGTERM, _leave)
     plan = QUICK if quick else Plan()
     if rounds is not None:
-        plan = Plan(rounds, plan.warm_up_s, plan.measure_s, plan.short)
+        plan = replace(plan, rounds=rounds)
     pair = _broker(subject, "--subject"), _broker(peer, "--peer")
     chosen = [_workload(name) for name in workload] if workload else list(WORKLOADS)
     try:

@@ -137,15 +137,17 @@ class Subscriber(Conversation):
         self._is_enough = self._is_enough or self._left <= 0
 
     def _print(self, received: Received) -> None:
-        out = sys.stdout.buffer
-        is_silent = self._shown is plain and not received.message.payload
+        end = b"" if self._how.no_newline else b"\n"
         try:
-            out.write(self._shown(received))
+            text = self._shown(received) + end
         except ValueError as error:
             self.complain(str(error))
+            text = end
+        if self._shown is plain and not received.message.payload:
+            return
         try:
-            out.write(b"" if self._how.no_newline or is_silent else b"\n")
-            out.flush()
+            sys.stdout.buffer.write(text)
+            sys.stdout.buffer.flush()
         except BrokenPipeError:
             # The reader has gone.  Python would flush once more on its way out, so there must be somewhere to.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

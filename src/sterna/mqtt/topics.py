@@ -50,6 +50,11 @@ def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
     return group, rest
 
 
+def is_reserved(topic: bytes) -> bool:
+    """Topics that only the broker itself writes to [MQTT-4.7.2]."""
+    return topic[:1] == b"$" and topic.split(b"/", 1)[0] in (b"$SYS", b"$share")
+
+
 def matches(topic_filter: Levels, topic: Levels) -> bool:
     """Does one filter match one name?  `#` also matches the level above it; wildcards never begin a `$` topic."""
     if topic[0][:1] == b"$" and topic_filter[0] in (b"+", b"#"):

@@ -55,7 +55,7 @@ def _places(text: str) -> Iterator[tuple[Place, int]]:
     for number, line in _lines_outside_long_strings(text):
         if header := _HEADER.match(line):
             table = _table_place(header[2], is_array=header[1] == "[[", counts=counts)
-            yield table, number
+            yield from ((table[:end], number) for end in range(1, len(table) + 1))
         elif key := _KEY.match(line):
             place = table
             for part in _parts(key[1]):

@@ -1,0 +1,130 @@
+"""The `sterna` command itself, its configuration check and its password file."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+from commands import run
+
+from sterna.broker.passwords import PasswordFile
+from sterna.cli.main import COMMANDS
+from sterna.cli.node import overridden
+from sterna.runtime.configuration import load
+
+
+def test_help_lists_every_command_and_h_is_not_help() -> None:
+    code, out, err = run("sterna", "--help")
+    assert (code, err) == (0, "")
+    assert all(f" {name} " in out.decode() for name in COMMANDS)
+    assert run("sterna", "pub", "-h")[0] == 1
+
+
+def test_a_misspelt_command_gets_a_hint() -> None:
+    code, _, err = run("sterna", "nod")
+    assert code == 2
+    assert "Did you mean 'node'" in err
+
+
+def test_pub_loads_neither_broker_nor_journal() -> None:
+    program = (
+        "import sys; from sterna.cli.main import assemble; assemble('pub');"
+        "print([name for name in sys.modules if name in ('pyarrow', 'uvloop', 'rich', 'msgspec')"
+        " or name.startswith(('sterna.runtime', 'sterna.broker', 'sterna.journal', 'sterna.bench'))])"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    assert out == b"[]\n"
+
+
+def test_check_config_prints_the_effective_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "sterna.toml"
+    file.write_text('[node]\nname = "n"\ndata = "d"\n')
+    code, out, err = run("sterna", "check-config", file)
+    assert (code, err) == (0, "")
+    assert tomllib.loads(out.decode())["node"] == {"name": "n", "data": str(tmp_path / "d")}
+    code, out, _ = run("sterna", "check-config", file, "--json")
+    assert code == 0
+    assert json.loads(out)["configuration"]["limits"]["inflight"] == 64
+
+
+def test_check_config_explains_every_error_and_ends_with_1(tmp_path: Path) -> None:
+    file = tmp_path / "sterna.toml"
+    file.write_text('[[listener]]\nbind = "127.0.0.1:70000"\n[logs]\n')
+    expected = [
+        f"{file}:2: [[listener]] bind: port 70000 is out of range; use 1..65535",
+        f"{file}:3: [logs]: unknown table; did you mean log?",
+    ]
+    assert run("sterna", "check-config", file) == (1, b"", "\n".join([*expected, ""]))
+    code, out, _ = run("sterna", "check-config", file, "--json")
+    document = json.loads(out)
+    assert (code, document["valid"]) == (1, False)
+    assert document["problems"][0] == {
+        "source": str(file),
+        "line": 2,
+        "place": "[[listener]] bind",
+        "text": "port 70000 is out of range",
+        "fix": "use 1..65535",
+    }
+
+
+def test_node_refuses_a_bad_configuration_before_anything_else(tmp_path: Path) -> None:
+    file = tmp_path / "sterna.toml"
+    file.write_text("[limits]\ninflite = 1\n")
+    code, out, err = run("sterna", "node", "--config", file)
+    assert (code, out) == (1, b"")
+    assert err == f"{file}:2: [limits] inflite: unknown key; did you mean inflight?\n"
+
+
+def test_port_and_data_on_the_command_line_win(tmp_path: Path) -> None:
+    configuration = overridden(load(None, {"STERNA_LISTENER_0_BIND": "[::1]:5"}), 7, tmp_path)
+    assert str(configuration.listeners[0].bind) == "[::1]:7"
+    assert configuration.node.data == tmp_path
+    with pytest.raises(typer.BadParameter, match="has no port"):
+        overridden(load(None, {"STERNA_LISTENER_0_BIND": "unix:/s"}), 7, None)
+
+
+def test_passwd_adds_changes_and_removes_users(tmp_path: Path) -> None:
+    file = tmp_path / "passwords"
+
+    def users() -> PasswordFile:
+        return PasswordFile.parse(file.read_text(), "")
+
+    assert run("sterna", "passwd", file, "alice", given=b"one\n") == (0, b"", "")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.write_text(f"# our users\n{file.read_text()}")
+    os.chmod(file, 0o640)
+    assert run("sterna", "passwd", file, "bob", "--scram", given=b"two\n")[0] == 0
+    assert run("sterna", "passwd", file, "alice", given=b"three\n")[0] == 0
+    assert users().verify("alice", b"three", now=0)
+    assert not users().verify("alice", b"one", now=0)
+    assert users().verify("bob", b"two", now=0)
+    assert users().offers("SCRAM-SHA-256")
+    assert file.read_text().startswith("# our users\n")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert run("sterna", "passwd", file, "bob", "--delete")[0] == 0
+    assert len(users()) == 1
+    assert [found.name for found in tmp_path.iterdir()] == ["passwords"]
+
+
+def test_passwd_refuses_what_would_not_work(tmp_path: Path) -> None:
+    file = tmp_path / "passwords"
+    for user, given, complaint in [
+        ("alice", b"\n", "the password is empty"),
+        ("a:b", b"x\n", "user name 'a:b' cannot be used"),
+        ("*", b"x\n", "user name '*' cannot be used"),
+    ]:
+        code, _, err = run("sterna", "passwd", file, user, given=given)
+        assert code == 1
+        assert complaint in err
+        assert not file.exists()
+    assert "there is no user carol" in run("sterna", "passwd", file, "carol", "--delete")[2]
+    file.write_text("broken\n")
+    assert "line 1" in run("sterna", "passwd", file, "alice", given=b"x\n")[2]
+    assert file.read_text() == "broken\n"
