@@ -90,6 +90,7 @@ def test_port_and_data_on_the_command_line_win(tmp_path: Path) -> None:
         overridden(load(None, {"STERNA_LISTENER_0_BIND": "unix:/s"}), 7, None)
 
 
+@pytest.mark.slow
 def test_passwd_adds_changes_and_removes_users(tmp_path: Path) -> None:
     file = tmp_path / "passwords"
 
@@ -113,6 +114,7 @@ def test_passwd_adds_changes_and_removes_users(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["passwords"]
 
 
+@pytest.mark.slow
 def test_passwd_refuses_what_would_not_work(tmp_path: Path) -> None:
     file = tmp_path / "passwords"
     for user, given, complaint in [
@@ -125,6 +127,7 @@ def test_passwd_refuses_what_would_not_work(tmp_path: Path) -> None:
         assert complaint in err
         assert not file.exists()
     assert "there is no user carol" in run("sterna", "passwd", file, "carol", "--delete")[2]
+    assert "cannot be changed: Is a directory" in run("sterna", "passwd", tmp_path, "alice", given=b"x\n")[2]
     file.write_text("broken\n")
     assert "line 1" in run("sterna", "passwd", file, "alice", given=b"x\n")[2]
     assert file.read_text() == "broken\n"

@@ -70,6 +70,7 @@ def test_sub_prints_any_bytes_as_they_are(mosquitto: Mosquitto, topic: str, tmp_
     assert ours == theirs == (0, payload + b"\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["-v"], ["-v", "-N"]], ids=" ".join)
 def test_an_empty_payload_prints_as_mosquitto_sub_prints_it(mosquitto: Mosquitto, topic: str, flags: list[str]) -> None:
     sessions = [["-p", mosquitto.open, "-t", topic, "-q", 1, "-c", "-i", uuid.uuid4().hex] for _ in range(2)]
@@ -113,6 +114,7 @@ def test_json_output_is_valid_whatever_the_payload(mosquitto: Mosquitto, topic: 
     assert messages[f"{topic}/b"]["properties"]["user-properties"] == {"k": "v", "k2": "v2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [["-R", "-W", "1"], ["-T", "t/+", "-T", "t/+/b", "-C", "1"], ["--retained-only", "-W", "1"], ["-E"]],
@@ -127,6 +129,7 @@ def test_filters_and_endings_are_mosquitto_subs(mosquitto: Mosquitto, topic: str
     assert "-E" in flags or ours == theirs
 
 
+@pytest.mark.slow
 def test_remove_retained_clears_what_it_printed(mosquitto: Mosquitto, topic: str) -> None:
     _retain(mosquitto, topic, "-m", "old")
     removal = run("sterna", "sub", "-p", mosquitto.open, "-t", topic, "--remove-retained", "-C", 1)
@@ -152,6 +155,7 @@ def test_pub_sets_properties_as_mosquitto_pub_does(mosquitto: Mosquitto, topic: 
     assert shown[0][1] == b"text/plain abc 1 k:v k2:v2 x/y\n"
 
 
+@pytest.mark.slow
 def test_lines_files_stdin_and_repetitions_arrive_in_order(mosquitto: Mosquitto, topic: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"from\x00file")
     session = ["-p", mosquitto.open, "-t", topic, "-q", 1, "-i", uuid.uuid4().hex, "-c"]
@@ -167,6 +171,7 @@ def test_lines_files_stdin_and_repetitions_arrive_in_order(mosquitto: Mosquitto,
     assert (code, out) == (0, lines + b"all\nof it\nfrom\x00file\n\n" + b"again\n" * 3)
 
 
+@pytest.mark.slow
 def test_what_was_printed_last_is_acknowledged(mosquitto: Mosquitto, topic: str) -> None:
     for qos in (1, 2):
         session = ["-p", mosquitto.open, "-t", topic, "-q", qos, "-i", uuid.uuid4().hex, "-c"]
@@ -176,6 +181,7 @@ def test_what_was_printed_last_is_acknowledged(mosquitto: Mosquitto, topic: str)
         assert run("sterna", "sub", *session, "-W", 1)[:2] == (27, b"")
 
 
+@pytest.mark.slow
 def test_exit_statuses_are_mosquittos(mosquitto: Mosquitto, topic: str) -> None:
     bob = ["-p", mosquitto.guarded, "-u", "bob", "-P", "secret"]
     cases: list[list[object]] = [
@@ -245,6 +251,7 @@ def test_unix_websocket_and_url_reach_the_same_broker(mosquitto: Mosquitto, topi
     assert run("sterna", "sub", "-L", url, "-E")[0] == 0
 
 
+@pytest.mark.slow
 def test_sub_comes_back_when_the_connection_is_lost(topic: str) -> None:
     connack, suback = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x00"
     message = b"\x30" + bytes([2 + len(topic) + 5]) + len(topic).to_bytes(2, "big") + topic.encode() + b"hello"

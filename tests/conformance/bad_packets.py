@@ -165,7 +165,6 @@ BAD_CONNECTS = [
     Bad("will retain without a will", connect(0x22)),  # [MQTT-3.1.2-13]
     Bad("will QoS 3", will(b"t", flags=0x1E)),  # [MQTT-3.1.2-12]
     Bad("a password without a user name", connect(0x42, rest=text("bad") + text("secret")), versions=V4),
-    Bad("nothing at all", lambda p: frame(0x10)),
     Bad("nothing after the flags", lambda p: frame(0x10, text("MQTT") + (b"\x05\x02" if p else b"\x04\x02"))),
     Bad("no client id", connect(rest=b"")),
     Bad("half a client id", connect(rest=u16(20) + b"short")),
@@ -201,6 +200,7 @@ NOT_CONNECT = {
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(64)),
     "zeros": bytes(32),
     "ones": b"\xff" * 32,
+    "an empty CONNECT": frame(0x10),
     "a length of five bytes": b"\x10" + FIVE_BYTES,
 }
 """What strangers say first instead of CONNECT."""

@@ -48,6 +48,7 @@ user root
 allow_anonymous true
 persistence false
 sys_interval 1
+set_tcp_nodelay true
 listener {port} 127.0.0.1
 max_packet_size 100000
 max_inflight_messages 10

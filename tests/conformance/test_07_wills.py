@@ -38,7 +38,7 @@ def test_saying_goodbye_discards_the_will(broker: Broker, version: int, topic: s
     watcher.expect_nothing()
 
 
-@pytest.mark.parametrize("code", [0x04, 0x80, 0x83])
+@pytest.mark.parametrize("code", [0x04, 0x80, 0x83], ids=hex)
 def test_disconnect_with_another_code_publishes_the_will(broker: Broker, topic: str, code: int) -> None:
     """[MQTT-3.14.4-3] discards it for 0x00 alone; 0x04 asks for it."""
     watcher = mourner(broker, topic)

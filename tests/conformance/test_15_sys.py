@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from .packets import Pingreq, Publish
-from .peer import Broker
+from .peer import Broker, running_broker
 
 NUMBER = r"\d+"
 RATE = r"\d+\.\d\d"
@@ -42,6 +43,13 @@ VALUES = {
     "load/bytes/sent/1min": RATE,
     "load/connections/1min": RATE,
 }
+
+
+@pytest.fixture(scope="module")
+def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """A broker of this file's own: Mosquitto's values expire when they have not changed for a minute."""
+    with running_broker(tmp_path_factory.mktemp("sys")) as address:
+        yield address
 
 
 @pytest.mark.parametrize(("name", "shape"), VALUES.items(), ids=VALUES)

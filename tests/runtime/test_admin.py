@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import dataclasses
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
 from sterna.broker.statistics import Statistics
@@ -44,7 +45,13 @@ def _run(test: Callable[[AdminPort, Bind], Awaitable[None]], node: Node | None =
         finally:
             await port.stop()
 
-    asyncio.run(main())
+    _on_both_loops(main)
+
+
+def _on_both_loops(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    for loop_factory in (asyncio.new_event_loop, uvloop.new_event_loop):
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(main())
 
 
 async def _until(condition: Callable[[], bool]) -> None:
@@ -86,6 +93,7 @@ def test_readiness_follows_the_node_and_gives_the_reason() -> None:
     node = Node()
 
     async def test(_port: AdminPort, bind: Bind) -> None:
+        node.reason = None
         assert (await _get(bind, "/readyz"))[0] == 200
         node.reason = "the disk is full"
         assert (await _get(bind, "/readyz"))[::2] == (503, "not ready: the disk is full\n")
@@ -211,4 +219,4 @@ def test_it_also_listens_on_a_unix_socket(tmp_path: Path) -> None:
         writer.close()
         await port.stop()
 
-    asyncio.run(main())
+    _on_both_loops(main)

@@ -33,6 +33,13 @@ def passwd(
     delete: Annotated[bool, typer.Option("--delete", "-D", help="Remove the user.")] = False,
 ) -> None:
     """Set a user's password, asked for at the terminal or read as one line from stdin."""
+    try:
+        _change(file, user, scram, delete)
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be changed: {error.strerror}") from None
+
+
+def _change(file: Path, user: str, scram: bool, delete: bool) -> None:
     lines = file.read_text("utf-8").splitlines() if file.exists() else []
     PasswordFile.parse("\n".join(lines), str(file))
     places = [number for number, line in enumerate(lines) if line.strip().partition(":")[0] == user]

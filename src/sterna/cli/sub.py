@@ -143,7 +143,8 @@ class Subscriber(Conversation):
         except ValueError as error:
             self.complain(str(error))
             text = end
-        if self._shown is plain and not received.message.payload:
+        is_silent = self._shown is plain or (self._shown is verbose and self._how.no_newline)
+        if is_silent and not received.message.payload:
             return
         try:
             sys.stdout.buffer.write(text)

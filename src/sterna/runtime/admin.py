@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import h11
 
@@ -100,8 +100,7 @@ class _Connection(asyncio.Protocol):
         self._is_answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but ancestry
         self._deadline = asyncio.get_running_loop().call_later(self._port.deadline_s, self._too_late)
         self._port.connections.add(self)
         if len(self._port.connections) > CONNECTIONS_MAX:

@@ -33,6 +33,7 @@ _COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
 METRICS = (
     Metric("uptime_seconds", "Time since the node started.", _GAUGE, lambda s: s.uptime_s),
     Metric("packets_received", "MQTT packets of every kind from clients.", _COUNTER, lambda s: s.packets_received),
+    Metric("packets_sent", "MQTT packets of every kind to clients.", _COUNTER, lambda s: s.packets_sent),
     Metric("bytes_received", "Bytes from clients.", _COUNTER, lambda s: s.bytes_received),
     Metric("bytes_sent", "Bytes to clients.", _COUNTER, lambda s: s.bytes_sent),
     Metric("publish_received", "PUBLISH packets from clients.", _COUNTER, lambda s: s.publish_received),
@@ -41,6 +42,8 @@ METRICS = (
     Metric("publish_bytes_sent", "Payload bytes to clients.", _COUNTER, lambda s: s.publish_bytes_sent),
     Metric("publish_dropped", "Messages a recipient did not get, by reason.", _COUNTER, lambda s: s.publish_dropped),
     Metric("connections_refused", "Connections refused, by reason.", _COUNTER, lambda s: s.connections_refused),
+    Metric("connections", "Connections taken in.", _COUNTER, lambda s: s.connections),
+    Metric("sessions_expired", "Sessions that ran out.", _COUNTER, lambda s: s.sessions_expired),
     Metric("clients_connected", "Clients connected now.", _GAUGE, lambda s: s.clients_connected),
     Metric("clients_maximum", "Most clients ever connected at once.", _GAUGE, lambda s: s.clients_maximum),
     Metric("sessions", "Sessions, connected or not.", _GAUGE, lambda s: s.sessions),

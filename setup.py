@@ -1,0 +1,46 @@
+"""Compiles the hot modules with mypyc where a C compiler is at hand; everywhere else they run as they are written.
+
+The sources are the truth: compiled or not, they do the same.  STERNA_INTERPRETED=1 leaves them uncompiled.
+"""
+
+import os
+import shutil
+
+from setuptools import setup
+
+#: What runs per message.  Everything here is typed strictly enough for mypyc and imports nothing it would slow down.
+HOT_MODULES = [
+    "src/sterna/mqtt/message.py",
+    "src/sterna/mqtt/packets.py",
+    "src/sterna/mqtt/topics.py",
+    "src/sterna/mqtt/wire.py",
+    "src/sterna/journal/journal.py",
+    "src/sterna/broker/commitments.py",
+    "src/sterna/broker/connection.py",
+    "src/sterna/broker/delivery.py",
+    "src/sterna/broker/durability.py",
+    "src/sterna/broker/encoding.py",
+    "src/sterna/broker/outbox.py",
+    "src/sterna/broker/queue.py",
+    "src/sterna/broker/routes.py",
+    "src/sterna/broker/session.py",
+    "src/sterna/broker/shares.py",
+    "src/sterna/broker/statistics.py",
+    "src/sterna/broker/subscriptions.py",
+]
+
+
+def extensions():
+    if os.environ.get("STERNA_INTERPRETED") or not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError:
+        return []
+    compiled = mypycify(["--config-file=", "--ignore-missing-imports", *HOT_MODULES], opt_level="3")
+    for extension in compiled:
+        extension.optional = True  # a compiler that fails costs speed, not the installation
+    return compiled
+
+
+setup(ext_modules=extensions())
