@@ -98,7 +98,7 @@ class Publish:
     def decode(cls, flags: int, body: Reader, version: int) -> Self:
         topic, qos = body.text(), flags >> 1 & 3
         packet_id = body.number(2) if qos else 0
-        assert not qos or packet_id, "packet identifier 0 [MQTT-2.2.1-3]"
+        assert not qos or packet_id, "packet identifier 0 [MQTT-2.2.1-4]"
         properties = body.properties() if version == 5 else Properties()
         return cls(topic, body.rest(), qos, bool(flags & 1), bool(flags & 8), packet_id, properties)
 

@@ -13,14 +13,14 @@ from .peer import Broker
 def test_suback_carries_the_packet_id_and_the_granted_qos(
     broker: Broker, version: int, topic: str, qos: int, packet_id: int
 ) -> None:
-    """[MQTT-3.8.4-2], [MQTT-3.8.4-5]"""
+    """[MQTT-3.8.4-2], [MQTT-3.8.4-7]"""
     client = broker.join(version)
     client.send(Subscribe(packet_id, [(topic, qos)]))
     client.expect(Suback(packet_id, [qos]))
 
 
 def test_suback_answers_each_filter_in_order(broker: Broker, version: int, topic: str) -> None:
-    """[MQTT-3.8.4-6]"""
+    """[MQTT-3.8.4-6], [MQTT-3.9.3-1]"""
     client = broker.join(version)
     client.send(Subscribe(9, [(f"{topic}/c", 2), (f"{topic}/a", 0), (f"{topic}/b", 1), (f"{topic}/a/#", 2)]))
     client.expect(Suback(9, [2, 0, 1, 2]))
@@ -52,6 +52,22 @@ def test_unsubscribing_ends_delivery(broker: Broker, version: int, topic: str) -
     client.send(Unsubscribe(77, [topic]))
     client.expect(Unsuback(77, [0] if version == 5 else []))
     publisher.publish(topic, b"after")
+    client.expect_nothing()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_unsubscribing_lets_a_delivery_in_progress_finish(
+    broker: Broker, version: int, client_id: str, topic: str, qos: int
+) -> None:
+    """[MQTT-3.10.4-3]: also in the next connection."""
+    client = broker.resume(version, client_id)
+    client.subscribe(topic, qos)
+    broker.join(version).publish(topic, b"begun", qos=qos)
+    client.expect(Publish(topic, b"begun", qos=qos))
+    client.unsubscribe(topic)
+    client.drop()
+    client = broker.resume(version, client_id)
+    client.acknowledge(client.expect(Publish(topic, b"begun", qos=qos, dup=True)))
     client.expect_nothing()
 
 

@@ -70,6 +70,7 @@ def test_a_packet_id_is_free_again_after_pubcomp(broker: Broker, version: int, t
 
 
 def test_a_packet_id_is_free_again_after_puback(broker: Broker, version: int, topic: str) -> None:
+    """[MQTT-4.3.2-5]"""
     subscriber, publisher = broker.join(version), broker.join(version)
     subscriber.subscribe(topic, 0)
     for payload in b"first", b"second":

@@ -9,7 +9,7 @@ from .peer import Broker
 
 
 def test_a_new_subscriber_gets_the_retained_message(broker: Broker, version: int, topic: str) -> None:
-    """[MQTT-3.3.1-5], [MQTT-3.3.1-8]: marked as retained, also long after its publisher left."""
+    """[MQTT-3.3.1-5], [MQTT-3.3.1-8] of 3.1.1: marked as retained, also long after its publisher left."""
     publisher = broker.join(version)
     publisher.publish(topic, b"kept", retain=True)
     publisher.leave()
@@ -89,7 +89,7 @@ def test_a_retained_message_keeps_its_qos(
 
 
 def test_subscribing_again_brings_the_retained_message_again(broker: Broker, version: int, topic: str) -> None:
-    """[MQTT-3.8.4-3], [MQTT-3.3.1-9] of 5.0"""
+    """[MQTT-3.8.4-4], [MQTT-3.8.4-3] of 3.1.1"""
     client = broker.join(version)
     client.publish(topic, b"kept", retain=True)
     for _ in range(2):

@@ -107,7 +107,7 @@ def test_what_was_acknowledged_is_not_sent_again(broker: Broker, version: int, c
 def test_unacknowledged_messages_are_sent_again_as_duplicates(
     broker: Broker, version: int, client_id: str, topic: str, qos: int
 ) -> None:
-    """[MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-4.6.0-1]: same identifiers, same order, DUP set."""
+    """[MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-4.6.0-5]: same identifiers, same order, DUP set."""
     subscriber = broker.resume(version, client_id)
     subscriber.subscribe(topic, qos)
     publisher = broker.join(version)

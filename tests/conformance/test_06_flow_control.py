@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
+from .packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Sent, Subscribe
 from .peer import Broker
+from .properties import Properties
 
 # Receive Maximum: the client's, kept by the broker
 
@@ -134,6 +135,31 @@ def test_a_retained_message_too_large_for_the_client_is_left_out(broker: Broker,
     client.expect_nothing()
 
 
+@pytest.mark.parametrize(
+    "provocation",
+    [
+        Publish("a/+"),
+        Publish("nobody listens", qos=1, packet_id=1),
+        Subscribe(1, [("a/#/b", 0)]),
+        Pubrel(9),
+    ],
+    ids=lambda packet: type(packet).__name__,
+)
+def test_a_reason_that_would_make_the_packet_too_large_is_left_out(broker: Broker, provocation: Sent) -> None:
+    """[MQTT-3.14.2-3], [MQTT-3.4.2-2] and the like: the code stays."""
+    client = broker.join(maximum_packet_size=30)
+    client.send(provocation)
+    assert len(client.receive_bytes()) in range(2, 31)
+
+
+def test_a_refusal_keeps_to_the_clients_packet_size_too(broker: Broker) -> None:
+    """[MQTT-3.2.2-19]"""
+    client = broker.dial()
+    asking = Properties(maximum_packet_size=20, authentication_method="semaphore flags")
+    client.send(Connect(client.client_id, properties=asking))
+    assert len(client.receive_bytes()) in range(5, 21)
+
+
 def test_a_packet_larger_than_the_broker_takes_closes_the_connection(broker: Broker, version: int, topic: str) -> None:
     """[MQTT-3.2.2-15], section 3.2.2.3.6: DISCONNECT with 0x95."""
     limit = broker.join(5).connack.properties["maximum_packet_size"]
@@ -174,6 +200,7 @@ def test_an_alias_may_be_given_to_another_topic(broker: Broker, topic: str) -> N
 
 
 def test_the_highest_alias_allowed_works(broker: Broker, topic: str) -> None:
+    """[MQTT-3.3.2-12]"""
     client = broker.join()
     client.subscribe(topic)
     highest = client.connack.properties["topic_alias_maximum"]
@@ -236,7 +263,7 @@ def test_a_client_that_takes_no_aliases_gets_none(broker: Broker, topic: str) ->
 
 
 def test_aliases_the_broker_uses_lead_to_the_right_topics(broker: Broker, topic: str) -> None:
-    """[MQTT-3.1.2-26], [MQTT-3.3.2-12]: within the client's maximum, and defined before they are used."""
+    """[MQTT-3.1.2-26], [MQTT-3.3.2-11]: within the client's maximum, and defined before they are used."""
     client = broker.join(topic_alias_maximum=2)
     client.subscribe(f"{topic}/#")
     published = [f"{topic}/{number % 4}" for number in range(20)]

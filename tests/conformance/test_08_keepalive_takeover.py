@@ -11,7 +11,7 @@ from .peer import Broker
 
 
 def test_a_silent_client_is_dropped_and_a_talking_one_kept(broker: Broker, topic: str) -> None:
-    """[MQTT-3.1.2-22]: after one and a half times the keep-alive, with 0x8D in 5.0; keep-alive 0 is for ever."""
+    """[MQTT-3.1.2-22]: dropped after one and a half times the keep-alive, in 5.0 with 0x8D; 0 is for ever."""
     watcher = broker.join()
     watcher.subscribe(f"{topic}/+")
     silent = {v: broker.join(v, keep_alive=1, will=Will(f"{topic}/{v}", b"silent")) for v in (4, 5)}

@@ -61,8 +61,24 @@ def test_an_old_client_is_spared_expired_messages_too(broker: Broker, topic: str
     assert broker.resume(4, client_id).messages(1) == [Publish(topic, b"long", qos=1)]
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_once_sent_does_not_expire(broker: Broker, topic: str, client_id: str, qos: int) -> None:
+    """[MQTT-4.3.3-7], [MQTT-4.4.0-1]: its delivery has begun, and is finished after reconnecting."""
+    subscriber = broker.resume(5, client_id)
+    subscriber.subscribe(topic, qos)
+    broker.join().publish(topic, b"begun", qos=qos, message_expiry=1)
+    begun = subscriber.wait_for(Publish)
+    subscriber.leave()
+    let_pass(2.2)
+    again = broker.resume(5, client_id).wait_for(Publish)
+    assert (again.dup, again.packet_id, again.payload) == (True, begun.packet_id, b"begun")
+
+
 def test_sessions_end_when_their_time_is_over(broker: Broker, client_id: str) -> None:
-    """[MQTT-3.1.2-23]: counted from the end of the connection; DISCONNECT may change it; 0xFFFFFFFF is for ever."""
+    """[MQTT-3.1.2-23], [MQTT-4.1.0-2]: counted from the end of the connection.
+
+    DISCONNECT may change it; 0xFFFFFFFF is for ever.
+    """
     broker.join(5, f"{client_id}-short", session_expiry=1).leave()
     broker.join(5, f"{client_id}-shortened", session_expiry=100).leave(session_expiry=1)
     broker.join(5, f"{client_id}-lengthened", session_expiry=1).leave(session_expiry=100)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_making import SETTINGS, Replay, commit, content, filled, message
 
-from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES
+from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
+from sterna.journal.grouping import FRAME_ROWS_MAX
 from sterna.journal.journal import Journal
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
@@ -30,6 +31,14 @@ def flip(store: MemoryStore, serial: int, byte: int) -> None:
     data = bytearray(whole(store, serial))
     data[byte] ^= 0x10
     overwrite(store, serial, bytes(data))
+
+
+def frame_starts(frames: bytes) -> list[int]:
+    starts, start = [], 0
+    while header := parse_header(frames[start:]):
+        starts.append(start)
+        start += HEADER_BYTES + header.length
+    return starts
 
 
 def test_everything_committed_is_replayed_in_order_events_of_a_group_first() -> None:
@@ -106,7 +115,16 @@ def test_an_old_segment_cut_short_is_reported_even_before_the_position() -> None
     ]
 
 
-def test_a_tail_torn_at_any_byte_is_cut_and_reported() -> None:
+def big_group() -> tuple[bytes, MemoryStore]:
+    """Two small groups and one of two event frames and two message frames; the bytes of the last."""
+    journal, store = filled(groups=2)
+    for number in range(FRAME_ROWS_MAX + 2):
+        journal.append(message(number, payload=b""))
+        journal.note(b"event %d" % number)
+    return commit(journal, store).data, store
+
+
+def test_a_group_torn_at_any_byte_is_not_there_at_all() -> None:
     _, store = filled(groups=3)
     data = whole(store)
     sound = len(data) - GROUP_BYTES
@@ -114,13 +132,67 @@ def test_a_tail_torn_at_any_byte_is_cut_and_reported() -> None:
         overwrite(store, 1, data[: sound + kept])
         replay = Replay(store)
         assert (replay.offsets, replay.damage) == (list(range(6)), []), kept
-        # The event frame of the torn group may survive alone: it speaks of earlier groups only.
-        end = store.segments()[0].size
-        assert replay.events[2:] == ([] if end == sound else [b"event before 9"]), kept
-        assert sound <= end <= sound + kept
-        assert [cut[1:] for cut in replay.recovery.cuts] == ([(end, sound + kept - end)] if end < sound + kept else [])
+        assert replay.events == [b"event before 3", b"event before 6"], kept
+        assert store.segments()[0].size == sound
+        assert [cut[1:] for cut in replay.recovery.cuts] == ([(sound, kept)] if kept else [])
         again = Replay(store)
-        assert (again.offsets, again.recovery.cuts) == (replay.offsets, []), kept
+        assert (again.offsets, again.events, again.recovery.cuts) == (replay.offsets, replay.events, []), kept
+
+
+def test_a_group_of_many_frames_torn_at_or_inside_any_frame_is_not_there_at_all() -> None:
+    group, store = big_group()
+    data = whole(store)
+    sound = len(data) - len(group)
+    frames = frame_starts(group)
+    assert len(frames) == 4
+    for kept in sorted({place for start in frames for place in (start, start + 1, start + HEADER_BYTES + 9)} - {0}):
+        overwrite(store, 1, data[: sound + kept])
+        replay = Replay(store)
+        assert (replay.offsets, len(replay.events), replay.damage) == (list(range(6)), 2, []), kept
+        assert [cut[1:] for cut in replay.recovery.cuts] == [(sound, kept)]
+        reopened = Journal(store, SETTINGS, epoch=2, recovered=replay.recovery)
+        assert (reopened.next_offset, reopened.read(6)) == (6, None)
+
+
+def test_a_last_group_with_a_hole_in_any_frame_was_never_whole() -> None:
+    group, store = big_group()
+    data = whole(store)
+    sound = len(data) - len(group)
+    for start in frame_starts(group):
+        overwrite(store, 1, data)
+        flip(store, 1, sound + start + HEADER_BYTES + 9)
+        replay = Replay(store)
+        assert (replay.offsets, len(replay.events), replay.damage) == (list(range(6)), 2, [])
+        assert [cut[1:] for cut in replay.recovery.cuts] == [(sound, len(group))]
+
+
+def test_rot_inside_a_group_that_was_whole_costs_its_frame_and_leaves_the_others() -> None:
+    group, store = big_group()
+    sound = len(whole(store)) - len(group)
+    journal = Journal(store, SETTINGS, epoch=1, recovered=Replay(store).recovery)
+    journal.append(message(journal.next_offset))
+    commit(journal, store)
+    first_messages = frame_starts(group)[2]
+    flip(store, 1, sound + first_messages + HEADER_BYTES + 9)
+    replay = Replay(store)
+    end = 6 + FRAME_ROWS_MAX
+    assert replay.offsets == [*range(6), *range(end, end + 3)]
+    assert len(replay.events) == 2 + FRAME_ROWS_MAX + 2
+    assert [piece[1:4] for piece in replay.damage] == [(sound + first_messages, 6, end)]
+    assert replay.recovery.cuts == []
+
+
+def test_an_old_segment_that_stops_between_two_frames_of_a_group_keeps_the_first_and_says_what_is_missing() -> None:
+    _, store = filled(groups=30, settings=SMALL_SEGMENTS)
+    data, second = whole(store), store.segments()[1]
+    last_group = frame_starts(data[SEGMENT_HEADER_BYTES:])[-2:]
+    overwrite(store, 1, data[: SEGMENT_HEADER_BYTES + last_group[1]])
+    replay = Replay(store)
+    assert len(replay.events) == 30
+    assert [piece[1:4] for piece in replay.damage] == [
+        (SEGMENT_HEADER_BYTES + last_group[1], second.first_offset - 3, second.first_offset)
+    ]
+    assert set(range(90)) - set(replay.offsets) == set(range(second.first_offset - 3, second.first_offset))
 
 
 @pytest.mark.parametrize("kept", [0, 1, SEGMENT_HEADER_BYTES - 1, SEGMENT_HEADER_BYTES + 10])

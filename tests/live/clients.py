@@ -5,6 +5,7 @@ Nothing waits longer than `PATIENCE_S`; a client that is not answered fails its 
 
 from __future__ import annotations
 
+import socket
 import ssl
 import subprocess
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import aiomqtt
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -23,15 +25,23 @@ PATIENCE_S = 15.0
 Version = Literal[4, 5]
 
 _PROTOCOLS = {4: MQTTProtocolVersion.MQTTv311, 5: MQTTProtocolVersion.MQTTv5}
+#: paho makes their attributes up as it goes, so their types are nobody's to know.
+_new_properties: Any = Properties
 _FLAGS = {4: "mqttv311", 5: "mqttv5"}
 
 
 def properties(packet: str, **values: Any) -> Properties:
     """MQTT 5 properties by paho's names: `properties("PUBLISH", MessageExpiryInterval=1)`."""
-    made = Properties(getattr(PacketTypes, packet))
+    made: Properties = _new_properties(getattr(PacketTypes, packet))
     for name, value in values.items():
         setattr(made, name, value)
     return made
+
+
+def told(message: MQTTMessage | aiomqtt.Message) -> Any:
+    """The MQTT 5 properties of a received message, by paho's names."""
+    assert message.properties is not None
+    return message.properties
 
 
 @dataclass
@@ -177,6 +187,11 @@ class Paho:
         self._wait(lambda: mid in self._answers, f"an answer to SUBSCRIBE {topic_filter}")
         return int(self._answers[mid][0].value)
 
+    def unsubscribe(self, topic_filter: str) -> None:
+        _, mid = self.client.unsubscribe(topic_filter)
+        assert mid is not None
+        self._wait(lambda: mid in self._answers, f"an answer to UNSUBSCRIBE {topic_filter}")
+
     def send(self, topic: str, payload: bytes | str = b"", qos: int = 0, retain: bool = False, **values: Any) -> int:
         """Publish without waiting; the number to ask `code_of` for."""
         asked = properties("PUBLISH", **values) if values else None
@@ -188,7 +203,11 @@ class Paho:
         return self._acknowledged[mid]
 
     def publish(self, topic: str, payload: bytes | str = b"", qos: int = 0, retain: bool = False, **values: Any) -> int:
-        return self.code_of(self.send(topic, payload, qos, retain, **values))
+        """Publish, and come back with the reason code when the node has dealt with it."""
+        mid = self.send(topic, payload, qos, retain, **values)
+        if not qos:
+            self.unsubscribe("nothing/of/the/kind")  # packets are dealt with in order, and this one is answered
+        return self.code_of(mid)
 
     def publish_all(self, topic: str, payloads: Sequence[bytes], qos: int) -> None:
         """Many at once, each acknowledged."""
@@ -218,8 +237,8 @@ class Paho:
     def vanish(self) -> None:
         """Without DISCONNECT, as if the power had gone."""
         open_socket = self.client.socket()
-        assert open_socket is not None
-        open_socket.close()
+        assert isinstance(open_socket, socket.socket)
+        open_socket.shutdown(socket.SHUT_RDWR)
         self.client.loop_stop()
 
 

@@ -176,13 +176,15 @@ class Broker:
             if connection.state != State.CLOSED:
                 connection.transport.resume_reading()
 
-    def flush(self) -> None:
-        """End of a turn: hand every outbox's bytes to its transport."""
+    def flush(self) -> int:
+        """Hand every outbox's bytes to its transport; how many there were."""
         dirty = self._dirty
         # Flushing may find a client congested, never add to another's outbox, so one pass is enough.
         for outbox in dirty:
             outbox.flush()
+        count = len(dirty)
         dirty.clear()
+        return count
 
     # -- publishing --
 

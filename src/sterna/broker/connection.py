@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sterna.broker.outbox import Transport
 from sterna.mqtt import packets, wire
@@ -27,12 +26,14 @@ if TYPE_CHECKING:
     from sterna.broker.session import Session
 
 
-class State(IntEnum):
-    AWAITING_CONNECT = 0
-    AUTHENTICATING = 1
-    """CONNECT is in; a password is being checked or an exchange of AUTH packets goes on."""
-    CONNECTED = 2
-    CLOSED = 3
+class State:
+    """Plain numbers rather than an enumeration: they are compared per packet, and compiled these are constants."""
+
+    AWAITING_CONNECT: Final = 0
+    #: CONNECT is in; a password is being checked or an exchange of AUTH packets goes on.
+    AUTHENTICATING: Final = 1
+    CONNECTED: Final = 2
+    CLOSED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Connection:
         self._broker = broker
         self.transport = transport
         self.peer = peer
-        self.state = State.AWAITING_CONNECT
+        self.state: int = State.AWAITING_CONNECT
         #: 0 until a CONNECT has said it.
         self.version = 0
         self.session: Session | None = None
@@ -359,13 +360,15 @@ class Connection:
         self._broker.pause_reading(self)
 
     def published(self, message: Message, packet_id: int, *, matched: bool) -> None:
-        """The journal has the message: tell its publisher."""
-        code = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
+        """HOT.  The journal has the message: tell its publisher."""
+        kind = PUBREC
         if message.qos == 1:
             self.unanswered -= 1
-            self.send(encode_acknowledgement(PUBACK, packet_id, code, self.version))
+            kind = PUBACK
+        if matched or self.version != MQTT_5:
+            self.send(b"%c\x02%c%c" % (kind << 4, packet_id >> 8, packet_id & 0xFF))
         else:
-            self.send(encode_acknowledgement(PUBREC, packet_id, code, self.version))
+            self.send(encode_acknowledgement(kind, packet_id, Reason.NO_MATCHING_SUBSCRIBERS, self.version))
 
     # -- acknowledgements --
 
@@ -454,7 +457,7 @@ class Connection:
         elif self.state != State.CLOSED:
             self.transport.write(data)
 
-    def enter(self, state: State) -> None:
+    def enter(self, state: int) -> None:
         self.state = state
         self._handlers = _HANDLERS[state]
 
@@ -521,7 +524,7 @@ def _is_text(payload: bytes) -> bool:
 Handler = Callable[[Connection, bytes, int, int], None]
 
 #: Which packets may come in which state, and who takes them.  PUBLISH in CONNECTED is dealt with before this table.
-_HANDLERS: dict[State, dict[int, Handler]] = {
+_HANDLERS: dict[int, dict[int, Handler]] = {
     State.AWAITING_CONNECT: {packets.CONNECT: Connection._on_connect},
     State.AUTHENTICATING: {packets.AUTH: Connection._on_auth, packets.DISCONNECT: Connection._on_disconnect},
     State.CONNECTED: {

@@ -28,6 +28,10 @@ STARTS_GROUP = 1
 """Flag of the first frame of a group.  A group is synced before the next is written, so a damaged frame that has such
 a frame behind it was once whole: it rotted.  Without one behind it, a crash tore it and nobody was told it is kept."""
 
+ENDS_GROUP = 2
+"""Flag of the last frame of a group.  A group whose end is not there was never whole, so none of it counts: an event
+without the message it came with, or the other way round, would make a message lost or delivered twice."""
+
 FORMAT_VERSION = 1
 
 _MAGIC = 0x4E525453  # "STRN"
@@ -62,6 +66,10 @@ class FrameHeader(NamedTuple):
     @property
     def starts_group(self) -> bool:
         return bool(self.flags & STARTS_GROUP)
+
+    @property
+    def ends_group(self) -> bool:
+        return bool(self.flags & ENDS_GROUP)
 
 
 def _frame(kind: int, flags: int, epoch: int, count: int, base: int, newest_us: int, body: Any) -> tuple[bytes, Any]:

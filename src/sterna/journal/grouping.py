@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sterna.journal.columns import to_microseconds
-from sterna.journal.frames import HEADER_BYTES, STARTS_GROUP, event_frame, message_frame
+from sterna.journal.frames import ENDS_GROUP, HEADER_BYTES, STARTS_GROUP, event_frame, message_frame
 from sterna.journal.store import Group
 from sterna.mqtt.message import Message
 
@@ -29,22 +29,29 @@ def message_weight(message: Message) -> int:
 
 def encode_group(messages: Sequence[Message], events: Sequence[bytes], *, base: int, epoch: int, weight: int) -> Group:
     """Encode one group; `weight` is the sum of its message weights, known to the caller without another pass."""
+    event_runs = list(_frames_worth(events, len, None))
+    message_runs = list(_frames_worth(messages, message_weight, weight))
+    last = len(event_runs) + len(message_runs) - 1
     parts: list[Any] = []
     frames: list[tuple[int, int]] = []
     size = 0
-    for some_events in _frames_worth(events, len, None):
-        header, body = event_frame(some_events, base, epoch, 0 if parts else STARTS_GROUP)
+    for number, some_events in enumerate(event_runs):
+        header, body = event_frame(some_events, base, epoch, _flags(number, last))
         parts += header, body
         size += HEADER_BYTES + len(body)
     offset = base
-    for some_messages in _frames_worth(messages, message_weight, weight):
-        header, body = message_frame(some_messages, offset, epoch, 0 if parts else STARTS_GROUP)
+    for number, some_messages in enumerate(message_runs, len(event_runs)):
+        header, body = message_frame(some_messages, offset, epoch, _flags(number, last))
         frames.append((offset, size))
         parts += header, body
         size += HEADER_BYTES + len(body)
         offset += len(some_messages)
     newest_us = to_microseconds(messages[-1].received_at) if messages else 0
     return Group(b"".join(parts), base, offset, messages, newest_us, weight, frames)
+
+
+def _flags(number: int, last: int) -> int:
+    return (STARTS_GROUP if number == 0 else 0) | (ENDS_GROUP if number == last else 0)
 
 
 def _frames_worth(items: Sequence[T], weigh: Callable[[T], int], weight: int | None) -> Iterator[Sequence[T]]:

@@ -1,8 +1,10 @@
 """What the journal still holds after a restart, told from the bytes alone.
 
 Iterating a Recovery replays every frame after the checkpoint in the order of writing; the attributes then say where the
-journal goes on and what did not survive.  A torn tail is cut: nobody was told it is kept.  Anything else a checksum
-refuses is damage: it is stepped over and reported, never guessed at and never silent.
+journal goes on and what did not survive.  A torn tail is cut, from the start of the group it tore: nobody was told the
+group is kept, and half of one would be worse than nothing.  Anything else a checksum refuses is damage to a group that
+was once whole: the frame is stepped over and reported, never guessed at and never silent, and the group's other frames
+are kept.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ class Recovery:
             yield from walk.replay(self._since)
             if following is None:
                 self._cut_tail(walk)
-            elif walk.end < file.size:
+            elif walk.end < file.size or walk.lacks_the_end:
                 stop = max(walk.next_offset, following.first_offset)
                 self.damage.append(Damage(file.name, walk.end, walk.next_offset, stop, "the rest of the segment"))
             previous = Position(file.serial, walk.end, walk.next_offset)
@@ -132,6 +134,16 @@ class Recovery:
         self.complete = True
 
 
+class _Found(NamedTuple):
+    """A frame on the way."""
+
+    start: int
+    header: FrameHeader
+    body: bytes | None
+    """None if it need not be replayed."""
+    intact: bool
+
+
 class _SegmentWalk:
     """One pass over one segment: indexes it, replays it from the checkpoint on, and finds where it ends."""
 
@@ -140,10 +152,14 @@ class _SegmentWalk:
         self.end = SEGMENT_HEADER_BYTES
         self.next_offset = file.first_offset
         self.last_epoch = 0
+        #: The segment stops between two frames of a group.
+        self.lacks_the_end = False
         self._store = store
         self._segment = index.begin_segment(file.serial, file.first_offset, file.size)
         self._damage = damage
         self._is_last = is_last
+        #: The frames of a group whose last frame has not been reached.
+        self._group: list[_Found] = []
         self._window = b""
         self._window_start = 0
 
@@ -153,19 +169,31 @@ class _SegmentWalk:
             wanted = (self.file.serial, start) >= since[:2]
             # The last segment is checked wholly: it is the one a crash may have torn.
             body = self._read(start + HEADER_BYTES, header.length) if wanted or self._is_last else None
-            if body is None or body_is_intact(header, body):
-                self._index(start, header)
-                if wanted and body is not None:
-                    yield _decode(header, body)
-            elif self._is_last and not self._a_group_starts_after(start, header):
+            intact = body is None or body_is_intact(header, body)
+            if not intact and self._is_last and not self._a_group_starts_after(start, header):
                 break
-            else:
+            self._group.append(_Found(start, header, body if wanted else None, intact))
+            if header.ends_group:
+                yield from self._group_is_whole()
+        if self._group and not self._is_last:
+            # Its end was cut off after a later segment had been begun, so it was whole once.
+            yield from self._group_is_whole()
+            self.lacks_the_end = True
+        if node is None:
+            self._judge_bad_header()
+
+    def _group_is_whole(self) -> Iterator[RecoveredMessages | RecoveredEvents]:
+        group, self._group = self._group, []
+        for start, header, body, intact in group:
+            if not intact:
                 self._report(start, header)
+            else:
+                self._index(start, header)
+                if body is not None:
+                    yield _decode(header, body)
             self.end = start + HEADER_BYTES + header.length
             self.next_offset = max(self.next_offset, header.end_offset)
             self.last_epoch = max(self.last_epoch, header.epoch)
-        if node is None:
-            self._judge_bad_header()
 
     def _headers(self, start: int) -> Iterator[tuple[int, FrameHeader]]:
         """The chain of headers from `start` up to the first thing that is not a frame lying wholly in the file."""

@@ -8,6 +8,7 @@ session (packet identifiers, permissions, limits on counts) is the broker's to c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
@@ -15,11 +16,20 @@ from sterna.mqtt.properties import NONE, Properties, read_properties, write_prop
 from sterna.mqtt.reasons import CONNACK_3_1_1, CONNACK_3_1_1_UNAVAILABLE, Reason
 from sterna.vocabulary.errors import ProtocolError
 
-CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
-SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = 8, 9, 10, 11, 12, 13, 14, 15
+CONNECT: Final = 1
+PUBLISH: Final = 3
+PUBACK: Final = 4
+PUBREC: Final = 5
+PUBREL: Final = 6
+PUBCOMP: Final = 7
+SUBSCRIBE: Final = 8
+UNSUBSCRIBE: Final = 10
+PINGREQ: Final = 12
+DISCONNECT: Final = 14
+AUTH: Final = 15
 
-MQTT_3_1_1 = 4
-MQTT_5 = 5
+MQTT_3_1_1: Final = 4
+MQTT_5: Final = 5
 
 PINGRESP_BYTES = b"\xd0\x00"
 
@@ -233,8 +243,8 @@ def encode_connack(version: int, session_present: bool, code: int, values: Prope
 def encode_acknowledgement(kind: int, packet_id: int, code: int, version: int, reason: str = "") -> bytes:
     """PUBACK, PUBREC, PUBREL or PUBCOMP.  3.1.1 has no reason codes, so there the bare form is all there is."""
     first = kind << 4 | (0x02 if kind == PUBREL else 0)
-    if version != MQTT_5 or code == Reason.SUCCESS:
-        return bytes((first, 2, packet_id >> 8, packet_id & 0xFF))
+    if version != MQTT_5 or not code:
+        return b"%c\x02%c%c" % (first, packet_id >> 8, packet_id & 0xFF)
     body = bytes((packet_id >> 8, packet_id & 0xFF, code))
     if reason:
         body += write_properties({prop.REASON_STRING: reason.encode()})

@@ -19,9 +19,9 @@ class Server(Protocol):
     """What a client connection needs of the node around it."""
 
     broker: Broker
-    turn_scheduled: bool
 
-    def schedule_turn(self) -> None: ...
+    def after_work(self) -> None:
+        """Something was fed to the broker: see that what came of it goes out."""
 
 
 class ClientProtocol(asyncio.Protocol):
@@ -46,7 +46,7 @@ class ClientProtocol(asyncio.Protocol):
         self._connection = server.broker.accept(transport, _peer(raw, self._anonymous))
         if self._connection is None:
             raw.abort()
-        server.schedule_turn()
+        server.after_work()
 
     def data_received(self, data: bytes) -> None:
         """HOT."""
@@ -55,15 +55,14 @@ class ClientProtocol(asyncio.Protocol):
         connection = self._connection
         if connection is not None:
             connection.feed(data)
-        if not server.turn_scheduled:
-            server.schedule_turn()
+        server.after_work()
 
     def connection_lost(self, _error: Exception | None) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._server.broker.at(monotonic())
             connection.lost()
-            self._server.schedule_turn()
+            self._server.after_work()
 
     def pause_writing(self) -> None:
         if self._connection is not None:
@@ -73,7 +72,7 @@ class ClientProtocol(asyncio.Protocol):
         if self._connection is not None:
             self._server.broker.at(monotonic())
             self._connection.writable()
-            self._server.schedule_turn()
+            self._server.after_work()
 
 
 def _peer(transport: asyncio.Transport, anonymous: bool) -> Peer:

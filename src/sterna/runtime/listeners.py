@@ -29,14 +29,21 @@ class Listeners:
         kind = WebSocketClientProtocol if listener.transport == "websocket" else ClientProtocol
         factory = partial(kind, self._server, anonymous=listener.anonymous)
         context = _context(listener)
+        # A client that never gets through TLS is no connection to the broker yet: its time is bounded here.
+        handshake_s = self._server.broker.limits.connect_s if context else None
         bind = listener.bind
         try:
             if bind.path:
                 _remove_stale_socket(bind.path)
-                self._open.append(await loop.create_unix_server(factory, bind.path, ssl=context, backlog=BACKLOG))
+                unix = await loop.create_unix_server(
+                    factory, bind.path, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=handshake_s
+                )
+                self._open.append(unix)
                 self._paths.append(bind.path)
                 return bind
-            server = await loop.create_server(factory, bind.host, bind.port, ssl=context, backlog=BACKLOG)
+            server = await loop.create_server(
+                factory, bind.host, bind.port, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=handshake_s
+            )
         except OSError as error:
             raise ConfigurationError(f"cannot listen on {bind}: {error.strerror or error}") from error
         self._open.append(server)

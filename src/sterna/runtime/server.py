@@ -1,7 +1,7 @@
 """A node on this machine: event loop, listeners, clocks, and the order things happen in at start and stop.
 
-One turn of the loop takes bytes from every client that sent some; its end hands out what they gave rise to and sees
-the journal written.  Housekeeping happens once a second.
+Each piece of work (bytes from a client, a deadline, a committed group) is followed by sending what came of it; under
+load sending waits until the end of a short window, see `pace.py`.  Housekeeping happens once a second.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import random
 import resource
 import signal
@@ -31,6 +32,7 @@ from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
+from sterna.runtime.pace import WINDOW_S, Pace
 from sterna.runtime.session_store import SessionStore
 from sterna.runtime.storage import FileStore
 from sterna.vocabulary.errors import JournalError, SternaError
@@ -86,13 +88,14 @@ class NodeServer:
             wall=time.time(),
         )
         self.broker = self._node.broker
-        self.turn_scheduled = False
-        self._committer = Committer(self.broker, self._store, configuration.journal, self.schedule_turn)
+        self._committer = Committer(self.broker, self._store, configuration.journal, self.after_work)
+        self._pace = Pace()
         self._listeners = Listeners(self)
         self._admin = AdminPort(self)
         self._verifiers = ThreadPoolExecutor(VERIFIERS, "password-verifier")
         self._verifications = 0
         self._deadline: asyncio.TimerHandle | None = None
+        self._due = math.inf
         self._stopping = asyncio.Event()
         self._serving = False
 
@@ -110,7 +113,7 @@ class NodeServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         self._report_start()
-        self.schedule_turn()
+        self.after_work()
         for listener in self._configuration.listeners:
             address = await self._listeners.open(listener)
             log.info("listening", extra={"address": str(address), "transport": listener.transport})
@@ -170,30 +173,39 @@ class NodeServer:
 
     # -- turns --
 
-    def schedule_turn(self) -> None:
-        if not self.turn_scheduled:
-            self.turn_scheduled = True
-            self._loop.call_soon(self._end_turn)
+    def after_work(self) -> None:
+        """HOT.  Send what the last piece of work gave rise to: now, or, under load, with the rest of its window."""
+        if not self._pace.gathering:
+            self._send()
+            if self._pace.gathering:
+                self._loop.call_later(WINDOW_S, self._window_over)
 
-    def _end_turn(self) -> None:
-        """HOT.  Once per turn of the loop that did anything."""
-        self.turn_scheduled = False
+    def _send(self) -> None:
         broker = self.broker
-        self._committer.commit_soon()
-        broker.flush()
+        if broker.commitments.pending:
+            self._committer.commit_soon()
+        self._pace.sent(broker.flush(), broker.now)
         due = broker.deadlines.next()
-        if due is not None and (self._deadline is None or due < self._deadline.when()):
+        if due is not None and due < self._due:
             self._set_deadline(due)
+
+    def _window_over(self) -> None:
+        self.broker.at(time.monotonic())
+        self._send()
+        if self._pace.gathering:
+            self._loop.call_later(WINDOW_S, self._window_over)
 
     def _set_deadline(self, due: float) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+        self._due = due
         self._deadline = self._loop.call_at(due, self._deadline_reached)
 
     def _deadline_reached(self) -> None:
         self._deadline = None
+        self._due = math.inf
         self.broker.handle_deadlines(time.monotonic())
-        self.schedule_turn()
+        self._send()
 
     # -- housekeeping --
 
@@ -207,7 +219,7 @@ class NodeServer:
             if sys_interval_s and now >= next_sys:
                 self._node.sys_tree.update(self.broker.statistics())
                 next_sys = now + sys_interval_s
-                self.schedule_turn()
+                self._send()
             if self._sessions is not None and self._node.checkpoint_due():
                 await self._checkpoint()
             if rounds % RETENTION_EVERY == 0:
@@ -253,7 +265,7 @@ class NodeServer:
         self._verifications -= 1
         self.broker.at(time.monotonic())
         connection.proceed_with(done.result())
-        self.schedule_turn()
+        self.after_work()
 
     # -- what the admin port asks --
 

@@ -7,7 +7,9 @@ The WebSocket rules are the `websockets` library's sans-I/O server; this file ca
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from time import monotonic
 from typing import cast
 
 from websockets.exceptions import NegotiationError
@@ -17,7 +19,12 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from sterna.mqtt.reasons import Reason
 from sterna.runtime.clients import ClientProtocol, Server
+
+# The library's own account of each connection lacks the client's address; `_fail` gives ours.
+_silent = logging.getLogger("sterna.websocket")
+_silent.setLevel(logging.CRITICAL + 1)
 
 #: Beyond the largest MQTT packet, what one WebSocket message may hold: clients may put several packets into one.
 MESSAGE_MARGIN_BYTES = 1024 * 1024
@@ -38,6 +45,7 @@ class WebSocketClientProtocol(ClientProtocol):
         self._websocket = ServerProtocol(
             select_subprotocol=_select_mqtt,
             max_size=server.broker.limits.packet_bytes + MESSAGE_MARGIN_BYTES,
+            logger=_silent,
         )
         self._raw: asyncio.Transport | None = None
 
@@ -66,14 +74,24 @@ class WebSocketClientProtocol(ClientProtocol):
             super().data_received(bytes(frame.data))
         elif frame.opcode == Opcode.TEXT:
             self._websocket.fail(CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames")  # [MQTT-6.0.0-1]
+            self._fail("a text frame")
 
     def _send(self) -> None:
         assert self._raw is not None
         for data in self._websocket.data_to_send():
             if data:
                 self._raw.write(data)
-        if self._websocket.close_expected() or self._websocket.handshake_exc is not None:
+        error = self._websocket.handshake_exc or self._websocket.parser_exc
+        if error is not None:
+            self._fail(str(error))
+        if error is not None or self._websocket.close_expected():
             self._raw.close()
+
+    def _fail(self, reason: str) -> None:
+        if self._connection is not None:
+            self._server.broker.at(monotonic())
+            self._connection.fail(Reason.PROTOCOL_ERROR, f"WebSocket: {reason}")
+            self._server.after_work()
 
     def eof_received(self) -> None:
         self._websocket.receive_eof()
@@ -96,7 +114,7 @@ class _WebSocketTransport:
     def close(self) -> None:
         if self._websocket.state is OPEN:
             self._websocket.send_close(CloseCode.NORMAL_CLOSURE)
-            self._send()
+        self._send()  # this, or the close frame of a WebSocket that failed
         self._raw.close()
 
     def _send(self) -> None:

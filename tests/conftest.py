@@ -1,0 +1,16 @@
+"""How property tests run: the same examples every time, and few enough that the whole suite stays quick.
+
+`HYPOTHESIS_PROFILE=search` looks for new counterexamples instead: random, and many more of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("search", max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
