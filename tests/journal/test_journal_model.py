@@ -64,10 +64,15 @@ class JournalModel(RuleBasedStateMachine):
     @precondition(lambda self: self.writing)
     @rule()
     def refuse(self) -> None:
-        group, _ = self.writing.pop(0)
-        self.journal.failed(group)
-        for offset in range(group.base_offset, group.end_offset):
-            self.model[offset] = None
+        """The store refuses a group, and with it those that were closed after it."""
+        events: list[bytes] = []
+        while self.writing:
+            group, its_events = self.writing.pop(0)
+            self.journal.failed(group)
+            events += its_events
+            for offset in range(group.base_offset, group.end_offset):
+                self.model[offset] = None
+        self.open_events[:0] = events
 
     @rule()
     def take_checkpoint(self) -> None:

@@ -232,14 +232,19 @@ class Paho:
     def close(self) -> None:
         """In good order; safe to call twice."""
         self.client.disconnect()
-        self.client.loop_stop()
+        self._stop()
 
     def vanish(self) -> None:
         """Without DISCONNECT, as if the power had gone."""
         open_socket = self.client.socket()
         assert isinstance(open_socket, socket.socket)
         open_socket.shutdown(socket.SHUT_RDWR)
+        self._stop()
+
+    def _stop(self) -> None:
         self.client.loop_stop()
+        # paho closes its sockets only when it is collected, and then in no particular order.
+        self.client._reset_sockets()
 
 
 def mosquitto(command: str, port: int, version: int, *words: str) -> subprocess.Popen[bytes]:

@@ -47,10 +47,10 @@ class LiveNode:
         self.admin_port = 0
         directory.mkdir(parents=True, exist_ok=True)
         self._toml = toml
-        self._file = directory / "sterna.toml"
+        self.file = directory / "sterna.toml"
         self._log = directory / "node.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._file.write_text(self._completed(toml))
+        self.file.write_text(self._completed(toml))
 
     def _completed(self, toml: str) -> str:
         """The snippet, with a listener if it names none, and without an admin port unless it names one."""
@@ -66,7 +66,7 @@ class LiveNode:
     def start(self) -> Self:
         assert self._process is None or self._process.poll() is not None, "it is still running"
         lived = self._log.stat().st_size if self._log.exists() else 0
-        command = [sys.executable, "-m", "sterna", "node", "--config", str(self._file)]
+        command = [sys.executable, "-m", "sterna", "node", "--config", str(self.file)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
         wait_until(lambda: self._is_up(lived) or self._process_ended(), "the node listens", START_S)

@@ -350,6 +350,7 @@ def test_a_websocket_on_which_no_connect_comes_is_closed_in_connect_time(house: 
 # -- Unix sockets --
 
 
+@pytest.mark.slow
 def test_a_socket_file_left_by_a_killed_node_is_replaced(start_node: Callable[[str], LiveNode], join: Join) -> None:
     path = Path(tempfile.mkdtemp(prefix="sterna-")) / "mqtt"
     node = start_node(f'[[listener]]\nbind = "unix:{path}"\n')

@@ -79,11 +79,17 @@ class Authenticator:
             return BAD_CREDENTIALS
         return Accepted(user) if self._passwords.verify(user, password, now=now) else BAD_CREDENTIALS
 
+    def presumed(self, credentials: Credentials) -> Accepted | Refused:
+        """Whom an enhanced authentication has to prove: the certificate's user, else whom the CONNECT names, if any."""
+        if self._has_certificate(credentials):
+            return _verify_certificate(credentials)
+        return Accepted(credentials.username)
+
     def begin_exchange(self, method: str, *, expected_user: str | None = None) -> Exchange | None:
         """Start an enhanced authentication; None if the method is not offered (answer 0x8C).
 
-        `expected_user` is the only user who may then succeed: the name in the CONNECT or the certificate, or, when a
-        connected client authenticates anew, the user it already is.
+        `expected_user` is the only user who may then succeed: the one `presumed`, or, when a connected client
+        authenticates anew, the user it already is.
         """
         if self._nonce is None or self._passwords is None or not self._passwords.offers(method):
             return None

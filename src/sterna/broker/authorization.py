@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sterna.mqtt.topics import covers, matches
 from sterna.vocabulary.errors import ConfigurationError
 
 Access = Literal["publish", "subscribe", "both"]
@@ -19,6 +20,9 @@ _Levels = tuple[bytes, ...]
 
 EVERYBODY = "*"
 ANONYMOUS = "anonymous"
+
+# Patterns of an access list match and cover as topic filters do.
+_matches, _covers = matches, covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,30 +159,6 @@ def _substitute(pattern: str, user: str, client_id: str) -> _Levels:
     # Split at `%c` first, so that `%u` or `%c` inside a name is never taken for a mark.
     text = client_id.join(part.replace("%u", user) for part in pattern.split("%c"))
     return tuple(text.encode().split(b"/"))
-
-
-def _matches(pattern: Sequence[bytes], topic: Sequence[bytes]) -> bool:
-    """Whether `pattern` matches the topic name [MQTT-4.7.1-2, 4.7.1-3, 4.7.2-1]."""
-    if topic[0][:1] == b"$" and pattern[0] in (b"+", b"#"):
-        return False
-    for place, level in enumerate(pattern):
-        if level == b"#":
-            return True
-        if place == len(topic) or level not in (b"+", topic[place]):
-            return False
-    return len(pattern) == len(topic)
-
-
-def _covers(pattern: Sequence[bytes], topic_filter: Sequence[bytes]) -> bool:
-    """Whether every topic that `topic_filter` matches is matched by `pattern` too."""
-    if topic_filter[0] == b"#":
-        # `#` alone does not reach the level above it, for there is none: `+/#` says the same.
-        return pattern[0] == b"#" or tuple(pattern) == (b"+", b"#")
-    # Read as a name, a filter falls under exactly the patterns that cover it, but for a `#` of its own: that one
-    # reaches any depth, and only a `#` at the same place or before does too.
-    if topic_filter[-1] == b"#" and (pattern[-1] != b"#" or len(pattern) > len(topic_filter)):
-        return False
-    return _matches(pattern, topic_filter)
 
 
 def _check_effect(effect: str, what: str) -> None:

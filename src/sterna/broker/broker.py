@@ -104,6 +104,8 @@ class Broker:
         self.addresses: dict[str, int] = {}
         self._state = state
         self.sessions = state.sessions
+        #: Why nobody can be promised anything at the moment; empty if they can.
+        self.unavailable = ""
         self.deadlines = Deadlines()
         self.routes = state.routes
         self.retained = state.retained
@@ -190,10 +192,16 @@ class Broker:
 
     def publish_qos0(self, message: Message, source: Session | None) -> None:
         if message.retain:
-            # Kept like the rest, but nobody waits for it: QoS 0 promises nothing, and order matters more.
+            # Kept like the rest, but nobody waits for it.  It waits for what came before it: the newest one is to stay.
             self.journal.append(message)
+            self.commitments.in_turn(partial(self._deliver, message, source))
+        else:
+            self.delivery.deliver(message, source)
+
+    def _deliver(self, message: Message, source: Session | None) -> bool:
+        if message.retain:
             self.retained.update(message)
-        self.delivery.deliver(message, source)
+        return self.delivery.deliver(message, source)
 
     def publish(self, message: Message) -> None:
         """A message of the broker's own (a will): at QoS 1 and 2 it goes through the journal like any other."""
@@ -215,6 +223,7 @@ class Broker:
 
     def committed(self, commit: Commit, at: Position | None) -> None:
         """The group is safe: deliver what it holds, answer who waits for it."""
+        self.unavailable = ""
         for promise in self.commitments.committed(commit, at):
             self._keep(promise)
         if self._paused and not self.overloaded():
@@ -223,9 +232,7 @@ class Broker:
     def _keep(self, promise: Promise) -> None:
         message, connection, detail = promise
         if message is not None:
-            if message.retain:
-                self.retained.update(message)
-            matched = self.delivery.deliver(message, connection.session if connection is not None else None)
+            matched = self._deliver(message, connection.session if connection is not None else None)
             if connection is not None:
                 assert isinstance(detail, int)
                 connection.published(message, detail, matched=matched)
@@ -237,10 +244,35 @@ class Broker:
             detail()
 
     def failed(self, commit: Commit, reason: str) -> None:
-        """The group could not be written: whoever waits for it is sent away, unanswered, and will try again."""
-        for connection in self.commitments.failed(commit):
-            connection.fail(Reason.SERVER_UNAVAILABLE, f"the journal cannot be written: {reason}")
+        """The group could not be written: whoever waits for it is sent away, unanswered, and will try again.
+
+        What came after it goes the same way, or it would overtake what its publishers are about to send again.
+        """
+        self.unavailable = f"the journal cannot be written: {reason}"
+        later = self.commitments.close()
+        sent_away = dict.fromkeys((*self.commitments.failed(commit), *self.commitments.failed(later)))
+        for message, connection, detail in (*commit.promises, *later.promises):
+            if message is not None:
+                assert isinstance(detail, int)
+                self._withdraw(message, connection, detail)
+            elif connection is None:
+                assert callable(detail)
+                detail()  # QoS 0: it was to wait its turn, not for the journal
+        for connection in sent_away:
+            connection.fail(Reason.SERVER_UNAVAILABLE, self.unavailable)
         self._resume_reading()
+
+    def _withdraw(self, message: Message, connection: Connection | None, packet_id: int) -> None:
+        """A message that was never kept: its repetition is the first we hear of it."""
+        if connection is None:
+            self.publish(message)  # a will: nobody is left to send it again
+        elif message.qos == 2 and connection.session is not None:
+            connection.session.received.discard(packet_id)
+            if connection.session.expiry_s:
+                # The note that it arrived goes with the next group, like all that were in this one.
+                self.log.released(connection.session, packet_id)
+            if connection.session.expiry_s:
+                self.log.released(connection.session, packet_id)
 
     # -- the life of sessions --
 
@@ -249,6 +281,9 @@ class Broker:
     ) -> tuple[Session, bool, bool]:
         """The client's session, whether it is an old one, and whether the client must wait for the journal."""
         known = self.sessions.get(request.client_id)
+        if self.unavailable and (known is not None or self._expiry(request)):
+            # Notes about sessions pile up until the journal takes them: no more of them than there are sessions.
+            raise ProtocolError(Reason.SERVER_UNAVAILABLE, self.unavailable)
         if known is not None and known.connection is not None:
             self._take_over(known.connection)
             known = self.sessions.get(request.client_id)
@@ -273,7 +308,7 @@ class Broker:
         session.version = request.version
         session.expiry_s = self._expiry(request)
         self.log.opened(session, new=known is None)
-        return session, known is not None, wait or session.persistent
+        return session, known is not None, wait or session.persistent or session.logged
 
     def _expiry(self, request: Connect) -> int:
         if request.version == MQTT_3_1_1:
@@ -284,7 +319,7 @@ class Broker:
     def _take_over(self, old: Connection) -> None:
         """The same client on a new connection: the old one ends [MQTT-3.1.4-3]."""
         farewell = b""
-        if old.version == MQTT_5:
+        if old.version == MQTT_5 and old.state == State.CONNECTED:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             farewell = encode_disconnect(Reason.SESSION_TAKEN_OVER, "another connection with this client identifier")
         self.report("session taken over", old)
         self.end(old, farewell, graceful=False)
@@ -430,10 +465,8 @@ class Broker:
         for session in list(self.sessions.values()):
             session.logged = True
             if session.disconnected_at == 0.0:
-                session.disconnected_at = self.wall
-                if session.expiry_s and session.will is not None and session.will.delay_s == 0:
-                    self._publish_will(session, session.will)
-            if session.expiry_s:
+                self._leave(session, graceful=False)
+            elif session.expiry_s:
                 self.schedule_session(session)
             else:
                 self.end_session(session)
@@ -443,7 +476,8 @@ class Broker:
         for session in list(self.sessions.values()):
             connection = session.connection
             if connection is not None:
-                farewell = encode_disconnect(Reason.SERVER_SHUTTING_DOWN) if connection.version == MQTT_5 else b""
+                told = connection.version == MQTT_5 and connection.state == State.CONNECTED
+                farewell = encode_disconnect(Reason.SERVER_SHUTTING_DOWN) if told else b""
                 self.end(connection, farewell, graceful=False)
 
     # -- looking back --

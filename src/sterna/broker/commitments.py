@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sterna.broker.connection import Connection
 
 #: (message, connection, packet id): deliver, then acknowledge to its publisher (None: nobody waits, e.g. a will).
-#: (None, connection, bytes): send these bytes.  (None, connection, action): do this.
-Promise = tuple[Message, "Connection | None", int] | tuple[None, "Connection", bytes | Callable[[], None]]
+#: (None, connection, bytes): send these bytes.  (None, connection, action): do this (None: for nobody who waits).
+Promise = tuple[Message, "Connection | None", int] | tuple[None, "Connection | None", bytes | Callable[[], object]]
 
 
 class Commit:
@@ -61,6 +61,13 @@ class Commitments:
         """Do something for this connection once everything noted so far is safe: now, if everything is."""
         if self._open or self.under_way or self._journal.pending:
             self._open.append((None, connection, action))
+        else:
+            action()
+
+    def in_turn(self, action: Callable[[], object]) -> None:
+        """Do something after everything promised so far, whether or not that can be kept: now, if nothing is."""
+        if self._open or self.under_way:
+            self._open.append((None, None, action))
         else:
             action()
 

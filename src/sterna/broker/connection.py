@@ -74,6 +74,7 @@ class Connection:
         "transport",
         "unanswered",
         "version",
+        "wants_reasons",
     )
 
     def __init__(self, broker: Broker, transport: Transport, peer: Peer) -> None:
@@ -96,6 +97,8 @@ class Connection:
         #: QoS 1 publications it sent that wait for the journal.
         self.unanswered = 0
         self.reading_paused = False
+        #: Request Problem Information: does the client want reason strings with its acknowledgements [MQTT-3.1.2-29]?
+        self.wants_reasons = True
         self._handlers = _HANDLERS[self.state]
         # A packet that has not come in whole yet: its pieces, their size, and the size worth looking at again.
         self._partial: list[bytes] = []
@@ -173,6 +176,8 @@ class Connection:
                 raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {length} bytes")
             stop = body + length
             if stop > end:
+                if self.state == State.AWAITING_CONNECT and first >> 4 != packets.CONNECT:
+                    raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
                 size = stop - position
                 break
             # QoS 0, no RETAIN, on a topic that has a route: the bulk of all traffic.  Publishers tend to send runs of
@@ -331,8 +336,10 @@ class Connection:
         self._broker.counters.dropped(reason)
         if qos:
             kind = PUBACK if qos == 1 else PUBREC
-            answer = encode_acknowledgement(kind, packet_id, code, self.version, reason)
-            self._broker.commitments.answer(self, answer)
+            bare = encode_acknowledgement(kind, packet_id, code, self.version)
+            if self.wants_reasons:
+                bare = self.within_limit(encode_acknowledgement(kind, packet_id, code, self.version, reason), bare)
+            self._broker.commitments.answer(self, bare)
 
     def _accept_qos1(self, message: Message, packet_id: int) -> None:
         self.unanswered += 1
@@ -474,11 +481,21 @@ class Connection:
             return
         self._broker.report("connection failed", self, code=f"0x{code:02x}", reason=reason)
         if self.state == State.CONNECTED:
-            farewell = packets.encode_disconnect(code, reason) if self.version == MQTT_5 else b""
+            farewell = self.within_limit(packets.encode_disconnect(code, reason), packets.encode_disconnect(code))
         else:
             self._broker.counters.refused(Reason(code).name.lower().replace("_", "-"))
             farewell = self._broker.handshake.refusal(self, code, reason)
         self._broker.end(self, farewell, graceful=False)
+
+    def within_limit(self, full: bytes, bare: bytes) -> bytes:
+        """The packet with its explanation, or without if the client takes none that large [MQTT-3.14.2-3].
+
+        3.1.1 has no DISCONNECT from the server at all.
+        """
+        if self.version != MQTT_5:
+            return bare if bare[0] >> 4 != packets.DISCONNECT else b""
+        limit = self.session.packet_bytes_max if self.session is not None else 0
+        return full if not limit or len(full) <= limit else bare
 
     def lost(self) -> None:
         """The transport is gone."""

@@ -244,6 +244,8 @@ class Delivery:
         if session.expiry_s:
             self._log.acknowledged(session, packet_id)
         if session.unsent:
+            if packet_id in session.unsent:  # acknowledged from memory, before it was sent again
+                session.unsent.remove(packet_id)
             self._resend_more(session)
         elif session.queue or session.shares:
             self.pump(session)
@@ -287,7 +289,9 @@ class Delivery:
                 if session.expiry_s:
                     self._log.acknowledged(session, packet_id)
                 return
-        self._commitments.answer(session.connection, packet)
+        # Whatever the journal has to know of it was safe before the client was let in.  Not to wait keeps the order:
+        # a message sent for the first time does not wait either.
+        session.connection.send(packet)
 
     def disconnected(self, session: Session) -> None:
         """Hand back what came through shared subscriptions at QoS 1 and was not acknowledged, oldest first."""
@@ -312,10 +316,11 @@ class Delivery:
                 return
             self._pump_share(share, member)
 
-    def send_retained(self, session: Session, subscription: Subscription) -> None:
+    def send_retained(self, session: Session, subscription: Subscription, messages: list[Message]) -> None:
+        """What was retained when the client subscribed; whatever replaced it since came to the client as it was."""
         grant = merge([subscription])._replace(retained=True)
-        for message in self._retained.match(subscription.topic_filter, self.wall):
-            if not session.permissions.may_receive(message.topic):
+        for message in messages:
+            if self._retained.get(message.topic) is not message or not session.permissions.may_receive(message.topic):
                 continue
             if min(message.qos, grant.qos) == 0 or message.offset < 0:
                 self._send_qos0(session, message, grant, Encodings(message, self.wall))

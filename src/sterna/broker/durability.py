@@ -35,6 +35,8 @@ class Event(IntEnum):
     ARRIVED = 9
     RELEASED = 10
     RETURNED = 11
+    QUEUED = 12
+    TAKEN = 13
 
 
 class SessionLog:
@@ -97,6 +99,15 @@ class SessionLog:
 
     def assigned(self, session: Session, packet_id: int, offset: int, grant: Grant) -> None:
         self._event(session, Event.ASSIGNED, session.client_id, packet_id, offset, grant)
+
+    def queued(self, session: Session, offset: int, grant: Grant) -> None:
+        """A retained message waits for the session.  What is published is found waiting by replay itself."""
+        self._event(session, Event.QUEUED, session.client_id, offset, grant)
+
+    def taken(self, share: Share, offset: int) -> None:
+        """A member whose session a crash ends has had a message of a share that a crash does not end."""
+        if self.enabled and share.lasting:
+            self._note(self._encode((Event.TAKEN, share.key, offset)))
 
     def acknowledged(self, session: Session, packet_id: int) -> None:
         self._event(session, Event.ACKNOWLEDGED, session.client_id, packet_id)

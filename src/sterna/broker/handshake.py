@@ -45,10 +45,6 @@ class Handshake:
             request = self._with_client_id(request)
         connection.connect = request
         connection.enter(State.AUTHENTICATING)
-        method = request.properties.get(prop.AUTHENTICATION_METHOD)
-        if method is not None:
-            self._begin_exchange(connection, method, request.properties.get(prop.AUTHENTICATION_DATA), request.username)
-            return
         credentials = Credentials(
             request.client_id.decode(),
             request.username,
@@ -57,6 +53,13 @@ class Handshake:
             connection.peer.anonymous_allowed,
         )
         broker = self._broker
+        method = request.properties.get(prop.AUTHENTICATION_METHOD)
+        if method is not None:
+            presumed = broker.authenticator.presumed(credentials)
+            if isinstance(presumed, Refused):
+                raise ProtocolError(presumed.code, presumed.reason)
+            self._begin_exchange(connection, method, request.properties.get(prop.AUTHENTICATION_DATA), presumed.user)
+            return
         if broker.authenticator.needs_worker(credentials, now=broker.wall):
             connection.hold()
             broker.verify_elsewhere(connection, credentials)

@@ -75,10 +75,12 @@ class Replay:
 
     def events(self, events: list[bytes]) -> None:
         for event in events:
-            kind, client_id, *fields = msgspec.msgpack.decode(event)
-            session = self._state.sessions.get(client_id)
+            kind, key, *fields = msgspec.msgpack.decode(event)
+            session = self._state.sessions.get(key)
             if kind == Event.OPENED:
-                self._opened(session, client_id, *fields)
+                self._opened(session, key, *fields)
+            elif kind == Event.TAKEN:
+                self._taken(key, *fields)
             elif session is not None:
                 _REPLAYS[kind](self, session, *fields)
 
@@ -130,6 +132,14 @@ class Replay:
         self._inflight[session.client_id][packet_id] = (offset, grant)
         session.next_packet_id = packet_id % 65535 + 1
 
+    def _queued(self, session: Session, offset: int, fields: list[Any]) -> None:
+        session.queue.push(offset, grant_from(fields))
+
+    def _taken(self, share_key: bytes, offset: int) -> None:
+        share = self._state.routes.share(share_key)
+        if share is not None:
+            share.queue.remove(offset)
+
     def _acknowledged(self, session: Session, packet_id: int) -> None:
         self._inflight[session.client_id].pop(packet_id, None)
 
@@ -150,8 +160,11 @@ class Replay:
         session.received.discard(packet_id)
 
     def messages(self, messages: list[Message]) -> None:
-        """Every message since the checkpoint: retained, and waiting for whoever persistent wants it."""
-        limit = self._state.limits.queued
+        """Every message since the checkpoint: retained, and waiting for whoever persistent wants it.
+
+        The limit on waiting messages does not apply: here they also wait while the live broker already had them in
+        flight, and what it dropped cannot be told from what it kept.  The journal since the checkpoint is the bound.
+        """
         for message in messages:
             if message.retain:
                 self._state.retained.update(message)
@@ -160,11 +173,10 @@ class Replay:
             route = self._state.routes.route(message.topic)
             for session, grant in route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
-                if mine is not None and mine.qos and len(session.queue) < limit:
+                if mine is not None and mine.qos:
                     session.queue.push(message.offset, mine)
             for share in route.shares:
-                if len(share.queue) < limit:
-                    share.queue.push(message.offset, None)
+                share.queue.push(message.offset, None)
 
     def resolve(self, read: Callable[[int], Message | None]) -> None:
         """The journal can be read: put what was in flight back into the sessions, with its messages.
@@ -197,4 +209,5 @@ _REPLAYS: dict[int, Callable[..., None]] = {
     Event.RECEIVED: Replay._received,
     Event.ARRIVED: Replay._arrived,
     Event.RELEASED: Replay._released,
+    Event.QUEUED: Replay._queued,
 }

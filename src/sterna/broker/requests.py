@@ -9,6 +9,7 @@ from sterna.broker.session import Session
 from sterna.broker.subscriptions import Subscription
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
+from sterna.mqtt.message import Message
 from sterna.mqtt.packets import MQTT_5, FilterRequest, encode_suback, encode_unsuback
 from sterna.mqtt.reasons import SUBACK_3_1_1_FAILURE, Reason
 from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
@@ -34,7 +35,7 @@ class Requests:
         assert session is not None
         codes = bytearray()
         reason = ""
-        retained: list[Subscription] = []
+        retained: list[tuple[Subscription, list[Message]]] = []
         for asked in request.requests:
             refusal = self._refusal(session, asked.topic_filter)
             if refusal is None:
@@ -48,8 +49,8 @@ class Requests:
         def confirm() -> None:
             connection.send(answer)
             if connection.state == State.CONNECTED:
-                for subscription in retained:
-                    self._broker.delivery.send_retained(session, subscription)
+                for subscription, messages in retained:
+                    self._broker.delivery.send_retained(session, subscription, messages)
                 self._broker.delivery.pump(session)
 
         if session.expiry_s:
@@ -77,7 +78,13 @@ class Requests:
             return Reason.QUOTA_EXCEEDED, f"more than {limits.subscriptions_per_client} subscriptions"
         return None
 
-    def _add(self, session: Session, asked: FilterRequest, identifier: int, retained: list[Subscription]) -> None:
+    def _add(
+        self,
+        session: Session,
+        asked: FilterRequest,
+        identifier: int,
+        retained: list[tuple[Subscription, list[Message]]],
+    ) -> None:
         subscription = Subscription(
             asked.topic_filter, asked.qos, asked.no_local, asked.retain_as_published, identifier
         )
@@ -87,7 +94,7 @@ class Requests:
         shared = asked.topic_filter.startswith(SHARE)  # never gets retained messages [MQTT-4.8.2]
         wanted = asked.retain_handling == RETAINED_ALWAYS or (asked.retain_handling == RETAINED_IF_NEW and new)
         if wanted and not shared:
-            retained.append(subscription)
+            retained.append((subscription, self._broker.retained.match(asked.topic_filter, self._broker.wall)))
 
     def unsubscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         limit = self._broker.limits.user_properties

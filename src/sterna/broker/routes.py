@@ -12,7 +12,7 @@ from sterna.broker.session import Session
 from sterna.broker.shares import Share
 from sterna.broker.subscriptions import Grant, Subscription, merge
 from sterna.mqtt.packets import MQTT_3_1_1
-from sterna.mqtt.topics import FilterTree, split_share
+from sterna.mqtt.topics import FilterTree, is_reserved, split_share
 
 #: Routes remembered at once.  A stranger can publish to any number of topics; past this the memory starts anew.
 REMEMBERED_MAX = 100_000
@@ -131,6 +131,8 @@ class Routes:
         """The route of a valid topic name, from memory or built now."""
         route = self.remembered.get(topic)
         if route is None:
+            if is_reserved(topic):
+                return self._build(topic)  # what is remembered, any client may publish to
             if len(self.remembered) >= REMEMBERED_MAX:
                 self.remembered.clear()
             route = self.remembered[topic] = self._build(topic)

@@ -28,6 +28,11 @@ class Share:
     def leave(self, session: Session) -> None:
         self.members.pop(session.client_id, None)
 
+    @property
+    def lasting(self) -> bool:
+        """Has it a member whose session outlives a crash?"""
+        return any(session.expiry_s for session, _ in self.members.values())
+
     def grant_of(self, session: Session) -> Grant | None:
         member = self.members.get(session.client_id)
         return member[1] if member else None

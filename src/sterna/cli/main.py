@@ -13,7 +13,7 @@ import typer
 
 from sterna.vocabulary.errors import SternaError
 
-COMMANDS = ("node", "check-config", "passwd", "pub", "sub", "bench")
+COMMANDS = ("node", "check-config", "passwd", "pub", "sub", "bench", "demo")
 _GROUPS = frozenset({"bench"})
 """Commands that have commands of their own."""
 _MOSQUITTO_LIKE = frozenset({"pub", "sub"})

@@ -47,7 +47,7 @@ def encode_group(messages: Sequence[Message], events: Sequence[bytes], *, base: 
         size += HEADER_BYTES + len(body)
         offset += len(some_messages)
     newest_us = to_microseconds(messages[-1].received_at) if messages else 0
-    return Group(b"".join(parts), base, offset, messages, newest_us, weight, frames)
+    return Group(b"".join(parts), base, offset, messages, newest_us, weight, frames, events)
 
 
 def _flags(number: int, last: int) -> int:

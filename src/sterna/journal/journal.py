@@ -74,6 +74,7 @@ class Journal:
         self._unreadable: set[FramePlace] = set()
         self._frames = FrameCache(_FRAME_CACHE_BYTES)
         self._events: list[bytes] = []
+        self._put_back = 0  # how many of them come from groups that failed
         # The newest messages, without a gap up to next_offset: committed ones within the bounds, then the groups being
         # written, then the open group.  None stands for a message of a group that failed.
         self._tail: list[Message | None] = []
@@ -121,6 +122,7 @@ class Journal:
         messages: Any = self._tail[self._open_base - self._tail_base :]
         group = encode_group(messages, self._events, base=self._open_base, epoch=self._epoch, weight=self.pending_bytes)
         self._events = []
+        self._put_back = 0
         self._open_base = self.next_offset
         self.pending_bytes = 0
         self._writing.append(group)
@@ -140,14 +142,19 @@ class Journal:
         self._end = at._replace(byte=segment.size)
 
     def failed(self, group: Group) -> None:
-        """The store refused `group`: its messages read as None from now on.
+        """The store refused `group`: its messages read as None from now on, its events go with the next group.
 
-        Their offsets stay unused while this process runs, and after a restart from any later checkpoint.  Without one,
+        Sessions go on from what they noted, so it must not be missing from the journal; a message can be sent again.
+        Groups that were closed after this one have to fail too, or events would overtake each other.
+
+        The messages' offsets stay unused while this process runs, and after a restart from any later checkpoint.  Without one,
         offsets go on behind the last committed group, in a new epoch: (epoch, offset) never names two messages.
         """
         start = group.base_offset - self._tail_base
         self._tail[start : start + len(group.messages)] = [None] * len(group.messages)
         self._settle(group, 0)
+        self._events[self._put_back : self._put_back] = group.events
+        self._put_back += len(group.events)
 
     def _settle(self, group: Group, weight: int) -> None:
         expected = self._writing.popleft()

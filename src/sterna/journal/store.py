@@ -54,6 +54,8 @@ class Group:
     """Bytes its messages occupy in memory, roughly."""
     frames: list[tuple[int, int]] = field(default_factory=list)
     """Base offset of each message frame, and where in `data` it starts."""
+    events: Sequence[bytes] = ()
+    """The events in it, should they have to be written again."""
 
 
 class SegmentFile(NamedTuple):

@@ -7,7 +7,7 @@ standard asks for [MQTT-4.7.3-4].
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -55,34 +55,28 @@ def is_reserved(topic: bytes) -> bool:
     return topic[:1] == b"$" and topic.split(b"/", 1)[0] in (b"$SYS", b"$share")
 
 
-def matches(topic_filter: Levels, topic: Levels) -> bool:
+def matches(topic_filter: Sequence[bytes], topic: Sequence[bytes]) -> bool:
     """Does one filter match one name?  `#` also matches the level above it; wildcards never begin a `$` topic."""
     if topic[0][:1] == b"$" and topic_filter[0] in (b"+", b"#"):
         return False  # [MQTT-4.7.2-1]
-    for index, level in enumerate(topic_filter):
+    for place, level in enumerate(topic_filter):
         if level == b"#":
             return True
-        if index == len(topic):
+        if place == len(topic) or level not in (b"+", topic[place]):
             return False
-        if level not in (b"+", topic[index]):
-            return False
-    # `a/#` matches `a`: the loop met `#` one past the last level of the name, unless the name was shorter still.
     return len(topic_filter) == len(topic)
 
 
-def covers(wide: Levels, narrow: Levels) -> bool:
+def covers(wide: Sequence[bytes], narrow: Sequence[bytes]) -> bool:
     """Does every topic that `narrow` matches also match `wide`?"""
-    if wide[0] in (b"+", b"#") and narrow[0][:1] == b"$":
+    if narrow[0] == b"#":
+        # `#` alone does not reach the level above it, for there is none: `+/#` says the same.
+        return wide[0] == b"#" or tuple(wide) == (b"+", b"#")
+    # Read as a name, a filter falls under exactly the filters that cover it, but for a `#` of its own: that one
+    # reaches any depth, and only a `#` at the same place or before does too.
+    if narrow[-1] == b"#" and (wide[-1] != b"#" or len(wide) > len(narrow)):
         return False
-    for index, level in enumerate(wide):
-        if level == b"#":
-            return True
-        if index == len(narrow):
-            return False
-        other = narrow[index]
-        if other == b"#" or (level != b"+" and level != other):
-            return False
-    return len(wide) == len(narrow)
+    return matches(wide, narrow)
 
 
 class _Branch(Generic[Key, Value]):

@@ -95,6 +95,9 @@ class Node:
         # What the replay touched differs from the checkpoint it began with.
         for session in state.sessions.values():
             self.broker.log.changed[session.client_id] = session
+        for name in saved.sessions.keys() - self._share_queues:
+            if name.encode() not in state.sessions:
+                self.broker.log.ended[name.encode()] = None
         self.broker.recovered()
         self.started = StartReport(
             len(state.sessions),
@@ -116,12 +119,16 @@ class Node:
     def changes(self) -> Changes:
         """Everything that differs from the last checkpoint.
 
-        Only to be called when no message waits to be written: a snapshot must not know of a QoS 2 message that a
-        crash could still take away.  Events may wait; replaying them twice changes nothing.
+        Only to be called when nothing waits to be written: a snapshot must not know of a QoS 2 message that a crash
+        could still take away, nor may its events be replayed on top of it.
         """
+        assert not self.broker.commitments.pending
+        assert not self.broker.commitments.under_way
         log, retained = self.broker.log, self.broker.retained
         sessions = {session.name(): snapshot(session) for session in log.changed.values() if session.expiry_s}
         gone = [client_id.decode() for client_id in log.ended]
+        # Once to be kept, now to end with its connection: a crash is the end of that.
+        gone += [session.name() for session in log.changed.values() if not session.expiry_s]
         queues = {
             f"\0{share.key.decode()}": share_snapshot(share) for share in self.broker.routes.shares() if share.queue
         }

@@ -1,0 +1,199 @@
+"""`sterna demo`: a node, real clients, a kill -9, and a count of what was lost.
+
+Everything here is what a user could type; the demo types it, shows it, and cleans up after itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import typer
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from rich.console import Console
+
+from sterna.vocabulary.errors import SternaError
+
+app = typer.Typer()
+console = Console(highlight=False, soft_wrap=True)
+
+MESSAGES = 2_000
+PATIENCE_S = 60.0
+
+
+@app.command("demo")
+def demo() -> None:
+    """Start a node, talk to it with real clients, kill it in mid-stream, and count what was lost."""
+    with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
+        node = DemoNode(Path(directory))
+        try:
+            node.start()
+            console.print(f"[bold]A node is listening on 127.0.0.1:{node.port}[/], its journal is synced to disk.\n")
+            _several_clients(node)
+            _nothing_lost(node)
+            _metrics(node)
+        finally:
+            node.stop()
+    console.print("\n[bold]Where to look next[/]")
+    console.print("  .venv/bin/sterna node                       a broker on 127.0.0.1:1883, data in ./sterna-data")
+    console.print("  .venv/bin/sterna sub -t 'plant/#' -v        and .venv/bin/sterna pub -t plant/1 -m hello")
+    console.print("  .venv/bin/sterna bench brokers --quick      how it does beside Mosquitto")
+    console.print("  README.md, ARCHITECTURE.md, docs/           what it is, how it works, how to configure it")
+
+
+class DemoNode:
+    """A real node in a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port, self.admin_port = _free_port(), _free_port()
+        self._config = directory / "sterna.toml"
+        self._log = directory / "log"
+        self._config.write_text(
+            f'[node]\nname = "demo"\ndata = "{directory}/data"\n'
+            f'[[listener]]\nbind = "127.0.0.1:{self.port}"\n'
+            f'[admin]\nbind = "127.0.0.1:{self.admin_port}"\n'
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "sterna", "node", "--config", str(self._config)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stderr=log)
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.05)
+        raise SternaError(f"the node did not start; its log says:\n{self._log.read_text()}")
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(PATIENCE_S)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _several_clients(node: DemoNode) -> None:
+    """Clients of three makes see the same message."""
+    console.print("[bold]1. Clients of several makes, both versions of MQTT[/]")
+    received: list[str] = []
+    with _paho("demo-paho", node, received) as client:
+        client.subscribe("plant/#", qos=1)
+        _wait_until(lambda: bool(client.is_connected()), "paho to connect")
+        subscriber = _mosquitto_sub(node)
+        publish = [sys.executable, "-m", "sterna", "pub", "-p", str(node.port), "-t", "plant/oven/temperature"]
+        console.print("   $ sterna pub -t plant/oven/temperature -m 181.5 -q 1 -r")
+        subprocess.run([*publish, "-m", "181.5", "-q", "1", "-r"], check=True)
+        _wait_until(lambda: len(received) == 1, "paho to receive")
+        console.print(f"   paho-mqtt (MQTT 5) received      {received[0]}")
+        if subscriber is not None:
+            output, _ = subscriber.communicate(timeout=PATIENCE_S)
+            console.print(f"   mosquitto_sub (3.1.1) received   {output.strip()}")
+    console.print()
+
+
+def _mosquitto_sub(node: DemoNode) -> subprocess.Popen[str] | None:
+    program = shutil.which("mosquitto_sub")
+    if program is None:
+        return None
+    # The message is retained, so it does not matter who is first.
+    words = [program, "-p", str(node.port), "-t", "plant/#", "-C", "1", "-v", "-W", str(int(PATIENCE_S))]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+def _nothing_lost(node: DemoNode) -> None:
+    console.print(f"[bold]2. {MESSAGES:,} messages at QoS 1 and {MESSAGES:,} at QoS 2, and a kill -9 in between[/]")
+    received: list[str] = []
+    with _paho("demo-subscriber", node, received) as subscriber:
+        _wait_until(lambda: bool(subscriber.is_connected()), "the subscriber to connect")
+        subscriber.subscribe([("ledger/1", 1), ("ledger/2", 2)])
+        _publish_through_a_crash(node)
+        _wait_until(lambda: len(set(received)) == 2 * MESSAGES, "all messages to arrive", lambda: len(set(received)))
+    for qos in (1, 2):
+        mine = [text for text in received if text.startswith(f"ledger/{qos} ")]
+        lost, repeated = MESSAGES - len(set(mine)), len(mine) - len(set(mine))
+        console.print(f"   QoS {qos}: {len(set(mine)):,} of {MESSAGES:,} arrived, {lost} lost, {repeated} repeated")
+    console.print()
+
+
+def _publish_through_a_crash(node: DemoNode) -> None:
+    with _paho("demo-publisher", node, []) as publisher:
+        _wait_until(lambda: bool(publisher.is_connected()), "the publisher to connect")
+        acknowledged: list[int] = []
+        publisher.on_publish = lambda _client, _data, packet_id, _reason, _properties: acknowledged.append(packet_id)
+        for number in range(MESSAGES):
+            for qos in (1, 2):
+                publisher.publish(f"ledger/{qos}", f"entry {number}", qos)
+            if number == MESSAGES // 2:
+                node.kill()
+                console.print(f"   killed the node after {number:,} of them were handed over; starting it again")
+                node.start()
+        _wait_until(lambda: len(acknowledged) == 2 * MESSAGES, "every acknowledgement", lambda: len(acknowledged))
+    console.print("   every message was acknowledged to its publisher")
+
+
+@contextmanager
+def _paho(name: str, node: DemoNode, received: list[str]) -> Iterator[paho.Client]:
+    """A client that keeps its session across reconnects, as a device would."""
+    client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=MQTTProtocolVersion.MQTTv5)
+    client.max_queued_messages_set(0)
+    client.reconnect_delay_set(1, 2)
+    client.on_message = lambda _client, _data, message: received.append(f"{message.topic} {message.payload.decode()}")
+    lasting = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho has no types here
+    lasting.SessionExpiryInterval = 3600
+    client.connect("127.0.0.1", node.port, clean_start=False, properties=lasting)
+    client.loop_start()
+    try:
+        yield client
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+def _metrics(node: DemoNode) -> None:
+    address = f"http://127.0.0.1:{node.admin_port}/metrics"
+    console.print(f"[bold]3. What the node says about itself[/]  ({address})")
+    with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+        lines = answer.read().decode().splitlines()
+    shown = (
+        "sterna_publish_received_total",
+        "sterna_publish_sent_total",
+        "sterna_journal_next_offset",
+        "sterna_sessions",
+    )
+    for line in lines:
+        if line.startswith(shown):
+            console.print(f"   {line}")
+
+
+def _wait_until(done: object, what: str, progress: object = None) -> None:
+    assert callable(done)
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline:
+            so_far = f" (so far: {progress()})" if callable(progress) else ""
+            raise SternaError(f"waited {PATIENCE_S:.0f} s for {what}{so_far}")
+        time.sleep(0.02)
