@@ -134,7 +134,8 @@ class SurvivingNode:
         """A client whose CONNECT has been answered."""
         client = Client(self, name, **how)
         self.settle()
-        assert client.take()[0].kind == 2
+        connack, *client.early = client.take()
+        assert connack.kind == 2
         return client
 
 
@@ -164,6 +165,7 @@ class Client:
     ) -> None:
         self.version = version
         self._heard = b""
+        self.early: list[Packet] = []
         connection = node.broker.accept(self, Peer("127.0.0.1:1"))
         assert connection is not None
         self.connection = connection
@@ -199,7 +201,7 @@ class Client:
 
     def take(self) -> list[Packet]:
         """What has come since the last call."""
-        found = []
+        found, self.early = self.early, []
         data, self._heard = self._heard, b""
         while data:
             size = 2 + data[1]

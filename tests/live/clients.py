@@ -91,7 +91,7 @@ class Paho:
         self._news = threading.Condition()
         self._connack: ReasonCode | None = None
         self._answers: dict[int, list[ReasonCode]] = {}
-        self._acknowledged: dict[int, int] = {}
+        self.acknowledged: dict[int, int] = {}
         self._ended = False
         self.client = self._made(settings)
         self._connect(host, port)
@@ -160,7 +160,7 @@ class Paho:
 
     def _on_publish(self, _client: Client, _data: object, mid: int, code: ReasonCode, _found: Properties) -> None:
         with self._news:
-            self._acknowledged[mid] = code.value
+            self.acknowledged[mid] = code.value
             self._news.notify_all()
 
     def _on_answer(
@@ -199,8 +199,8 @@ class Paho:
 
     def code_of(self, mid: int) -> int:
         """The reason code a publication was acknowledged with."""
-        self._wait(lambda: mid in self._acknowledged, "the acknowledgement of a PUBLISH")
-        return self._acknowledged[mid]
+        self._wait(lambda: mid in self.acknowledged, "the acknowledgement of a PUBLISH")
+        return self.acknowledged[mid]
 
     def publish(self, topic: str, payload: bytes | str = b"", qos: int = 0, retain: bool = False, **values: Any) -> int:
         """Publish, and come back with the reason code when the node has dealt with it."""
@@ -212,7 +212,7 @@ class Paho:
     def publish_all(self, topic: str, payloads: Sequence[bytes], qos: int) -> None:
         """Many at once, each acknowledged."""
         mids = [self.send(topic, payload, qos) for payload in payloads]
-        self._wait(lambda: all(mid in self._acknowledged for mid in mids), f"{len(mids)} acknowledgements", 30.0)
+        self._wait(lambda: all(mid in self.acknowledged for mid in mids), f"{len(mids)} acknowledgements", 30.0)
 
     def receive(self, count: int = 1, within_s: float = PATIENCE_S) -> list[MQTTMessage]:
         """The messages so far, once there are this many."""

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from sterna.broker.statistics import Statistics
+from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.admin import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
 from sterna.runtime.metrics import METRICS, exposition
 from sterna.runtime.settings import Bind
@@ -31,6 +31,9 @@ class Node:
 
     def statistics(self) -> Statistics:
         return self.now
+
+    def sessions(self, most: int) -> list[SessionView]:
+        return [SessionView("meter", "alice", False, 1, 0, 12, 34)][:most]
 
     def why_not_ready(self) -> str | None:
         return self.reason

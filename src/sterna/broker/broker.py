@@ -6,6 +6,7 @@ pending, has the journal's group written.  Everything else follows from that; no
 
 from __future__ import annotations
 
+import heapq
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from sterna.broker.requests import Requests
 from sterna.broker.retained import Retained
 from sterna.broker.routes import Routes
 from sterna.broker.session import Session
-from sterna.broker.statistics import Counters, Statistics
+from sterna.broker.statistics import Counters, SessionView, Statistics
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
 from sterna.mqtt import properties as prop
@@ -43,6 +44,10 @@ LINGER_S = 5.0
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
 BACKLOG_BYTES_MAX = 16 * 1024 * 1024
+
+
+#: Session events that may wait for a journal that cannot be written; past it nobody begins or resumes a session.
+NOTES_WAITING_MAX = 100_000
 
 
 class World(Protocol):
@@ -168,14 +173,15 @@ class Broker:
         """Take nothing more from this client until the journal has caught up."""
         if not connection.reading_paused:
             connection.reading_paused = True
-            connection.transport.pause_reading()
+            if not connection.stalled:
+                connection.transport.pause_reading()
             self._paused.append(connection)
 
     def _resume_reading(self) -> None:
         paused, self._paused = self._paused, []
         for connection in paused:
             connection.reading_paused = False
-            if connection.state != State.CLOSED:
+            if connection.state != State.CLOSED and not connection.stalled:
                 connection.transport.resume_reading()
 
     def flush(self) -> int:
@@ -199,8 +205,8 @@ class Broker:
             self.delivery.deliver(message, source)
 
     def _deliver(self, message: Message, source: Session | None) -> bool:
-        if message.retain:
-            self.retained.update(message)
+        if message.retain and not self.retained.update(message):
+            self.counters.dropped("retained-full")
         return self.delivery.deliver(message, source)
 
     def publish(self, message: Message) -> None:
@@ -271,8 +277,6 @@ class Broker:
             if connection.session.expiry_s:
                 # The note that it arrived goes with the next group, like all that were in this one.
                 self.log.released(connection.session, packet_id)
-            if connection.session.expiry_s:
-                self.log.released(connection.session, packet_id)
 
     # -- the life of sessions --
 
@@ -281,8 +285,8 @@ class Broker:
     ) -> tuple[Session, bool, bool]:
         """The client's session, whether it is an old one, and whether the client must wait for the journal."""
         known = self.sessions.get(request.client_id)
-        if self.unavailable and (known is not None or self._expiry(request)):
-            # Notes about sessions pile up until the journal takes them: no more of them than there are sessions.
+        if self.unavailable and self.journal.pending_events > NOTES_WAITING_MAX:
+            # What is noted about sessions waits until the journal takes it, so it may not go on for ever.
             raise ProtocolError(Reason.SERVER_UNAVAILABLE, self.unavailable)
         if known is not None and known.connection is not None:
             self._take_over(known.connection)
@@ -319,14 +323,16 @@ class Broker:
     def _take_over(self, old: Connection) -> None:
         """The same client on a new connection: the old one ends [MQTT-3.1.4-3]."""
         farewell = b""
-        if old.version == MQTT_5 and old.state == State.CONNECTED:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
-            farewell = encode_disconnect(Reason.SESSION_TAKEN_OVER, "another connection with this client identifier")
+        if old.state == State.CONNECTED:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
+            full = encode_disconnect(Reason.SESSION_TAKEN_OVER, "another connection with this client identifier")
+            farewell = old.within_limit(full, encode_disconnect(Reason.SESSION_TAKEN_OVER))
         self.report("session taken over", old)
         self.end(old, farewell, graceful=False)
 
     def attach(self, connection: Connection, session: Session, request: Connect) -> None:
         """The connection is the session's: from here on messages flow."""
         found = request.properties
+        connection.wants_reasons = bool(found.get(prop.REQUEST_PROBLEM_INFORMATION, 1))
         session.window = min(self.limits.inflight, found.get(prop.RECEIVE_MAXIMUM, 65535))
         session.packet_bytes_max = found.get(prop.MAXIMUM_PACKET_SIZE, 0)
         session.alias_maximum = min(found.get(prop.TOPIC_ALIAS_MAXIMUM, 0), self.limits.topic_aliases)
@@ -443,22 +449,21 @@ class Broker:
         if is_reserved(will.topic) or not session.permissions.may_publish(will.topic):
             self.counters.dropped("not-authorized")
             return
-        if will.retain and not self.retained.has_room(will.topic, len(will.payload)):
-            self.counters.dropped("retained-full")
-            return
         expires_at = NEVER if will.expiry_s is None else self.wall + will.expiry_s
-        self.publish(
-            Message(
-                will.topic,
-                will.payload,
-                will.qos,
-                will.retain,
-                will.forwarded,
-                expires_at,
-                session.client_id,
-                self.wall,
-            )
+        message = Message(
+            will.topic,
+            will.payload,
+            will.qos,
+            will.retain,
+            will.forwarded,
+            expires_at,
+            session.client_id,
+            self.wall,
         )
+        if will.retain and not self.retained.has_room(message):
+            self.counters.dropped("retained-full")
+        else:
+            self.publish(message)
 
     def recovered(self) -> None:
         """After a restart: every session has just lost its connection, unless it had none before."""
@@ -500,6 +505,22 @@ class Broker:
     def _drop_trimmed(self, session: Session, first_offset: int) -> int:
         kept = self.retained.at_offset
         return session.queue.drop_below(first_offset, unless=lambda offset: kept(offset) is not None)
+
+    def views(self, most: int) -> list[SessionView]:
+        """The sessions that lost most, then those that most waits for."""
+        order = heapq.nlargest(most, self.sessions.values(), key=lambda s: (s.dropped_by_retention, len(s.queue)))
+        return [
+            SessionView(
+                session.name(),
+                session.user,
+                session.connection is not None,
+                len(session.subscriptions),
+                len(session.inflight),
+                len(session.queue),
+                session.dropped_by_retention,
+            )
+            for session in order
+        ]
 
     def statistics(self) -> Statistics:
         counters = self.counters

@@ -51,6 +51,9 @@ _FLAGS = {packets.PUBREL: 2, packets.SUBSCRIBE: 2, packets.UNSUBSCRIBE: 2}
 #: Topics one restricted client is remembered to be allowed; past this the memory starts anew.
 ALLOWED_MAX = 1024
 
+#: Times `output_bytes` that a client's socket may hold, answers included, before it is no longer listened to.
+ANSWERS_SHARE = 2
+
 
 class Connection:
     __slots__ = (
@@ -70,6 +73,7 @@ class Connection:
         "peer",
         "reading_paused",
         "session",
+        "stalled",
         "state",
         "transport",
         "unanswered",
@@ -96,7 +100,10 @@ class Connection:
         self.keep_alive_s = 0.0
         #: QoS 1 publications it sent that wait for the journal.
         self.unanswered = 0
+        #: Not read from until the journal has caught up.
         self.reading_paused = False
+        #: Not read from until it has read what it was answered.
+        self.stalled = False
         #: Request Problem Information: does the client want reason strings with its acknowledgements [MQTT-3.1.2-29]?
         self.wants_reasons = True
         self._handlers = _HANDLERS[self.state]
@@ -125,6 +132,21 @@ class Connection:
             data = b"".join(self._partial)
             self._partial.clear()
         self._take(data)
+        self._bound_backlog()
+
+    def _bound_backlog(self) -> None:
+        """Read on only while the journal keeps up with this client, and this client with our answers."""
+        broker = self._broker
+        if broker.overloaded():
+            broker.pause_reading(self)
+        session = self.session
+        if session is None or not session.outbox.congested or self.stalled or self.state != State.CONNECTED:
+            return
+        # Messages no longer come on top of what a full socket holds, answers do: it is by asking that it grows.
+        if self.transport.get_write_buffer_size() > ANSWERS_SHARE * broker.limits.output_bytes:
+            self.stalled = True
+            if not self.reading_paused:
+                self.transport.pause_reading()
 
     def _bound_waiting(self) -> None:
         """A client that talks on while it is being authenticated may do so up to one packet's worth."""
@@ -316,7 +338,7 @@ class Connection:
                 raise ProtocolError(Reason.PROTOCOL_ERROR, "response topic contains a wildcard")  # [MQTT-3.3.2-14]
             if values.get(prop.PAYLOAD_FORMAT) and not _is_text(message.payload):
                 return Reason.PAYLOAD_FORMAT_INVALID, "payload-format-invalid"
-        if message.retain and not self._broker.retained.has_room(topic, len(message.payload)):
+        if message.retain and not self._broker.retained.has_room(message):
             return Reason.QUOTA_EXCEEDED, "retained-full"
         return None
 
@@ -513,6 +535,10 @@ class Connection:
         session = self.session
         if session is not None and session.connection is self and self.state == State.CONNECTED:
             session.outbox.congested = False
+            if self.stalled:
+                self.stalled = False
+                if not self.reading_paused:
+                    self.transport.resume_reading()
             self._broker.delivery.pump(session)
 
 

@@ -169,7 +169,18 @@ class Delivery:
                 assert session.connection is not None
                 self._commitments.answer(session.connection, packet)
                 return
+        elif qos == 2 and grant.share:
+            # No other member may get it from here on, crash or not [MQTT-4.8.2-5].
+            self._taken(grant.share, message.offset)
+            assert session.connection is not None
+            self._commitments.answer(session.connection, packet)
+            return
         session.outbox.send(packet)
+
+    def _taken(self, share_key: bytes, offset: int) -> None:
+        share = self._routes.share(share_key)
+        if share is not None:
+            self._log.taken(share, offset)
 
     def _to_shares(self, route: Route, message: Message, encodings: Encodings) -> None:
         for share in route.shares:
@@ -177,14 +188,21 @@ class Delivery:
             member = None if share.queue and message.qos else share.next_member(message.topic, qos=message.qos)
             if member is not None:
                 session, grant = member
-                if min(message.qos, grant.qos) == 0:
-                    self._send_qos0(session, message, grant, encodings)
-                else:
-                    self._send(session, message, grant, encodings)
+                self._send_shared(share, session, message, grant, encodings)
             elif message.qos and len(share.queue) < self._limits.queued:
                 share.queue.push(message.offset, None)
             else:
                 self._counters.dropped("queue-full" if message.qos else "no-member-ready")
+
+    def _send_shared(
+        self, share: Share, session: Session, message: Message, grant: Grant, encodings: Encodings
+    ) -> None:
+        if min(message.qos, grant.qos):
+            self._send(session, message, grant, encodings)
+        else:
+            self._send_qos0(session, message, grant, encodings)
+            if message.qos:
+                self._log.taken(share, message.offset)
 
     # -- waiting --
 
@@ -194,6 +212,9 @@ class Delivery:
             return
         session.queue.push(offset, grant)
         self._log.touched(session)
+        if offset < session.subscribed_at and session.expiry_s:
+            # Published before the subscription that brings it here: replay would not know that it waits.
+            self._log.queued(session, offset, grant)
 
     def pump(self, session: Session) -> None:
         """Send what waits, as far as the window and the socket allow."""
@@ -212,13 +233,13 @@ class Delivery:
         grant = share.grant_of(session)
         while grant is not None and share.queue and session.ready and not session.queue:
             offset, _ = share.queue.pop()
+            waiting = self._journal.read(offset) or self._retained.at_offset(offset)
+            if waiting is not None and share.belongs_to_others(session, waiting.topic):
+                share.queue.push_front(offset, None)
+                return
             message = self._readable(session, offset)
-            if message is None:
-                continue
-            if min(message.qos, grant.qos):
-                self._send(session, message, grant, Encodings(message, self.wall))
-            else:
-                self._send_qos0(session, message, grant, Encodings(message, self.wall))
+            if message is not None:
+                self._send_shared(share, session, message, grant, Encodings(message, self.wall))
 
     def _readable(self, session: Session, offset: int) -> Message | None:
         """The message at an offset, if it is still there, still alive and still this session's to read."""
@@ -239,10 +260,13 @@ class Delivery:
 
     def acknowledged(self, session: Session, packet_id: int) -> None:
         """The message is the client's: PUBACK, PUBCOMP, or PUBREC with an error."""
-        if session.inflight.pop(packet_id, False) is False:
+        if packet_id not in session.inflight:
             return
+        entry = session.inflight.pop(packet_id)
         if session.expiry_s:
             self._log.acknowledged(session, packet_id)
+        elif entry is not None and entry[1].share:
+            self._taken(entry[1].share, entry[0].offset)
         if session.unsent:
             if packet_id in session.unsent:  # acknowledged from memory, before it was sent again
                 session.unsent.remove(packet_id)
@@ -316,6 +340,17 @@ class Delivery:
                 return
             self._pump_share(share, member)
 
+    def queue_retained(self, session: Session, subscription: Subscription, messages: list[Message]) -> bool:
+        """Have retained messages wait for a session that is to survive a crash with them; True if any do."""
+        grant = merge([subscription])._replace(retained=True)
+        before = len(session.queue)
+        for message in messages:
+            if self._retained.get(message.topic) is not message or not session.permissions.may_receive(message.topic):
+                continue
+            if min(message.qos, grant.qos) and message.offset >= 0:
+                self.enqueue(session, message.offset, grant)
+        return len(session.queue) > before
+
     def send_retained(self, session: Session, subscription: Subscription, messages: list[Message]) -> None:
         """What was retained when the client subscribed; whatever replaced it since came to the client as it was."""
         grant = merge([subscription])._replace(retained=True)
@@ -324,6 +359,8 @@ class Delivery:
                 continue
             if min(message.qos, grant.qos) == 0 or message.offset < 0:
                 self._send_qos0(session, message, grant, Encodings(message, self.wall))
+            elif session.expiry_s:
+                continue  # it waits already, see queue_retained
             elif session.ready and not session.queue:
                 self._send(session, message, grant, Encodings(message, self.wall))
             else:

@@ -101,7 +101,7 @@ class SessionLog:
         self._event(session, Event.ASSIGNED, session.client_id, packet_id, offset, grant)
 
     def queued(self, session: Session, offset: int, grant: Grant) -> None:
-        """A retained message waits for the session.  What is published is found waiting by replay itself."""
+        """A message waits for the session that replay would not find by itself: it came before the subscription."""
         self._event(session, Event.QUEUED, session.client_id, offset, grant)
 
     def taken(self, share: Share, offset: int) -> None:

@@ -38,8 +38,8 @@ class Limits:
     """QoS 1 and 2 messages sent to one client and not yet acknowledged; its own Receive Maximum may lower it."""
 
     receive_maximum: int = 65535
-    """QoS 1 and 2 messages one client may send before we answered; told to MQTT 5 clients, enforced for all.  The default
-    is what packet identifiers allow: widely used clients send everything again at once after a reconnect."""
+    """QoS 1 and 2 messages one client may send before we answered; told to MQTT 5 clients, enforced for all.
+    The default is what packet identifiers allow: many clients send everything again at once after a reconnect."""
 
     queued: int = 1_000_000
     """Messages waiting for one session (as journal offsets, 16 bytes each); beyond it, new ones are dropped."""

@@ -133,7 +133,9 @@ class Replay:
         session.next_packet_id = packet_id % 65535 + 1
 
     def _queued(self, session: Session, offset: int, fields: list[Any]) -> None:
-        session.queue.push(offset, grant_from(fields))
+        sent = {entry[0] for entry in self._inflight[session.client_id].values() if entry}
+        if offset not in sent and all(offset != waiting for waiting, _ in session.queue):
+            session.queue.push(offset, grant_from(fields))
 
     def _taken(self, share_key: bytes, offset: int) -> None:
         share = self._state.routes.share(share_key)

@@ -44,7 +44,21 @@ class Requests:
             else:
                 codes.append(refusal[0] if connection.version == MQTT_5 else SUBACK_3_1_1_FAILURE)
                 reason = refusal[1]
-        answer = encode_suback(request.packet_id, bytes(codes), connection.version, reason)
+        answer = encode_suback(request.packet_id, bytes(codes), connection.version)
+        if reason and connection.wants_reasons:
+            explained = encode_suback(request.packet_id, bytes(codes), connection.version, reason)
+            answer = connection.within_limit(explained, answer)
+
+        def prepare() -> None:
+            """The subscription is safe; so must be what comes with it before the client may rely on it."""
+            waiting = False
+            if connection.state == State.CONNECTED:
+                for subscription, messages in retained:
+                    waiting = self._broker.delivery.queue_retained(session, subscription, messages) or waiting
+            if waiting:
+                self._broker.commitments.then(connection, confirm)
+            else:
+                confirm()
 
         def confirm() -> None:
             connection.send(answer)
@@ -54,7 +68,7 @@ class Requests:
                 self._broker.delivery.pump(session)
 
         if session.expiry_s:
-            self._broker.commitments.then(connection, confirm)
+            self._broker.commitments.then(connection, prepare)
         else:
             confirm()
 
@@ -90,6 +104,7 @@ class Requests:
         )
         new = self._broker.routes.subscribe(session, subscription)
         if session.expiry_s:
+            session.subscribed_at = self._broker.journal.next_offset
             self._broker.log.subscribed(session, subscription)
         shared = asked.topic_filter.startswith(SHARE)  # never gets retained messages [MQTT-4.8.2]
         wanted = asked.retain_handling == RETAINED_ALWAYS or (asked.retain_handling == RETAINED_IF_NEW and new)

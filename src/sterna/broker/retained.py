@@ -36,26 +36,31 @@ class Retained:
         topic = self._topics.get(offset)
         return None if topic is None else self._tree.get(topic)
 
-    def has_room(self, topic: bytes, payload_bytes: int) -> bool:
-        if payload_bytes == 0:
+    def has_room(self, message: Message) -> bool:
+        if not message.payload:
             return True
-        known = self._tree.get(topic)
+        known = self._tree.get(message.topic)
         freed = _size(known) if known else 0
         room = known is not None or self._tree.size < self._limits.retained
-        return room and self.bytes - freed + len(topic) + payload_bytes <= self._limits.retained_bytes
+        return room and self.bytes - freed + _size(message) <= self._limits.retained_bytes
 
-    def update(self, message: Message, *, durable: bool = True) -> None:
-        """Remember it in place of the one before; an empty payload forgets [MQTT-3.3.1-6]."""
+    def update(self, message: Message, *, durable: bool = True) -> bool:
+        """Remember it in place of the one before; an empty payload forgets [MQTT-3.3.1-6].
+
+        False if there was no room after all: many can be let in before the first of them gets here.
+        """
         topic = message.topic
+        room = not durable or self.has_room(message)
         before = self._tree.get(topic)
         if before is not None:
             self._forget(before)
-        if message.payload:
+        if message.payload and room:
             self._tree.put(topic, message)
             self._topics[message.offset] = topic
             self.bytes += _size(message)
         if durable:
             self.changed[topic] = None
+        return room
 
     def match(self, topic_filter: bytes, wall: float) -> list[Message]:
         """Messages to send to a new subscription; the expired are forgotten on the way."""

@@ -48,6 +48,7 @@ class Session:
         "queue",
         "received",
         "shares",
+        "subscribed_at",
         "subscriptions",
         "unsent",
         "user",
@@ -74,6 +75,8 @@ class Session:
         self.will: Will | None = None
 
         self.subscriptions: dict[bytes, Subscription] = {}
+        #: Journal offset of the first message that came after its last subscription.
+        self.subscribed_at = 0
         #: Keys of the shared subscriptions it is a member of.
         self.shares: list[bytes] = []
 

@@ -37,6 +37,12 @@ class Share:
         member = self.members.get(session.client_id)
         return member[1] if member else None
 
+    def belongs_to_others(self, session: Session, topic: bytes) -> bool:
+        """May this member not read the topic, but another one?"""
+        if session.permissions.unrestricted or session.permissions.may_receive(topic):
+            return False
+        return any(member.permissions.may_receive(topic) for member, _ in self.members.values())
+
     def next_member(self, topic: bytes, *, qos: int) -> tuple[Session, Grant] | None:
         """Whose turn it is, among those who may read the topic and can take a message at this QoS now."""
         members = list(self.members.values())

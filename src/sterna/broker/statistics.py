@@ -48,6 +48,20 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionView:
+    """One session, as an operator sees it."""
+
+    client: str
+    user: str | None
+    connected: bool
+    subscriptions: int
+    inflight: int
+    queued: int
+    dropped_by_retention: int
+    """Messages that waited for it longer than the journal kept them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """One moment of a broker.  The admin port, `$SYS`, the command line and the tests read only this."""
 

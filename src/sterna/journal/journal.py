@@ -115,6 +115,10 @@ class Journal:
             return rows >= FRAME_ROWS_MAX or self.pending_bytes >= FRAME_BYTES_MAX
         return rows > 0 or bool(self._events)
 
+    @property
+    def pending_events(self) -> int:
+        return len(self._events)
+
     def close_group(self) -> Group | None:
         """Encode what was appended since the last call, for the store to write; None if there is nothing to write."""
         if not self.pending:
@@ -147,8 +151,9 @@ class Journal:
         Sessions go on from what they noted, so it must not be missing from the journal; a message can be sent again.
         Groups that were closed after this one have to fail too, or events would overtake each other.
 
-        The messages' offsets stay unused while this process runs, and after a restart from any later checkpoint.  Without one,
-        offsets go on behind the last committed group, in a new epoch: (epoch, offset) never names two messages.
+        The messages' offsets stay unused while this process runs, and after a restart from any later checkpoint.
+        Without one, offsets go on behind the last committed group, in a new epoch: (epoch, offset) never names two
+        messages.
         """
         start = group.base_offset - self._tail_base
         self._tail[start : start + len(group.messages)] = [None] * len(group.messages)

@@ -11,8 +11,9 @@ import logging
 from typing import NamedTuple, Protocol, cast
 
 import h11
+import msgspec
 
-from sterna.broker.statistics import Statistics
+from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.metrics import CONTENT_TYPE, exposition
 from sterna.runtime.settings import Bind
 
@@ -21,11 +22,14 @@ DEADLINE_S = 10.0
 REQUEST_BYTES_MAX = 8 * 1024
 """Request line and headers together."""
 CONNECTIONS_MAX = 64
+SESSIONS_SHOWN = 1000
+"""A node may have a million: those that lost most and wait longest are shown."""
 
 _TEXT = "text/plain; charset=utf-8"
 _INDEX = """Sterna admin port
 /metrics  statistics for Prometheus
 /healthz  200 while the process is alive
+/sessions what waits for whom, and what retention took from them, worst first (JSON)
 /readyz   200 when the node serves clients and can write its journal, else 503 and the reason
 """
 
@@ -36,6 +40,8 @@ class Observed(Protocol):
     """What the admin port asks the node."""
 
     def statistics(self) -> Statistics: ...
+
+    def sessions(self, most: int) -> list[SessionView]: ...
 
     def why_not_ready(self) -> str | None:
         """None when recovered and able to write the journal, else the reason in a few words."""
@@ -59,6 +65,9 @@ def answer(method: str, target: str, node: Observed) -> Answer:
         case "/readyz":
             reason = node.why_not_ready()
             return Answer(200, b"ready\n") if reason is None else Answer(503, f"not ready: {reason}\n".encode())
+        case "/sessions":
+            sessions = [msgspec.to_builtins(session) for session in node.sessions(SESSIONS_SHOWN)]
+            return Answer(200, msgspec.json.encode(sessions) + b"\n", "application/json")
         case "/metrics":
             return Answer(200, exposition(node.statistics()), CONTENT_TYPE)
     return Answer(404, b"no such page; / lists them\n")

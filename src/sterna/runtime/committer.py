@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 #: Commits made in place in one turn.  Each may give rise to another (an acknowledgement noted by a delivery it made).
 IN_PLACE_MAX = 8
 
+RETRY_S = 1.0
+"""How long a journal that could not be written is left alone."""
+
 
 class Committer:
     def __init__(self, broker: Broker, store: Store, settings: JournalSettings, turn: Callable[[], None]) -> None:
@@ -34,14 +37,17 @@ class Committer:
         self._writing: asyncio.Future[Position] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_start = 0.0
+        self._settling = False
         #: Why the journal could not be written the last time it was tried; None if it could.
         self.trouble: str | None = None
 
     def commit_soon(self) -> None:
         """End of a turn: see that what is pending gets written."""
-        if not self._broker.commitments.pending:
+        if not self._broker.commitments.pending or self._settling:
             return
-        if not self._in_thread:
+        if self.trouble is not None:
+            self._retry_later()
+        elif not self._in_thread:
             self._commit_in_place()
         elif self._writing is None and self._timer is None:
             self._start_or_wait()
@@ -55,8 +61,22 @@ class Committer:
                 position = None if commit.group is None else self._store.write(commit.group)
             except JournalError as error:
                 self._failed(commit, error)
-            else:
-                self._committed(commit, position)
+                return
+            self._committed(commit, position)
+
+    def _retry_later(self) -> None:
+        if self._writing is None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        if not self._broker.commitments.pending:
+            self.trouble = None  # for all we know: the next group will tell
+        elif self._in_thread:
+            self._start()
+        else:
+            self._commit_in_place()
+            self._turn()
 
     def _start_or_wait(self) -> None:
         """Start now if the last sync began long enough ago; else let more publishers share the next one."""
@@ -103,17 +123,23 @@ class Committer:
             log.error("the journal cannot be written", extra={"reason": str(error)})
         self.trouble = str(error)
         self._broker.failed(commit, str(error))
+        self._retry_later()
 
-    async def settle(self) -> None:
-        """Write everything that is pending, now; for checkpoints and shutdown."""
-        while self._writing is not None:
-            await asyncio.wait([self._writing])
-            await asyncio.sleep(0)  # its callback runs before we look again
+    async def settle(self) -> bool:
+        """Write everything that is pending, now; for checkpoints and shutdown.  False if it could not be written."""
+        self._settling = True  # or busy clients would have the next group under way whenever one is done
+        try:
+            while self._writing is not None:
+                await asyncio.wait([self._writing])
+                await asyncio.sleep(0)  # its callback runs before we look again
+        finally:
+            self._settling = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._commit_in_place()
         self._broker.flush()
+        return not self._broker.commitments.pending
 
     def close(self) -> None:
         if self._writer is not None:

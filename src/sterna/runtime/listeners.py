@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import stat
+from contextlib import suppress
 from functools import partial
 
 from sterna.runtime.clients import ClientProtocol, Server, server_context
@@ -54,7 +55,7 @@ class Listeners:
         for server in self._open:
             server.close()
         for path in self._paths:
-            if os.path.exists(path):
+            with suppress(FileNotFoundError):
                 os.unlink(path)
 
 

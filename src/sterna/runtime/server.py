@@ -15,6 +15,7 @@ import resource
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import uvloop
@@ -22,7 +23,7 @@ import uvloop
 from sterna import __version__
 from sterna.broker.connection import Connection
 from sterna.broker.identity import Accepted, Credentials, Refused
-from sterna.broker.statistics import Statistics
+from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.memory_store import MemoryStore
 from sterna.mqtt.reasons import Reason
 from sterna.node.node import Changes, Node, Saved
@@ -127,7 +128,7 @@ class NodeServer:
         gc.set_threshold(50_000, 20, 100)
         housekeeping = self._loop.create_task(self._keep_house())
         await self._stopping.wait()
-        housekeeping.cancel()
+        await housekeeping  # it may be in the middle of a checkpoint
         await self._stop()
         return 0
 
@@ -213,7 +214,7 @@ class NodeServer:
         rounds = 0
         sys_interval_s = self._configuration.mqtt.sys_interval_s
         next_sys = time.monotonic()
-        while True:
+        while not self._stopping.is_set():
             now = time.monotonic()
             self.broker.tell_time(now, time.time())
             if sys_interval_s and now >= next_sys:
@@ -223,13 +224,21 @@ class NodeServer:
             if self._sessions is not None and self._node.checkpoint_due():
                 await self._checkpoint()
             if rounds % RETENTION_EVERY == 0:
-                self._node.enforce_retention()
+                self._enforce_retention()
             rounds += 1
-            await asyncio.sleep(HOUSEKEEPING_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), HOUSEKEEPING_S)
+
+    def _enforce_retention(self) -> None:
+        try:
+            self._node.enforce_retention()
+        except JournalError as error:
+            log.error("the journal cannot be trimmed", extra={"reason": str(error)})
 
     async def _checkpoint(self) -> None:
         assert self._sessions is not None
-        await self._committer.settle()
+        if not await self._committer.settle():
+            return  # the journal cannot be written, and the committer has said so
         changes = self._node.changes()
         try:
             await self._loop.run_in_executor(None, self._save, changes)
@@ -272,6 +281,9 @@ class NodeServer:
     def statistics(self) -> Statistics:
         self.broker.at(time.monotonic())
         return self.broker.statistics()
+
+    def sessions(self, most: int) -> list[SessionView]:
+        return self.broker.views(most)
 
     def why_not_ready(self) -> str | None:
         if not self._serving:
