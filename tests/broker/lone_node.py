@@ -13,8 +13,9 @@ from conformance.packets import (
     Connack,
     Connect,
     Disconnect,
-    Publish,
+    Puback,
     Pubcomp,
+    Publish,
     Pubrec,
     Pubrel,
     Received,
@@ -26,7 +27,6 @@ from conformance.packets import (
     decode,
 )
 from conformance.properties import Properties
-
 from sterna.broker.authentication import Authenticator, Credentials
 from sterna.broker.authorization import AccessList, AccessRule
 from sterna.broker.commitments import Commit
@@ -51,6 +51,7 @@ class Wire:
         self.closed = False
         self.aborted = False
         self.reading = True
+        self.unsent = 0
 
     def write(self, data: bytes) -> None:
         assert not self.closed, "written after close"
@@ -70,7 +71,7 @@ class Wire:
         self.reading = True
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unsent
 
 
 class LoneNode:
@@ -222,14 +223,18 @@ class Client:
         self._unread = packets[1:]
         return packets[0]
 
+    def _pick(self, kind: type[PacketT]) -> PacketT:
+        """The one packet of this kind that came; the others stay to be read."""
+        packets = self.received()
+        (found,) = [packet for packet in packets if isinstance(packet, kind)]
+        self._unread = [packet for packet in packets if packet is not found]
+        return found
+
     def subscribe(self, topic_filter: str, options: int = 0, **properties: Unpack[Properties]) -> int:
         """The granted QoS, or the code of the refusal.  What came with it stays to be read."""
         self.send(Subscribe(self.next_packet_id(), [(topic_filter, options)], properties))
         self._node.settle()
-        packets = self.received()
-        suback = next(packet for packet in packets if isinstance(packet, Suback))
-        self._unread = [packet for packet in packets if packet is not suback]
-        return suback.codes[0]
+        return self._pick(Suback).codes[0]
 
     def unsubscribe(self, topic_filter: str) -> None:
         answers = self.say(Unsubscribe(self.next_packet_id(), [topic_filter]))
@@ -244,14 +249,12 @@ class Client:
         self._node.settle()
         if qos == 0:
             return 0
-        answers = self.received()
-        self._unread = answers[:-1]
-        answer = answers[-1]
-        assert not isinstance(answer, (Connack, Publish, Suback, Disconnect)), answers
-        code: int = getattr(answer, "code", 0)
-        if isinstance(answer, Pubrec) and code < 0x80:
-            assert self.say(Pubrel(packet_id))[-1] == Pubcomp(packet_id)
-        return code
+        answer = self._pick(Puback if qos == 1 else Pubrec)
+        if qos == 2 and answer.code < 0x80:
+            self.send(Pubrel(packet_id))
+            self._node.settle()
+            assert self._pick(Pubcomp) == Pubcomp(packet_id)
+        return answer.code
 
     def payloads(self) -> list[bytes]:
         """Payloads of the messages that came; nothing else may have come."""

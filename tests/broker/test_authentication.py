@@ -94,11 +94,14 @@ def test_a_wrong_name_and_a_wrong_password_read_alike() -> None:
     assert len(outcomes) == 1
 
 
-@pytest.mark.parametrize(
-    "credentials", [shown("ann", b"pencil", anonymous=True), shown(None, TOKEN, anonymous=True), shown("ann")]
-)
+@pytest.mark.parametrize("credentials", [shown("ann", b"pencil"), shown(None, TOKEN), shown("ann")])
 def test_without_a_way_to_check_them_credentials_are_refused(credentials: Credentials) -> None:
     assert isinstance(Authenticator().verify(credentials, now=NOW), Refused)
+
+
+@pytest.mark.parametrize("credentials", [shown("ann", b"pencil", anonymous=True), shown(None, TOKEN, anonymous=True)])
+def test_on_an_open_listener_credentials_nobody_can_check_make_nobody_in_particular(credentials: Credentials) -> None:
+    assert Authenticator().verify(credentials, now=NOW) == Accepted(None)
 
 
 def test_a_certificate_counts_only_where_certificates_are_configured() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from lone_node import Client, LoneNode
+
 from conformance.packets import (
     RETAIN_AS_PUBLISHED,
     RETAINED_IF_NEW,
@@ -14,8 +16,6 @@ from conformance.packets import (
     Subscribe,
     Will,
 )
-from lone_node import Client, LoneNode
-
 from sterna.broker.authorization import AccessRule
 from sterna.broker.limits import Limits
 
@@ -62,9 +62,7 @@ def test_a_live_message_carries_the_flag_only_as_published_and_only_if_asked(nod
     assert [m.retain for m in asking.messages()] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("options", "first", "again"), [(0, 1, 1), (RETAINED_IF_NEW, 1, 0), (RETAINED_NEVER, 0, 0)]
-)
+@pytest.mark.parametrize(("options", "first", "again"), [(0, 1, 1), (RETAINED_IF_NEW, 1, 0), (RETAINED_NEVER, 0, 0)])
 def test_retain_handling_decides_when_they_are_sent(
     node: LoneNode, writer: Client, options: int, first: int, again: int
 ) -> None:

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from lone_node import Client, LoneNode
+from session_model import MATCHES, TOPICS, Model, Owed, Publication, Receiver
+
 from conformance.packets import (
     Connack,
     Connect,
@@ -23,12 +29,6 @@ from conformance.packets import (
     Unsubscribe,
 )
 from conformance.properties import Properties
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from lone_node import Client, LoneNode
-from session_model import MATCHES, TOPICS, Model, Owed, Publication, Receiver
-
 from sterna.broker.commitments import Commit
 from sterna.broker.limits import Limits
 
@@ -391,4 +391,8 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=int(__import__('os').environ.get('N','100')), stateful_step_count=int(__import__('os').environ.get('S','50')), report_multiple_bugs=False)
+TestSessions.settings = settings(
+    max_examples=int(__import__("os").environ.get("N", "100")),
+    stateful_step_count=int(__import__("os").environ.get("S", "50")),
+    report_multiple_bugs=False,
+)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from conformance.packets import NO_LOCAL, Puback, Pubrec, Subscribe
 from lone_node import Client, LoneNode
 
+from conformance.packets import NO_LOCAL, Puback, Pubrec, Subscribe
 from sterna.broker.authorization import AccessRule
 
 SHARE = "$share/g/t/#"

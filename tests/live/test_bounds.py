@@ -6,6 +6,7 @@ Memory is what the kernel says is resident.  Every message a client did not get 
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -20,6 +21,7 @@ from websockets.typing import Subprotocol
 
 from conformance.packets import Connect, Pingreq, Publish, Subscribe
 
+from .certificates import Authority
 from .clients import Refused
 from .conftest import Join
 from .nodes import LiveNode, wait_until
@@ -52,9 +54,15 @@ def dial() -> Iterator[Callable[..., Raw]]:
     with ExitStack() as stack:
 
         def dial(
-            port: int, client_id: str, subscribe: tuple[str, int] | None = None, way: str = "tcp", clean: bool = True
+            port: int,
+            client_id: str,
+            subscribe: tuple[str, int] | None = None,
+            way: str = "tcp",
+            clean: bool = True,
+            context: ssl.SSLContext | None = None,
         ) -> Raw:
-            client = _websocket(stack, port) if way == "websocket" else _socket(stack, port)
+            made = {"tcp": _socket, "tls": _tls, "websocket": _websocket}[way]
+            client = made(stack, port, context)
             client.send(Connect(client_id, clean, keep_alive=0).encode(4))
             assert client.exactly(4)[3] == 0
             if subscribe is not None:
@@ -65,7 +73,7 @@ def dial() -> Iterator[Callable[..., Raw]]:
         yield dial
 
 
-def _socket(stack: ExitStack, port: int) -> Raw:
+def _socket(stack: ExitStack, port: int, _context: ssl.SSLContext | None) -> Raw:
     opened = stack.enter_context(small_socket(port))
     return Raw(opened.sendall, opened.recv)
 
@@ -79,7 +87,13 @@ def small_socket(port: int) -> socket.socket:
     return opened
 
 
-def _websocket(stack: ExitStack, port: int) -> Raw:
+def _tls(stack: ExitStack, port: int, context: ssl.SSLContext | None) -> Raw:
+    assert context is not None
+    opened = stack.enter_context(context.wrap_socket(small_socket(port), server_hostname="127.0.0.1"))
+    return Raw(opened.sendall, opened.recv)
+
+
+def _websocket(stack: ExitStack, port: int, _context: ssl.SSLContext | None) -> Raw:
     opened = stack.enter_context(
         connect(f"ws://127.0.0.1:{port}", subprotocols=[Subprotocol("mqtt")], compression=None, max_size=None)
     )
@@ -111,13 +125,17 @@ class Grown:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["tcp", "websocket"])
+@pytest.mark.parametrize("way", ["tcp", "tls", "websocket"])
 def test_a_subscriber_that_never_reads_costs_a_bounded_amount_and_what_it_misses_is_counted(
-    start_node: StartNode, dial: Callable[..., Raw], way: str
+    start_node: StartNode, dial: Callable[..., Raw], way: str, tmp_path: Path
 ) -> None:
-    websocket = '[[listener]]\nbind = "127.0.0.1:0"\ntransport = "websocket"\n'
-    node = start_node(ADMIN + '[[listener]]\nbind = "127.0.0.1:0"\n' + websocket)
-    sleeper = dial(node.ports[way == "websocket"], "sleeper", ("flood", 0), way)
+    authority = Authority(tmp_path / "authority", "authority")
+    certificate, key = authority.issue("server")
+    listener = '[[listener]]\nbind = "127.0.0.1:0"\n'
+    tls = f'{listener}certificate = "{certificate}"\nkey = "{key}"\n'
+    node = start_node(f'{ADMIN}{listener}{tls}{listener}transport = "websocket"\n')
+    port = node.ports[["tcp", "tls", "websocket"].index(way)]
+    sleeper = dial(port, "sleeper", ("flood", 0), way, context=authority.context())
     reader = dial(node.port, "reader", ("flood", 0))
     publisher = dial(node.port, "publisher")
     packet = Publish("flood", bytes(1000)).encode(4)
@@ -246,7 +264,8 @@ def test_publishers_are_read_no_faster_than_the_journal_is_written(start_node: S
         for opened in publishers:
             wait_for_acknowledgements(opened, 60)
     assert node.metric("sterna_journal_next_offset") == 240
-    assert grown.most < 160 * MIB
+    # The journal keeps its newest 64 MiB in memory; beside that there is one group open and one being written.
+    assert grown.most < 256 * MIB
 
 
 def pour(opened: socket.socket, payload: bytes, count: int) -> None:
@@ -261,6 +280,28 @@ def wait_for_acknowledgements(opened: socket.socket, count: int) -> None:
         more = opened.recv(65536)
         assert more
         found += more
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_subscriber_gets_every_retained_message_even_if_they_are_more_than_its_socket_holds(
+    start_node: StartNode, dial: Callable[..., Raw], qos: int
+) -> None:
+    node = start_node(ADMIN)
+    publisher = dial(node.port, "publisher")
+    count = 20_000
+    packets = [Publish(f"shelf/{n:05}", bytes(1000), 0, retain=True).encode(4) for n in range(count)]
+    publisher.send(b"".join(packets))
+    wait_until(lambda: node.metric("sterna_retained") >= count, "everything is retained")
+    grown = Grown(node)
+    subscriber = dial(node.port, "subscriber", ("shelf/#", qos))
+    wait_until(lambda: node.metric("sterna_clients_connected") == 2, "the node has nothing better to do")
+    grown.look()
+    assert grown.most < 12 * MIB
+    size = len(packets[0])
+    received = subscriber.exactly(size * count)
+    assert sorted(received[at : at + size] for at in range(0, len(received), size)) == packets
+    assert node.metric("sterna_publish_dropped_total", reason="slow-consumer") == 0
 
 
 # -- what retention takes away --
@@ -318,7 +359,9 @@ def test_a_node_stopped_under_load_keeps_what_it_acknowledged(start_node: StartN
     stop.set()
     for thread in threads:
         thread.join()
-    assert [p.wait_for_end() for p in publishers] == [None, 0x8B, None, 0x8B]
+    for publisher in publishers:
+        # A farewell may be lost to a client that is sending: its kernel is told that nobody reads any more.
+        assert publisher.wait_for_end() in (None, 0x8B)
     kept = {mids[n][mid] for n, publisher in enumerate(publishers) for mid in publisher.acknowledged}
     assert len(kept) > 800
     node.restart()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conformance import packets as client
-from conformance.properties import Properties
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance import packets as client
+from conformance.properties import Properties
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.reasons import CONNACK_3_1_1, Reason

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from conformance import properties as standard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance import properties as standard
 from sterna.mqtt import properties as prop
 from sterna.vocabulary.errors import ProtocolError
 

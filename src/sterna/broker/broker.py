@@ -7,6 +7,7 @@ pending, has the journal's group written.  Everything else follows from that; no
 from __future__ import annotations
 
 import heapq
+import math
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -38,6 +39,9 @@ from sterna.vocabulary.errors import ProtocolError
 
 #: Keep-alive is exceeded at one and a half times the interval [MQTT-3.1.2-22].
 KEEP_ALIVE_GRACE = 1.5
+
+#: Connections with a keep-alive are looked at this often, or more often if they ask for it.
+WATCH_S = 60.0
 
 #: How long a closing connection may take to read the last bytes.
 LINGER_S = 5.0
@@ -198,15 +202,21 @@ class Broker:
 
     def publish_qos0(self, message: Message, source: Session | None) -> None:
         if message.retain:
-            # Kept like the rest, but nobody waits for it.  It waits for what came before it: the newest one is to stay.
+            # Kept like the rest, but nobody waits for it.
             self.journal.append(message)
-            self.commitments.in_turn(partial(self._deliver, message, source))
-        else:
-            self.delivery.deliver(message, source)
+            self._retain(message)
+            if self.commitments.waiting:
+                # An older one is being written and will be retained when that is done; this one is to stay.
+                self.commitments.in_turn(partial(self._retain, message))
+        self.delivery.deliver(message, source)
+
+    def _retain(self, message: Message) -> None:
+        if not self.retained.update(message):
+            self.counters.dropped("retained-full")
 
     def _deliver(self, message: Message, source: Session | None) -> bool:
-        if message.retain and not self.retained.update(message):
-            self.counters.dropped("retained-full")
+        if message.retain:
+            self._retain(message)
         return self.delivery.deliver(message, source)
 
     def publish(self, message: Message) -> None:
@@ -306,7 +316,6 @@ class Broker:
         session.permissions = permissions
         session.connection = connection
         connection.session = session
-        session.generation += 1
         session.disconnected_at = 0.0
         session.will = request.will
         session.version = request.version
@@ -337,8 +346,10 @@ class Broker:
         session.packet_bytes_max = found.get(prop.MAXIMUM_PACKET_SIZE, 0)
         session.alias_maximum = min(found.get(prop.TOPIC_ALIAS_MAXIMUM, 0), self.limits.topic_aliases)
         session.aliases = {} if session.alias_maximum else None
-        if session.subscriptions:
-            self.routes.forget_all()  # routes know a session's version and needs
+        needs = (session.version, session.packet_bytes_max > 0, session.aliases is not None)
+        if session.subscriptions and needs != session.needs:
+            self.routes.forget_all()  # they are sorted by it
+        session.needs = needs
         connection.admit(session)
         session.outbox.attach(connection.transport)
         self.clients_connected += 1
@@ -354,11 +365,14 @@ class Broker:
         """Look at the connection again when its keep-alive may have run out."""
         if connection.state != State.CONNECTED:
             return
+        if connection.reading_paused:
+            connection.heard_at = self.now  # it is we who do not listen
         due = connection.heard_at + connection.keep_alive_s
         if due <= self.now:
             connection.fail(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive exceeded")
         else:
-            self.deadlines.at(due, partial(self._watch, connection))
+            # Not later than in a minute, so that a connection that has ended is not kept for as long as it might live.
+            self.deadlines.at(min(due, self.now + WATCH_S), partial(self._watch, connection))
 
     def end(self, connection: Connection, farewell: bytes, *, graceful: bool) -> None:
         """A connection is over, whoever ended it.  `graceful`: the client said goodbye and takes its will along."""
@@ -409,24 +423,31 @@ class Broker:
         self.schedule_session(session)
 
     def schedule_session(self, session: Session) -> None:
-        """Set the deadlines of a session without connection: its delayed will, its end."""
-        generation = session.generation
+        """See that a session without connection is looked at when its delayed will, or its end, is due."""
+        wait_s: float = session.expiry_s
+        if session.will is not None:
+            wait_s = min(wait_s, session.will.delay_s)
+        due = self.now + max(0.0, wait_s - (self.wall - session.disconnected_at))
+        # A client may come and go for days: one look at a time is enough.
+        if due < session.looked_at_next:
+            session.looked_at_next = due
+            self.deadlines.at(due, partial(self._look_after, session))
+
+    def _look_after(self, session: Session) -> None:
+        if self.now < session.looked_at_next:
+            return  # asked for when an earlier end was in sight
+        session.looked_at_next = math.inf
+        if session.connection is not None or self.sessions.get(session.client_id) is not session:
+            return
         gone_s = self.wall - session.disconnected_at
-        if session.will is not None and session.will.delay_s < session.expiry_s:
-            delay_s = max(0.0, session.will.delay_s - gone_s)
-            self.deadlines.at(self.now + delay_s, partial(self._will_due, session, generation))
-        expiry_s = max(0.0, session.expiry_s - gone_s)
-        self.deadlines.at(self.now + expiry_s, partial(self._session_due, session, generation))
-
-    def _will_due(self, session: Session, generation: int) -> None:
-        if session.generation == generation and session.connection is None and session.will is not None:
-            self._publish_will(session, session.will)
-            self.log.closed(session)
-
-    def _session_due(self, session: Session, generation: int) -> None:
-        if session.generation == generation and session.connection is None:
+        if gone_s >= session.expiry_s:
             self.counters.sessions_expired += 1
             self.end_session(session)
+            return
+        if session.will is not None and gone_s >= session.will.delay_s:
+            self._publish_will(session, session.will)
+            self.log.closed(session)
+        self.schedule_session(session)
 
     def end_session(self, session: Session) -> None:
         """The session is over: forget it and all it held."""
@@ -442,7 +463,6 @@ class Broker:
             self.delivery.offer_to_members(share)
         self.log.forgotten(session)
         session.outbox.detach()
-        session.generation += 1
 
     def _publish_will(self, session: Session, will: Will) -> None:
         session.will = None

@@ -64,6 +64,11 @@ class Commitments:
         else:
             action()
 
+    @property
+    def waiting(self) -> bool:
+        """Is anything promised that is not kept yet?"""
+        return bool(self._open or self.under_way)
+
     def in_turn(self, action: Callable[[], object]) -> None:
         """Do something after everything promised so far, whether or not that can be kept: now, if nothing is."""
         if self._open or self.under_way:

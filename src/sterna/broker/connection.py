@@ -181,7 +181,7 @@ class Connection:
         """HOT.  All whole packets in `data`; what is left of an unfinished one is kept."""
         broker = self._broker
         remembered = broker.routes.remembered
-        length_max = broker.limits.packet_bytes - 2
+        size_max = broker.limits.packet_bytes
         position = 0
         end = len(data)
         size = 2
@@ -194,9 +194,9 @@ class Connection:
                 if body == 0:
                     size = 5
                     break
-            if length > length_max:
-                raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {length} bytes")
             stop = body + length
+            if stop - position > size_max:
+                raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes")
             if stop > end:
                 if self.state == State.AWAITING_CONNECT and first >> 4 != packets.CONNECT:
                     raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT")

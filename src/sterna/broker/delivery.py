@@ -12,6 +12,7 @@ from sterna.broker.durability import SessionLog
 from sterna.broker.encoding import Encodings, encode_again
 from sterna.broker.limits import Limits
 from sterna.broker.outbox import Outbox, send_to_all
+from sterna.broker.queue import OffsetQueue
 from sterna.broker.retained import Retained
 from sterna.broker.routes import Route, Routes
 from sterna.broker.session import Session
@@ -218,6 +219,8 @@ class Delivery:
 
     def pump(self, session: Session) -> None:
         """Send what waits, as far as the window and the socket allow."""
+        if session.catching_up is not None:
+            self._catch_up(session, session.catching_up)
         queue = session.queue
         while queue and session.ready:
             offset, grant = queue.pop()
@@ -319,6 +322,9 @@ class Delivery:
 
     def disconnected(self, session: Session) -> None:
         """Hand back what came through shared subscriptions at QoS 1 and was not acknowledged, oldest first."""
+        if session.catching_up is not None:
+            self._counters.dropped("offline", len(session.catching_up))
+            session.catching_up = None
         returned: dict[bytes, Share] = {}
         for packet_id, entry in reversed(list(session.inflight.items())):
             if entry is None or not entry[1].share or min(entry[0].qos, entry[1].qos) == 2:
@@ -358,13 +364,37 @@ class Delivery:
             if self._retained.get(message.topic) is not message or not session.permissions.may_receive(message.topic):
                 continue
             if min(message.qos, grant.qos) == 0 or message.offset < 0:
-                self._send_qos0(session, message, grant, Encodings(message, self.wall))
+                self._send_retained_qos0(session, message, grant)
             elif session.expiry_s:
                 continue  # it waits already, see queue_retained
             elif session.ready and not session.queue:
                 self._send(session, message, grant, Encodings(message, self.wall))
             else:
                 self.enqueue(session, message.offset, grant)
+
+    def _send_retained_qos0(self, session: Session, message: Message, grant: Grant) -> None:
+        """A subscriber may ask for more than its socket holds: the rest is sent as it reads, as long as it stays."""
+        waiting = session.catching_up
+        if (waiting is None and not session.outbox.congested) or message.offset < 0:
+            self._send_qos0(session, message, grant, Encodings(message, self.wall))
+            return
+        if waiting is None:
+            waiting = session.catching_up = OffsetQueue()
+        if len(waiting) < self._limits.queued:
+            waiting.push(message.offset, grant)
+        else:
+            self._counters.dropped("queue-full")
+
+    def _catch_up(self, session: Session, waiting: OffsetQueue[Grant]) -> None:
+        while waiting and not session.outbox.congested:
+            offset, grant = waiting.pop()
+            message = self._retained.at_offset(offset)  # nothing, if another has taken its place
+            if message is None or (message.expires_at != NEVER and message.expires_at <= self.wall):
+                continue
+            if session.permissions.may_receive(message.topic):
+                self._send_qos0(session, message, grant, Encodings(message, self.wall))
+        if not waiting:
+            session.catching_up = None
 
 
 def _without_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:

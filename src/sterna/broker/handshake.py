@@ -161,9 +161,10 @@ class Handshake:
             is_reserved(request.will.topic) or not permissions.may_publish(request.will.topic)
         ):
             raise ProtocolError(Reason.NOT_AUTHORIZED, "may not publish its own will")
-        if broker.clients_connected >= broker.limits.connections:
-            raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many connections")
         known = broker.sessions.get(request.client_id)
+        replaces = known is not None and known.connection is not None
+        if broker.clients_connected >= broker.limits.connections and not replaces:
+            raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many connections")
         if known is not None and known.user != accepted.user:
             raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
         expires_at = accepted.expires_at

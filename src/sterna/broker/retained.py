@@ -53,10 +53,13 @@ class Retained:
         room = not durable or self.has_room(message)
         before = self._tree.get(topic)
         if before is not None:
+            if before.offset > message.offset >= 0:
+                return True  # it comes late: a newer one is here
             self._forget(before)
         if message.payload and room:
             self._tree.put(topic, message)
-            self._topics[message.offset] = topic
+            if message.offset >= 0:
+                self._topics[message.offset] = topic
             self.bytes += _size(message)
         if durable:
             self.changed[topic] = None

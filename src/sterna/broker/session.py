@@ -7,6 +7,7 @@ are of interest.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from sterna.broker.authorization import Permissions
@@ -33,14 +34,16 @@ class Session:
     __slots__ = (
         "alias_maximum",
         "aliases",
+        "catching_up",
         "client_id",
         "connection",
         "disconnected_at",
         "dropped_by_retention",
         "expiry_s",
-        "generation",
         "inflight",
         "logged",
+        "looked_at_next",
+        "needs",
         "next_packet_id",
         "outbox",
         "packet_bytes_max",
@@ -70,8 +73,8 @@ class Session:
         self.logged = False
         #: Wall-clock second at which the last connection ended; 0 while connected.
         self.disconnected_at = 0.0
-        #: Grows with each connection: tells a deadline whether the session was used since it was set.
-        self.generation = 0
+        #: When it will be looked at next, for its delayed will or its end; infinity if nobody is asked to.
+        self.looked_at_next = math.inf
         self.will: Will | None = None
 
         self.subscriptions: dict[bytes, Subscription] = {}
@@ -88,6 +91,8 @@ class Session:
         #: How many may be in flight: our limit, or the client's Receive Maximum if lower.
         self.window = 1
         self.queue: OffsetQueue[Grant] = OffsetQueue()
+        #: Retained messages at QoS 0 that wait for room in the socket; None if there are none, as nearly always.
+        self.catching_up: OffsetQueue[Grant] | None = None
         #: QoS 2 packet identifiers the client sent and has not released.
         self.received: set[int] = set()
 
@@ -96,6 +101,8 @@ class Session:
         #: Topic aliases we defined towards the client, None if it wants none.
         self.aliases: dict[bytes, int] | None = None
         self.alias_maximum = 0
+        #: Protocol version, limited packets, aliases: how routes have to treat it.
+        self.needs = (0, False, False)
         #: Messages that waited here longer than the journal kept them.
         self.dropped_by_retention = 0
 

@@ -1,0 +1,78 @@
+"""The code stays small and says what it promises: a ratchet, after TigerBeetle's tidy.zig.
+
+Whoever outgrows a bound splits the file or function, or adds it to the named exceptions here with a reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+#: Longer than the bound, and why.
+LONG_FILES: dict[str, str] = {
+    "src/sterna/broker/broker.py": "the parts put together and the life of sessions",
+    "src/sterna/broker/connection.py": "one table of handlers, and the hot path of PUBLISH beside it",
+}
+LONG_FUNCTIONS: dict[str, str] = {}
+LONG_FILE_LINES_MAX = 600
+
+COMMANDS = ["node", "check-config", "pub", "sub", "passwd", "bench", "demo"]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_outgrows_its_bound() -> None:
+    lines = {name(path): len(path.read_text().splitlines()) for path in SOURCES + TESTS}
+    grown = {path for path, count in lines.items() if count > FILE_LINES_MAX}
+    assert grown - LONG_FILES.keys() == set()
+    assert max(lines.values()) <= LONG_FILE_LINES_MAX
+
+
+def test_no_function_outgrows_its_bound() -> None:
+    grown = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                if node.end_lineno - node.lineno >= FUNCTION_LINES_MAX and node.name not in LONG_FUNCTIONS:
+                    grown.append(f"{name(path)}: {node.name}")
+    assert grown == []
+
+
+@pytest.mark.parametrize("path", SOURCES + TESTS, ids=name)
+def test_every_file_opens_with_its_promise(path: Path) -> None:
+    promise = ast.get_docstring(ast.parse(path.read_text()))
+    assert promise, "no docstring"
+    assert len(promise) > 20
+
+
+def test_there_is_no_place_for_what_has_no_place() -> None:
+    vague = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert [name(path) for path in SOURCES + TESTS if path.stem in vague or vague & set(path.parts)] == []
+
+
+def test_nothing_is_left_to_do() -> None:
+    marks = [mark + ":" for mark in ("TODO", "FIXME", "XXX")] + ["TO" + "DO ", "raise Not" + "ImplementedError"]
+    found = [name(path) for path in SOURCES + TESTS if any(mark in path.read_text() for mark in marks)]
+    assert [path for path in found if path != name(Path(__file__))] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_exists_and_explains_itself(command: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "sterna", command, "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout) > 100

@@ -1,0 +1,256 @@
+"""Every limit is kept: one test for each field, by the field's name, and a test that none is forgotten."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+
+import pytest
+from lone_node import Client, LoneNode
+
+from conformance.packets import Connack, Connect, Puback, Publish, Pubrec, Subscribe, Will
+from sterna.broker.connection import Peer
+from sterna.broker.limits import Limits
+
+
+def test_every_limit_has_a_test_here() -> None:
+    tests = "\n".join(name for name in dir(sys.modules[__name__]) if name.startswith("test_limit_"))
+    assert [field.name for field in fields(Limits) if f"test_limit_{field.name}__" not in tests] == []
+
+
+def joined(client_id: str = "c", version: int = 5, **limits: int) -> tuple[LoneNode, Client]:
+    node = LoneNode(Limits(**limits))
+    return node, node.join(client_id, version)
+
+
+def refused(node: LoneNode, client_id: str, version: int = 5) -> int | None:
+    client = node.dial(version)
+    client.send(Connect(client_id, clean=version == 4, properties={"session_expiry": 9} if version == 5 else {}))
+    node.settle()
+    return client.farewell()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("limit", [100, 127, 129, 130, 131, 1000])
+def test_limit_packet_bytes__counts_the_whole_packet(version: int, limit: int) -> None:
+    _, client = joined(version=version, packet_bytes=limit)
+    largest = next(
+        packet for size in range(limit, 0, -1) if len(packet := Publish("t", b"x" * size).encode(version)) <= limit
+    )
+    one_more = Publish("t", b"x" * (largest.count(b"x") + 1)).encode(version)
+    client.send(largest)
+    assert not client.wire.closed
+    client.send(one_more[:5])  # its length alone is enough to refuse it
+    assert client.farewell() == (0x95 if version == 5 else None)
+
+
+def test_limit_packet_bytes__bounds_what_waits_for_connack() -> None:
+    node = LoneNode(Limits(packet_bytes=1000))
+    client = node.dial()
+    client.send(Connect("c", False, properties={"session_expiry": 9}))
+    for _ in range(6):
+        client.send(Publish("t", b"x" * 200))
+    assert client.wire.closed
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 3), (5, 0x97)])
+def test_limit_connections__refuses_one_more(version: int, code: int) -> None:
+    node, first = joined(connections=1)
+    assert refused(node, "d", version) == code
+    first.leave()
+    assert node.join("d", version).connack == Connack(0)
+
+
+def test_limit_connections_per_address__refuses_one_more_of_that_address() -> None:
+    node = LoneNode(Limits(connections_per_address=2))
+    clients = [node.dial(address=f"192.0.2.1:{port}") for port in (1, 2)]
+    assert node.broker.accept(clients[0].wire, Peer("192.0.2.1:3")) is None
+    assert node.broker.accept(clients[0].wire, Peer("192.0.2.2:3")) is not None
+    assert all(node.broker.accept(clients[0].wire, Peer("unix")) for _ in range(5))
+    clients[0].vanish()
+    assert node.broker.accept(clients[0].wire, Peer("192.0.2.1:4")) is not None
+    assert node.broker.counters.connections_refused == {"connections-per-address": 1}
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 3), (5, 0x97)])
+def test_limit_sessions__refuses_one_more(version: int, code: int) -> None:
+    node = LoneNode(Limits(sessions=2))
+    for client_id in ("a", "b"):
+        node.resume(client_id).leave()
+    assert refused(node, "c", version) == code
+    assert node.resume("a").connack.session_present
+    assert sorted(node.broker.sessions) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_limit_session_expiry_s__is_the_longest_a_session_stays(version: int) -> None:
+    node = LoneNode(Limits(session_expiry_s=30))
+    node.resume("c", version, **({"session_expiry": 1000} if version == 5 else {})).vanish()
+    node.pass_time(29)
+    assert list(node.broker.sessions) == [b"c"]
+    node.pass_time(1)
+    assert node.broker.sessions == {}
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x97)])
+def test_limit_subscriptions_per_client__refuses_one_more(version: int, code: int) -> None:
+    node, client = joined(version=version, subscriptions_per_client=2)
+    assert [client.subscribe(f, 1) for f in ("a", "$share/g/b", "c", "a")] == [1, 1, code, 1]
+    client.unsubscribe("a")
+    assert client.subscribe("c", 1) == 1
+    assert node.broker.routes.size == 2
+
+
+def test_limit_topic_levels__holds_for_names_filters_and_wills() -> None:
+    node, client = joined(topic_levels=3)
+    assert client.subscribe("a/b/c") == 0
+    assert client.subscribe("a/b/c/d") == 0x8F
+    assert client.subscribe("$share/g/a/b/c") == 0
+    client.send(Publish("a/b/c", b"x"))
+    client.send(Publish("a/b/c/d", b"x"))
+    assert client.farewell() == 0x90
+    other = node.dial()
+    other.send(Connect("d", will=Will("a/b/c/d")))
+    assert other.farewell() == 0x90
+
+
+def test_limit_topic_bytes__holds_for_names_filters_and_wills() -> None:
+    node, client = joined(topic_bytes=10)
+    assert client.subscribe("x" * 10) == 0
+    assert client.subscribe("x" * 11) == 0x8F
+    client.send(Publish("x" * 11, b""))
+    assert client.farewell() == 0x90
+    other = node.dial()
+    other.send(Connect("d", will=Will("x" * 11)))
+    assert other.farewell() == 0x90
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_limit_inflight__is_the_most_that_is_sent_unacknowledged(version: int) -> None:
+    node, reader = joined(version=version, inflight=2)
+    reader.subscribe("t", 1)
+    writer = node.join("writer")
+    for number in range(4):
+        writer.publish("t", b"%d" % number, 1)
+    assert reader.payloads() == [b"0", b"1"]
+    reader.send(Puback(1))
+    node.settle()
+    assert reader.payloads() == [b"2"]
+
+
+def test_limit_receive_maximum__ends_an_mqtt_5_connection_that_exceeds_it() -> None:
+    _, client = joined(receive_maximum=2)
+    client.send(*(Publish("t", b"", 1, packet_id=n) for n in (1, 2)))
+    assert not client.wire.closed
+    client.send(Publish("t", b"", 1, packet_id=3))
+    assert client.farewell() == 0x93
+
+
+def test_limit_receive_maximum__slows_a_3_1_1_client_down_without_loss() -> None:
+    node, client = joined(version=4, receive_maximum=2)
+    client.send(*(Publish("t", b"", 1, packet_id=n) for n in (1, 2, 3)))
+    assert not client.wire.reading
+    node.settle()
+    assert client.wire.reading
+    assert client.received() == [Puback(1), Puback(2), Puback(3)]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_limit_receive_maximum__bounds_qos_2_messages_that_are_not_released(version: int) -> None:
+    _, client = joined(version=version, receive_maximum=2)
+    assert client.say(*(Publish("t", b"", 2, packet_id=n) for n in (1, 2))) == [
+        Pubrec(n, 0x10 if version == 5 else 0) for n in (1, 2)
+    ]
+    client.send(Publish("t", b"", 2, packet_id=3))
+    assert client.farewell() == (0x93 if version == 5 else None)
+
+
+@pytest.mark.parametrize("topic_filter", ["t", "$share/g/t"])
+def test_limit_queued__drops_what_does_not_fit_and_counts_it(topic_filter: str) -> None:
+    node = LoneNode(Limits(queued=2))
+    reader = node.resume("reader")
+    reader.subscribe(topic_filter, 1)
+    reader.leave()
+    writer = node.join("writer")
+    for number in range(5):
+        writer.publish("t", b"%d" % number, 1)
+    assert node.dropped("queue-full") == 3
+    assert node.resume("reader").payloads() == [b"0", b"1"]
+
+
+def test_limit_output_bytes__stops_listening_to_a_client_that_does_not_read_its_answers() -> None:
+    node, client = joined(output_bytes=100)
+    client.wire.unsent = 201
+    client.connection.congested()
+    client.send(Publish("t", b""))
+    assert not client.wire.reading
+    client.wire.unsent = 0
+    client.connection.writable()
+    assert client.wire.reading
+
+
+def test_limit_retained__refuses_one_more_topic() -> None:
+    _, client = joined(retained=1)
+    assert client.publish("a", b"x", 1, retain=True) == 0x10
+    assert client.publish("b", b"x", 1, retain=True) == 0x97
+
+
+def test_limit_retained_bytes__refuses_one_more_byte() -> None:
+    _, client = joined(retained_bytes=10)
+    assert client.publish("a", b"x" * 10, 1, retain=True) == 0x97
+    assert client.publish("a", b"x" * 9, 1, retain=True) == 0x10
+
+
+@pytest.mark.parametrize("where", ["connect", "will", "publish", "subscribe"])
+def test_limit_user_properties__holds_in_every_packet(where: str) -> None:
+    for count, allowed in [(2, True), (3, False)]:
+        pairs = [("k", "v")] * count
+        node, client = joined(user_properties=2)
+        if where == "connect":
+            client = node.dial()
+            client.send(Connect("d", properties={"user_property": pairs}))
+        elif where == "will":
+            client = node.dial()
+            client.send(Connect("d", will=Will("w", properties={"user_property": pairs})))
+        elif where == "publish":
+            client.send(Publish("t", properties={"user_property": pairs}))
+        else:
+            client.send(Subscribe(1, [("t", 0)], {"user_property": pairs}))
+        node.settle()
+        if allowed:
+            assert not client.wire.closed
+        else:
+            assert client.farewell() == 0x97
+
+
+def test_limit_topic_aliases__holds_both_ways() -> None:
+    node, client = joined(topic_aliases=2)
+    reader = node.join("reader", topic_alias_maximum=10)
+    reader.subscribe("#")
+    for topic in ("a", "b", "c"):
+        client.publish(topic)
+    assert [m.properties.get("topic_alias") for m in reader.messages()] == [1, 2, None]
+    client.send(Publish("t", properties={"topic_alias": 2}))
+    assert not client.wire.closed
+    client.send(Publish("t", properties={"topic_alias": 3}))
+    assert client.farewell() == 0x94
+
+
+def test_limit_connect_s__closes_who_does_not_say_who_it_is() -> None:
+    node = LoneNode(Limits(connect_s=5))
+    silent, slow, ready = node.dial(), node.dial(), node.join("c")
+    for byte in Connect("slow").encode(5)[:4]:
+        slow.send(bytes([byte]))
+        node.pass_time(1)
+    assert not silent.wire.closed
+    node.pass_time(1)
+    assert silent.wire.closed
+    assert slow.wire.closed
+    assert not ready.wire.closed
+
+
+def test_limit_keep_alive_s__is_the_longest_silence_for_both_versions() -> None:
+    node = LoneNode(Limits(keep_alive_s=10))
+    clients = [node.join(f"{version}", version, keep_alive=1000) for version in (4, 5)]
+    node.pass_time(15)
+    assert all(client.wire.closed for client in clients)

@@ -1,0 +1,88 @@
+"""A hundred thousand damaged packets at a real node: it goes on serving whoever behaves, and stays small."""
+
+from __future__ import annotations
+
+import socket
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from conformance.client import Client
+from conformance.packets import Connect, Puback, Publish
+from mutations import conversations
+
+from .nodes import LiveNode
+
+SEED, MUTATIONS, EACH, AT_ONCE = 7, 100_000, 5, 64
+GROWTH_BYTES_MAX = 64 * 1024 * 1024
+PATIENCE_S = 10.0
+
+NODE = """
+[journal]
+durability = "os"
+segment_bytes = 4194304
+retention_bytes = 16777216
+[limits]
+sessions = 500
+session_expiry_s = 5
+retained = 100
+connect_s = 5.0
+"""
+
+
+def joined(node: LiveNode, client_id: str, version: int) -> Client:
+    client = Client(node.address, version, client_id, says_why=True)
+    client.connect(Connect(client_id, keep_alive=0))
+    return client
+
+
+def talk_at_once(node: LiveNode, number: int, talks: list[tuple[int, list[bytes]]]) -> None:
+    """All these conversations side by side, each to its end: the node closes, or we do and it follows."""
+    lines = []
+    for _, talk in talks:
+        # Another address of this machine for each group, so that ports do not run out.
+        line = socket.create_connection(node.address, PATIENCE_S, (f"127.0.1.{number % 200 + 1}", 0))
+        lines.append(line)
+        try:
+            line.sendall(b"".join(talk))
+            line.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it has closed already
+    for line in lines:
+        try:
+            while line.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+        line.close()
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_damaged_packets_harm_nobody_else(tmp_path: Path) -> None:
+    with LiveNode(tmp_path, NODE) as node:
+        bystander, writer = joined(node, "bystander", 5), joined(node, "writer", 4)
+        bystander.subscribe("quiet/street", 1)
+        talks = conversations(Random(SEED), MUTATIONS, EACH)
+        number, before = 0, 0
+        while group := list(islice(talks, AT_ONCE)):
+            talk_at_once(node, number, group)
+            payload = b"%d" % number
+            assert writer.publish("quiet/street", payload, 1) == 0
+            message = bystander.wait_for(Publish)
+            assert message.payload == payload, f"seed {SEED}, group {number}"
+            bystander.send(Puback(message.packet_id))
+            number += 1
+            if number == 20:
+                before = node.resident_bytes
+        bystander.expect_nothing()
+        assert number * AT_ONCE * EACH >= MUTATIONS
+        grown = node.resident_bytes - before
+        assert grown < GROWTH_BYTES_MAX, f"the node grew by {grown >> 20} MiB"
+        log = node.log()
+        assert "Traceback" not in log
+        assert "Exception" not in log
+        assert node.stop() == 0
+        for client in (bystander, writer):
+            client.drop()
