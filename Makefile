@@ -19,7 +19,7 @@ demo: compiled
 	@$(PYTHON) -m sterna demo
 
 test: check compiled
-	$(PYTHON) -m pytest tests/conformance tests/live -n $(JOBS) --dist loadfile
+	STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests/conformance tests/live -n $(JOBS) --dist loadfile
 	$(PYTHON) -m pytest tests -m slow --ignore tests/conformance --ignore tests/live -n $(JOBS)
 
 # Interpreted, so that what is tested is what is read; the live tests then run the compiled node.
@@ -40,6 +40,7 @@ compiled: .venv/compiled
 # Without a compiler nothing is built, and nothing breaks: the modules run interpreted.
 .venv/compiled: .venv/installed setup.py $(HOT)
 	@echo "Compiling the hot modules (about half a minute)"
+	@find src -name '*.so' -delete
 	@MYPYPATH=src $(PYTHON) setup.py -q build_ext --inplace >.venv/compile.log 2>&1 || \
 		echo "Could not compile (see .venv/compile.log): running interpreted, at about half the speed."
 	@touch $@

@@ -64,9 +64,8 @@ def test_there_is_no_place_for_what_has_no_place() -> None:
 
 
 def test_nothing_is_left_to_do() -> None:
-    marks = [mark + ":" for mark in ("TODO", "FIXME", "XXX")] + ["TO" + "DO ", "raise Not" + "ImplementedError"]
-    found = [name(path) for path in SOURCES + TESTS if any(mark in path.read_text() for mark in marks)]
-    assert [path for path in found if path != name(Path(__file__))] == []
+    marks = ["TO" + "DO", "FIX" + "ME", "X" + "XX"]
+    assert [name(path) for path in SOURCES + TESTS if any(mark in path.read_text() for mark in marks)] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

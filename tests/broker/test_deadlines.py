@@ -16,7 +16,8 @@ def note(log: list[int], number: int) -> Callable[[], None]:
 
 @given(st.lists(st.integers(0, 10)), st.lists(st.integers(0, 11)))
 def test_what_is_due_fires_by_instant_then_by_age(instants: list[int], looks: list[int]) -> None:
-    deadlines, fired = Deadlines(), []
+    deadlines = Deadlines()
+    fired: list[int] = []
     for number, instant in enumerate(instants):
         deadlines.at(instant, note(fired, number))
     for now in sorted(looks):
@@ -28,7 +29,8 @@ def test_what_is_due_fires_by_instant_then_by_age(instants: list[int], looks: li
 
 
 def test_a_deadline_may_ask_for_another_that_is_due_already() -> None:
-    deadlines, fired = Deadlines(), []
+    deadlines = Deadlines()
+    fired: list[int] = []
     deadlines.at(1, lambda: deadlines.at(2, note(fired, 2)))
     deadlines.run_due(3)
     assert fired == [2]

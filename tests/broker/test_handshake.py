@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lone_node import LoneNode
 
-from conformance.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Subscribe, Will
+from conformance.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Sent, Subscribe, Will
 from sterna.broker.authorization import AccessRule
 from sterna.broker.limits import Limits
 
@@ -162,18 +162,16 @@ def test_another_user_does_not_get_the_session(node: LoneNode) -> None:
 
 @BOTH
 def test_a_conversation_may_arrive_byte_by_byte_or_all_at_once(version: int) -> None:
-    talk = b"".join(
-        packet.encode(version)
-        for packet in [
-            Connect("c", False, 0, Will("w", b"x"), properties={"session_expiry": 9} if version == 5 else {}),
-            Subscribe(1, [("t", 2), ("u", 0)]),
-            Publish("t", b"1"),
-            Publish("t", b"x" * 200),
-            Publish("t", b"2", 1, packet_id=2),
-            Publish("u", b"3", 2, packet_id=3),
-            Pingreq(),
-        ]
-    )
+    packets: list[Sent] = [
+        Connect("c", False, 0, Will("w", b"x"), properties={"session_expiry": 9} if version == 5 else {}),
+        Subscribe(1, [("t", 2), ("u", 0)]),
+        Publish("t", b"1"),
+        Publish("t", b"x" * 200),
+        Publish("t", b"2", 1, packet_id=2),
+        Publish("u", b"3", 2, packet_id=3),
+        Pingreq(),
+    ]
+    talk = b"".join(packet.encode(version) for packet in packets)
     answers = []
     for size in (1, 2, 3, 7, len(talk)):
         node = LoneNode()

@@ -85,7 +85,8 @@ def test_limit_sessions__refuses_one_more(version: int, code: int) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_limit_session_expiry_s__is_the_longest_a_session_stays(version: int) -> None:
     node = LoneNode(Limits(session_expiry_s=30))
-    node.resume("c", version, **({"session_expiry": 1000} if version == 5 else {})).vanish()
+    client = node.resume("c", 5, session_expiry=1000) if version == 5 else node.resume("c", 4)
+    client.vanish()
     node.pass_time(29)
     assert list(node.broker.sessions) == [b"c"]
     node.pass_time(1)
@@ -179,7 +180,7 @@ def test_limit_queued__drops_what_does_not_fit_and_counts_it(topic_filter: str) 
 
 
 def test_limit_output_bytes__stops_listening_to_a_client_that_does_not_read_its_answers() -> None:
-    node, client = joined(output_bytes=100)
+    _, client = joined(output_bytes=100)
     client.wire.unsent = 201
     client.connection.congested()
     client.send(Publish("t", b""))

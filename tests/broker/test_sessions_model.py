@@ -7,6 +7,7 @@ what clients received with what the model says they are owed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -209,8 +210,8 @@ class Sessions(RuleBasedStateMachine):
             for packet_ids in (session.releasing, receiver.released, receiver.unfinished):
                 packet_ids.discard(packet_id)
 
-        taken = [lambda owed=owed: take_over(owed) for owed in receiver.seen if owed in session.owed]
-        return taken + [lambda packet_id=packet_id: complete(packet_id) for packet_id in sorted(receiver.released)]
+        taken = [partial(take_over, owed) for owed in receiver.seen if owed in session.owed]
+        return [*taken, *(partial(complete, packet_id) for packet_id in sorted(receiver.released))]
 
     def publisher_steps(self, client_id: str, receiver: Receiver) -> list[Callable[[], None]]:
         def release(packet_id: int) -> None:
@@ -218,7 +219,7 @@ class Sessions(RuleBasedStateMachine):
             receiver.session.held.discard(packet_id)
 
         received = [packet_id for packet_id, p in receiver.session.publishing.items() if p.received]
-        return [lambda packet_id=packet_id: release(packet_id) for packet_id in received]
+        return [partial(release, packet_id) for packet_id in received]
 
     # -- time and the disk --
 
@@ -288,7 +289,8 @@ class Sessions(RuleBasedStateMachine):
                     self.close()
                     self.finish()
             self.node.broker.flush()
-            if not any([self.read(client_id, client) for client_id, client in list(self.clients.items())]):
+            answered = [self.read(client_id, client) for client_id, client in list(self.clients.items())]
+            if not any(answered):
                 return
         raise AssertionError("clients and broker never come to rest")
 
@@ -391,8 +393,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(
-    max_examples=int(__import__("os").environ.get("N", "100")),
-    stateful_step_count=int(__import__("os").environ.get("S", "50")),
-    report_multiple_bugs=False,
-)
+TestSessions.settings = settings(max_examples=settings().max_examples, stateful_step_count=50)

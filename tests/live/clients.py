@@ -22,7 +22,6 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 PATIENCE_S = 15.0
-Version = Literal[4, 5]
 
 _PROTOCOLS = {4: MQTTProtocolVersion.MQTTv311, 5: MQTTProtocolVersion.MQTTv5}
 #: paho makes their attributes up as it goes, so their types are nobody's to know.

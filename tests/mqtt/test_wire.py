@@ -31,7 +31,7 @@ def test_a_reader_answers_or_refuses_and_never_reads_past_the_end(
 ) -> None:
     end = min(end, len(data))
     position = min(position, end)
-    outcomes = []
+    outcomes: list[object] = []
     # What lies behind the end must not matter.
     for following in (b"", b"\x00" * 8, b"\xff" * 8):
         try:

@@ -424,9 +424,9 @@ class Broker:
 
     def schedule_session(self, session: Session) -> None:
         """See that a session without connection is looked at when its delayed will, or its end, is due."""
-        wait_s: float = session.expiry_s
+        wait_s = float(session.expiry_s)
         if session.will is not None:
-            wait_s = min(wait_s, session.will.delay_s)
+            wait_s = min(wait_s, float(session.will.delay_s))
         due = self.now + max(0.0, wait_s - (self.wall - session.disconnected_at))
         # A client may come and go for days: one look at a time is enough.
         if due < session.looked_at_next:

@@ -1,0 +1,19 @@
+"""What the live tests run: the compiled modules, wherever they can be compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+import sterna.broker.connection
+import sterna.broker.delivery
+
+
+@pytest.mark.skipif("STERNA_TEST_COMPILED" not in os.environ, reason="only `make test` promises compiled modules")
+@pytest.mark.skipif(not shutil.which("cc"), reason="without a C compiler the node runs interpreted")
+def test_the_hot_modules_are_compiled() -> None:
+    for module in (sterna.broker.connection, sterna.broker.delivery):
+        assert module.__file__ is not None
+        assert module.__file__.endswith(".so"), "see .venv/compile.log"
