@@ -12,6 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
+from sterna.broker.acknowledgements import Acknowledgements
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList, Permissions
 from sterna.broker.commitments import Commit, Commitments, Promise
@@ -23,6 +24,7 @@ from sterna.broker.handshake import Handshake
 from sterna.broker.identity import Credentials
 from sterna.broker.limits import Limits
 from sterna.broker.outbox import Outbox, Transport
+from sterna.broker.publications import Publications
 from sterna.broker.requests import Requests
 from sterna.broker.retained import Retained
 from sterna.broker.routes import Routes
@@ -127,6 +129,8 @@ class Broker:
         )
         self.handshake = Handshake(self)
         self.requests = Requests(self)
+        self.publications = Publications(self)
+        self.acknowledgements = Acknowledgements(self)
 
     # -- time --
 
@@ -251,7 +255,7 @@ class Broker:
             matched = self._deliver(message, connection.session if connection is not None else None)
             if connection is not None:
                 assert isinstance(detail, int)
-                connection.published(message, detail, matched=matched)
+                self.publications.published(connection, message, detail, matched=matched)
         elif isinstance(detail, bytes):
             assert connection is not None
             connection.send(detail)

@@ -1,4 +1,4 @@
-"""One client's bytes: framing, the order packets may come in, and the hot path of PUBLISH and its acknowledgements.
+"""One client's bytes: framing, the order packets may come in, and the hot path of QoS 0.
 
 A connection is fed bytes and answers through its transport and its session's outbox; it reads no socket and no clock.
 Whatever a client does wrong ends in `fail` with the reason code the standard names, and concerns this connection only.
@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from sterna.broker.outbox import Transport
 from sterna.mqtt import packets, wire
-from sterna.mqtt import properties as prop
-from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.packets import MQTT_5, PUBACK, PUBCOMP, PUBREC, encode_acknowledgement
+from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import Reason
-from sterna.mqtt.topics import is_reserved, is_topic_name
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -48,23 +45,20 @@ class Peer:
 #: Low four bits of the first byte, by packet type; PUBLISH carries its own meaning there [MQTT-2.1.3-1].
 _FLAGS = {packets.PUBREL: 2, packets.SUBSCRIBE: 2, packets.UNSUBSCRIBE: 2}
 
-#: Topics one restricted client is remembered to be allowed; past this the memory starts anew.
-ALLOWED_MAX = 1024
-
 #: Times `output_bytes` that a client's socket may hold, answers included, before it is no longer listened to.
 ANSWERS_SHARE = 2
 
 
 class Connection:
     __slots__ = (
-        "_aliases",
-        "_allowed",
         "_broker",
         "_handlers",
         "_needed",
         "_partial",
         "_partial_size",
         "_waiting",
+        "aliases",
+        "allowed",
         "connect",
         "exchange",
         "heard_at",
@@ -113,9 +107,9 @@ class Connection:
         self._needed = 0
         self._waiting = False
         #: Topic aliases the client defined.
-        self._aliases: dict[int, bytes] | None = None
+        self.aliases: dict[int, bytes] | None = None
         #: Topics a restricted client may publish to, as far as asked; None for an unrestricted client.
-        self._allowed: set[bytes] | None = None
+        self.allowed: set[bytes] | None = None
 
     # -- bytes in --
 
@@ -209,7 +203,7 @@ class Connection:
                 head = body + 2 + (data[body] << 8) + data[body + 1]
                 topic = data[body + 2 : head]
                 route = remembered.get(topic)
-                if route is not None and (self._allowed is None or topic in self._allowed):
+                if route is not None and (self.allowed is None or topic in self.allowed):
                     if self.version == MQTT_5:
                         head += 1  # the property section, if it is one zero byte
                     if head <= stop and (self.version != MQTT_5 or data[head - 1] == 0):
@@ -240,7 +234,7 @@ class Connection:
     def _packet(self, first: int, data: bytes, body: int, stop: int) -> None:
         kind = first >> 4
         if kind == packets.PUBLISH and self.state == State.CONNECTED:
-            self._publish(first, data, body, stop)
+            self._broker.publications.publish(self, first, data, body, stop)
             return
         if kind == packets.CONNECT:
             self._broker.handshake.learn_version(self, data, body, stop)
@@ -251,209 +245,19 @@ class Connection:
             raise ProtocolError(Reason.MALFORMED_PACKET, f"reserved flags of packet type {kind} are set")
         handler(self, data, body, stop)
 
-    # -- PUBLISH --
-
-    def _publish(self, first: int, data: bytes, body: int, stop: int) -> None:
-        """HOT for QoS 1 and 2.  One PUBLISH of any kind."""
-        qos = first >> 1 & 3
-        if qos == 3:
-            raise wire.malformed("QoS 3")  # [MQTT-3.3.1-4]
-        if first & 0x08 and not qos:
-            raise wire.malformed("DUP at QoS 0")  # [MQTT-3.3.1-2]
-        topic, position = wire.read_binary(data, body, stop)
-        packet_id = 0
-        if qos:
-            packet_id, position = wire.read_two(data, position, stop)
-            if packet_id == 0:
-                raise ProtocolError(Reason.PROTOCOL_ERROR, "packet identifier 0")
-        values = prop.NONE
-        forwarded = b""
-        if self.version == MQTT_5:
-            if position < stop and data[position] == 0:
-                position += 1
-            else:
-                limit = self._broker.limits.user_properties
-                values, forwarded, position = prop.read_properties(data, position, stop, "PUBLISH", limit)
-                topic = self._resolve_alias(topic, values.get(prop.TOPIC_ALIAS, 0))
-        if topic not in self._broker.routes.remembered:
-            self._check_topic(topic)
-        broker = self._broker
-        wall = broker.wall
-        expiry = values.get(prop.MESSAGE_EXPIRY)
-        session = self.session
-        assert session is not None
-        message = Message(
-            topic,
-            data[position:stop],
-            qos,
-            bool(first & 1),
-            forwarded,
-            NEVER if expiry is None else wall + expiry,
-            session.client_id,
-            wall,
-        )
-        broker.counters.publish_received += 1
-        broker.counters.publish_bytes_received += stop - position
-        refusal = self._refusal(message, values)
-        if refusal is not None:
-            self._refuse(qos, packet_id, *refusal)
-        elif qos == 0:
-            broker.publish_qos0(message, session)
-        elif qos == 1:
-            self._accept_qos1(message, packet_id)
-        else:
-            self._accept_qos2(session, message, packet_id)
-
-    def _resolve_alias(self, topic: bytes, alias: int) -> bytes:
-        if not alias:
-            return topic
-        if alias > self._broker.limits.topic_aliases:
-            raise ProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias} is above the maximum")
-        if self._aliases is None:
-            self._aliases = {}
-        if topic:
-            self._check_topic(topic)
-            self._aliases[alias] = topic
-            return topic
-        known = self._aliases.get(alias)
-        if known is None:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, f"topic alias {alias} was never defined")
-        return known
-
-    def _check_topic(self, topic: bytes) -> None:
-        wire.check_text(topic)
-        limits = self._broker.limits
-        if not is_topic_name(topic, limits.topic_levels, limits.topic_bytes):
-            raise ProtocolError(Reason.TOPIC_NAME_INVALID, "topic name is empty, too long or contains a wildcard")
-
-    def _refusal(self, message: Message, values: prop.Properties) -> tuple[int, str] | None:
-        """Why this message may not be published, if so."""
-        topic = message.topic
-        allowed = self._allowed
-        if is_reserved(topic) or (allowed is not None and topic not in allowed and not self._ask_permission(topic)):
-            return Reason.NOT_AUTHORIZED, "not-authorized"
-        if values:
-            response = values.get(prop.RESPONSE_TOPIC)
-            if response is not None and (b"+" in response or b"#" in response):
-                raise ProtocolError(Reason.PROTOCOL_ERROR, "response topic contains a wildcard")  # [MQTT-3.3.2-14]
-            if values.get(prop.PAYLOAD_FORMAT) and not _is_text(message.payload):
-                return Reason.PAYLOAD_FORMAT_INVALID, "payload-format-invalid"
-        if message.retain and not self._broker.retained.has_room(message):
-            return Reason.QUOTA_EXCEEDED, "retained-full"
-        return None
-
-    def _ask_permission(self, topic: bytes) -> bool:
-        session = self.session
-        assert session is not None
-        assert self._allowed is not None
-        if not session.permissions.may_publish(topic):
-            return False
-        if len(self._allowed) >= ALLOWED_MAX:
-            self._allowed.clear()
-        self._allowed.add(topic)
-        return True
-
-    def _refuse(self, qos: int, packet_id: int, code: int, reason: str) -> None:
-        """The message goes nowhere.  3.1.1 has no way to say so, and MQTT 5 none at QoS 0: counted."""
-        self._broker.counters.dropped(reason)
-        if qos:
-            kind = PUBACK if qos == 1 else PUBREC
-            bare = encode_acknowledgement(kind, packet_id, code, self.version)
-            if self.wants_reasons:
-                bare = self.within_limit(encode_acknowledgement(kind, packet_id, code, self.version, reason), bare)
-            self._broker.commitments.answer(self, bare)
-
-    def _accept_qos1(self, message: Message, packet_id: int) -> None:
-        self.unanswered += 1
-        if self.unanswered > self._broker.limits.receive_maximum:
-            self._too_many()
-        self._broker.commitments.publication(message, self, packet_id)
-
-    def _accept_qos2(self, session: Session, message: Message, packet_id: int) -> None:
-        if packet_id in session.received:
-            # Seen before and not released: the first PUBREC was lost, the message was not [MQTT-4.3.3-10].
-            answer = encode_acknowledgement(PUBREC, packet_id, Reason.SUCCESS, self.version)
-            self._broker.commitments.answer(self, answer)
-            return
-        if len(session.received) >= self._broker.limits.receive_maximum:
-            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "too many QoS 2 messages are not released")
-        session.received.add(packet_id)
-        if session.expiry_s:
-            self._broker.log.arrived(session, packet_id)
-        self._broker.commitments.publication(message, self, packet_id)
-
-    def _too_many(self) -> None:
-        if self.version == MQTT_5:
-            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged messages than agreed")
-        # 3.1.1 cannot be told a maximum: it is slowed down instead.
-        self._broker.pause_reading(self)
-
-    def published(self, message: Message, packet_id: int, *, matched: bool) -> None:
-        """HOT.  The journal has the message: tell its publisher."""
-        kind = PUBREC
-        if message.qos == 1:
-            self.unanswered -= 1
-            kind = PUBACK
-        if matched or self.version != MQTT_5:
-            self.send(b"%c\x02%c%c" % (kind << 4, packet_id >> 8, packet_id & 0xFF))
-        else:
-            self.send(encode_acknowledgement(kind, packet_id, Reason.NO_MATCHING_SUBSCRIBERS, self.version))
-
-    # -- acknowledgements --
-
-    def _acknowledgement(self, data: bytes, body: int, stop: int) -> tuple[int, int]:
-        if stop - body == 2:
-            packet_id = data[body] << 8 | data[body + 1]
-            if packet_id:
-                return packet_id, 0
-        limit = self._broker.limits.user_properties
-        return packets.decode_acknowledgement(data, body, stop, self.version, limit)
+    # -- who takes which packet --
 
     def _on_puback(self, data: bytes, body: int, stop: int) -> None:
-        packet_id, _ = self._acknowledgement(data, body, stop)
-        session = self.session
-        assert session is not None
-        entry = session.inflight.get(packet_id)
-        if entry is not None and min(entry[0].qos, entry[1].qos) == 2:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBACK for a QoS 2 message")
-        if entry is not None:
-            self._broker.delivery.acknowledged(session, packet_id)
+        self._broker.acknowledgements.puback(self, data, body, stop)
 
     def _on_pubrec(self, data: bytes, body: int, stop: int) -> None:
-        packet_id, code = self._acknowledgement(data, body, stop)
-        session = self.session
-        assert session is not None
-        entry = session.inflight.get(packet_id)
-        if entry is not None and min(entry[0].qos, entry[1].qos) == 1:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBREC for a QoS 1 message")
-        if code >= 0x80:
-            self._broker.delivery.acknowledged(session, packet_id)
-        else:
-            self._broker.delivery.received(session, packet_id)
+        self._broker.acknowledgements.pubrec(self, data, body, stop)
 
     def _on_pubrel(self, data: bytes, body: int, stop: int) -> None:
-        packet_id, _ = self._acknowledgement(data, body, stop)
-        session = self.session
-        assert session is not None
-        code = Reason.SUCCESS
-        if packet_id in session.received:
-            session.received.remove(packet_id)
-            if session.expiry_s:
-                self._broker.log.released(session, packet_id)
-        else:
-            code = Reason.PACKET_IDENTIFIER_NOT_FOUND
-        # If the release were forgotten, the client's next message under this identifier would be taken for a
-        # repetition: PUBCOMP waits for the journal too.
-        self._broker.commitments.answer(self, encode_acknowledgement(PUBCOMP, packet_id, code, self.version))
+        self._broker.publications.pubrel(self, data, body, stop)
 
     def _on_pubcomp(self, data: bytes, body: int, stop: int) -> None:
-        packet_id, _ = self._acknowledgement(data, body, stop)
-        session = self.session
-        assert session is not None
-        if session.inflight.get(packet_id, False) is None:
-            self._broker.delivery.acknowledged(session, packet_id)
-
-    # -- the rest --
+        self._broker.acknowledgements.pubcomp(self, data, body, stop)
 
     def _on_connect(self, data: bytes, body: int, stop: int) -> None:
         self._broker.handshake.connect(self, data, body, stop)
@@ -494,7 +298,7 @@ class Connection:
         """From here on the connection serves this session."""
         self.session = session
         self.connect = None
-        self._allowed = None if session.permissions.unrestricted else set()
+        self.allowed = None if session.permissions.unrestricted else set()
         self.enter(State.CONNECTED)
 
     def fail(self, code: int, reason: str) -> None:
@@ -554,14 +358,6 @@ def _remaining_length(data: bytes, position: int, end: int) -> tuple[int, int]:
     if end - position >= 4:
         raise wire.malformed("remaining length of five bytes")
     return 0, 0
-
-
-def _is_text(payload: bytes) -> bool:
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 Handler = Callable[[Connection, bytes, int, int], None]

@@ -1,0 +1,60 @@
+"""What a client says about the messages it was sent: PUBACK, PUBREC, PUBCOMP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sterna.mqtt import packets
+from sterna.mqtt.reasons import Reason
+from sterna.vocabulary.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from sterna.broker.broker import Broker
+    from sterna.broker.connection import Connection
+
+
+def read_acknowledgement(
+    connection: Connection, data: bytes, body: int, stop: int, user_properties_max: int
+) -> tuple[int, int]:
+    """HOT.  Packet identifier and reason code; nearly always it is two bytes and success."""
+    if stop - body == 2:
+        packet_id = data[body] << 8 | data[body + 1]
+        if packet_id:
+            return packet_id, 0
+    return packets.decode_acknowledgement(data, body, stop, connection.version, user_properties_max)
+
+
+class Acknowledgements:
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def puback(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
+        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        session = connection.session
+        assert session is not None
+        entry = session.inflight.get(packet_id)
+        if entry is not None and min(entry[0].qos, entry[1].qos) == 2:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBACK for a QoS 2 message")
+        if entry is not None:
+            self._broker.delivery.acknowledged(session, packet_id)
+
+    def pubrec(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
+        packet_id, code = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        session = connection.session
+        assert session is not None
+        entry = session.inflight.get(packet_id)
+        if entry is not None and min(entry[0].qos, entry[1].qos) == 1:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBREC for a QoS 1 message")
+        if code >= 0x80:
+            self._broker.delivery.acknowledged(session, packet_id)
+        else:
+            self._broker.delivery.received(session, packet_id)
+
+    def pubcomp(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
+        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        session = connection.session
+        assert session is not None
+        if session.inflight.get(packet_id, False) is None:
+            self._broker.delivery.acknowledged(session, packet_id)

@@ -1,0 +1,208 @@
+"""What a client publishes: PUBLISH taken apart, checked, accepted or refused, and answered once it is safe.
+
+A message is accepted whole or not at all; whatever is wrong with the packet itself ends the connection, whatever is
+wrong with the message is said in its acknowledgement, where the protocol has one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sterna.broker.acknowledgements import read_acknowledgement
+from sterna.mqtt import properties as prop
+from sterna.mqtt import wire
+from sterna.mqtt.message import NEVER, Message
+from sterna.mqtt.packets import MQTT_5, PUBACK, PUBCOMP, PUBREC, encode_acknowledgement
+from sterna.mqtt.reasons import Reason
+from sterna.mqtt.topics import is_reserved, is_topic_name
+from sterna.vocabulary.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from sterna.broker.broker import Broker
+    from sterna.broker.connection import Connection
+    from sterna.broker.session import Session
+
+#: Topics one restricted client is remembered to be allowed; past this the memory starts anew.
+ALLOWED_MAX = 1024
+
+
+class Publications:
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def publish(self, connection: Connection, first: int, data: bytes, body: int, stop: int) -> None:
+        """HOT for QoS 1 and 2.  One PUBLISH of any kind."""
+        qos = first >> 1 & 3
+        if qos == 3:
+            raise wire.malformed("QoS 3")  # [MQTT-3.3.1-4]
+        if first & 0x08 and not qos:
+            raise wire.malformed("DUP at QoS 0")  # [MQTT-3.3.1-2]
+        topic, position = wire.read_binary(data, body, stop)
+        packet_id = 0
+        if qos:
+            packet_id, position = wire.read_two(data, position, stop)
+            if packet_id == 0:
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "packet identifier 0")
+        values = prop.NONE
+        forwarded = b""
+        if connection.version == MQTT_5:
+            if position < stop and data[position] == 0:
+                position += 1
+            else:
+                limit = self._broker.limits.user_properties
+                values, forwarded, position = prop.read_properties(data, position, stop, "PUBLISH", limit)
+                topic = self._resolve_alias(connection, topic, values.get(prop.TOPIC_ALIAS, 0))
+        if topic not in self._broker.routes.remembered:
+            self._check_topic(topic)
+        broker = self._broker
+        wall = broker.wall
+        expiry = values.get(prop.MESSAGE_EXPIRY)
+        session = connection.session
+        assert session is not None
+        message = Message(
+            topic,
+            data[position:stop],
+            qos,
+            bool(first & 1),
+            forwarded,
+            NEVER if expiry is None else wall + expiry,
+            session.client_id,
+            wall,
+        )
+        broker.counters.publish_received += 1
+        broker.counters.publish_bytes_received += stop - position
+        refusal = self._refusal(connection, message, values)
+        if refusal is not None:
+            self._refuse(connection, qos, packet_id, *refusal)
+        elif qos == 0:
+            broker.publish_qos0(message, session)
+        elif qos == 1:
+            self._accept_qos1(connection, message, packet_id)
+        else:
+            self._accept_qos2(connection, session, message, packet_id)
+
+    def _resolve_alias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
+        if not alias:
+            return topic
+        if alias > self._broker.limits.topic_aliases:
+            raise ProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias} is above the maximum")
+        if connection.aliases is None:
+            connection.aliases = {}
+        if topic:
+            self._check_topic(topic)
+            connection.aliases[alias] = topic
+            return topic
+        known = connection.aliases.get(alias)
+        if known is None:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, f"topic alias {alias} was never defined")
+        return known
+
+    def _check_topic(self, topic: bytes) -> None:
+        wire.check_text(topic)
+        limits = self._broker.limits
+        if not is_topic_name(topic, limits.topic_levels, limits.topic_bytes):
+            raise ProtocolError(Reason.TOPIC_NAME_INVALID, "topic name is empty, too long or contains a wildcard")
+
+    def _refusal(self, connection: Connection, message: Message, values: prop.Properties) -> tuple[int, str] | None:
+        """Why this message may not be published, if so."""
+        topic = message.topic
+        allowed = connection.allowed
+        if is_reserved(topic) or (
+            allowed is not None and topic not in allowed and not self._ask_permission(connection, topic)
+        ):
+            return Reason.NOT_AUTHORIZED, "not-authorized"
+        if values:
+            response = values.get(prop.RESPONSE_TOPIC)
+            if response is not None and (b"+" in response or b"#" in response):
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "response topic contains a wildcard")  # [MQTT-3.3.2-14]
+            if values.get(prop.PAYLOAD_FORMAT) and not _is_text(message.payload):
+                return Reason.PAYLOAD_FORMAT_INVALID, "payload-format-invalid"
+        if message.retain and not self._broker.retained.has_room(message):
+            return Reason.QUOTA_EXCEEDED, "retained-full"
+        return None
+
+    def _ask_permission(self, connection: Connection, topic: bytes) -> bool:
+        session = connection.session
+        assert session is not None
+        assert connection.allowed is not None
+        if not session.permissions.may_publish(topic):
+            return False
+        if len(connection.allowed) >= ALLOWED_MAX:
+            connection.allowed.clear()
+        connection.allowed.add(topic)
+        return True
+
+    def _refuse(self, connection: Connection, qos: int, packet_id: int, code: int, reason: str) -> None:
+        """The message goes nowhere.  3.1.1 has no way to say so, and MQTT 5 none at QoS 0: counted."""
+        self._broker.counters.dropped(reason)
+        if qos:
+            kind = PUBACK if qos == 1 else PUBREC
+            bare = encode_acknowledgement(kind, packet_id, code, connection.version)
+            if connection.wants_reasons:
+                bare = connection.within_limit(
+                    encode_acknowledgement(kind, packet_id, code, connection.version, reason), bare
+                )
+            self._broker.commitments.answer(connection, bare)
+
+    def _accept_qos1(self, connection: Connection, message: Message, packet_id: int) -> None:
+        connection.unanswered += 1
+        if connection.unanswered > self._broker.limits.receive_maximum:
+            self._too_many(connection)
+        self._broker.commitments.publication(message, connection, packet_id)
+
+    def _accept_qos2(self, connection: Connection, session: Session, message: Message, packet_id: int) -> None:
+        if packet_id in session.received:
+            # Seen before and not released: the first PUBREC was lost, the message was not [MQTT-4.3.3-10].
+            answer = encode_acknowledgement(PUBREC, packet_id, Reason.SUCCESS, connection.version)
+            self._broker.commitments.answer(connection, answer)
+            return
+        if len(session.received) >= self._broker.limits.receive_maximum:
+            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "too many QoS 2 messages are not released")
+        session.received.add(packet_id)
+        if session.expiry_s:
+            self._broker.log.arrived(session, packet_id)
+        self._broker.commitments.publication(message, connection, packet_id)
+
+    def _too_many(self, connection: Connection) -> None:
+        if connection.version == MQTT_5:
+            raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged messages than agreed")
+        # 3.1.1 cannot be told a maximum: it is slowed down instead.
+        self._broker.pause_reading(connection)
+
+    def published(self, connection: Connection, message: Message, packet_id: int, *, matched: bool) -> None:
+        """HOT.  The journal has the message: tell its publisher."""
+        kind = PUBREC
+        if message.qos == 1:
+            connection.unanswered -= 1
+            kind = PUBACK
+        if matched or connection.version != MQTT_5:
+            connection.send(b"%c\x02%c%c" % (kind << 4, packet_id >> 8, packet_id & 0xFF))
+        else:
+            connection.send(encode_acknowledgement(kind, packet_id, Reason.NO_MATCHING_SUBSCRIBERS, connection.version))
+
+    def pubrel(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
+        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        session = connection.session
+        assert session is not None
+        code = Reason.SUCCESS
+        if packet_id in session.received:
+            session.received.remove(packet_id)
+            if session.expiry_s:
+                self._broker.log.released(session, packet_id)
+        else:
+            code = Reason.PACKET_IDENTIFIER_NOT_FOUND
+        # If the release were forgotten, the client's next message under this identifier would be taken for a
+        # repetition: PUBCOMP waits for the journal too.
+        self._broker.commitments.answer(
+            connection, encode_acknowledgement(PUBCOMP, packet_id, code, connection.version)
+        )
+
+
+def _is_text(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
