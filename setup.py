@@ -24,6 +24,7 @@ HOT_MODULES = [
     "src/sterna/broker/delivery.py",
     "src/sterna/broker/durability.py",
     "src/sterna/broker/encoding.py",
+    "src/sterna/broker/lifecycle.py",
     "src/sterna/broker/outbox.py",
     "src/sterna/broker/publications.py",
     "src/sterna/broker/queue.py",

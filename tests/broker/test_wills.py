@@ -144,7 +144,7 @@ def test_a_will_that_could_not_be_published_is_refused_with_the_connection(will:
 
 def test_shutting_down_publishes_the_wills_of_those_who_do_not_come_back(node: LoneNode, heir: Client) -> None:
     mortal = node.join("mortal", will=Will("will", b"gone", 1, True))
-    node.broker.shut_down()
+    node.broker.lifecycle.shut_down()
     node.settle()
     assert mortal.farewell() == 0x8B
     kept = node.broker.retained.get(b"will")

@@ -1,7 +1,8 @@
 """Nothing acknowledged is lost, and nothing of QoS 2 comes twice, however often the node is killed.
 
 A real node under load from clients that come and go; SIGKILL at random moments, in the middle of checkpoints, when a
-segment begins and while it starts; garbage behind the last group.  Then every message is accounted for.
+segment begins and while it starts, and now and then a SIGTERM; garbage behind the last group.  Then every message is
+accounted for.
 
 `STERNA_KILL_SEED` repeats a run (timing differs, choices do not); `STERNA_KILL_SOAK_S` goes on for that many seconds
 per durability, with a new seed for every run.
@@ -38,7 +39,7 @@ segment_bytes = 65536
 inflight = 16
 """
 
-HOW_TO_DIE = ["any moment", "any moment", "checkpoint", "segment", "start"]
+HOW_TO_DIE = ["any moment", "any moment", "checkpoint", "segment", "start", "asked to"]
 
 
 class Crowd:
@@ -210,7 +211,10 @@ class Killer:
         """Let the crowd live for a while, then kill the node under it and start it again."""
         how = self._dice.choice(HOW_TO_DIE)
         crowd.run(self._moment(how), 2.5)
-        self.kill()
+        if how == "asked to":
+            assert self._node.stop() == 0
+        else:
+            self.kill()
         if how == "start":
             self._start_in_vain()
         self._node.restart()
@@ -313,7 +317,7 @@ def test_every_acknowledged_message_is_accounted_for_however_often_the_node_is_k
     tmp_path: Path, durability: str
 ) -> None:
     kills, published, delivered = kill_again_and_again(tmp_path / "first", durability, SEED)
-    assert kills > KILLS
+    assert kills > KILLS // 2
     assert delivered > 4 * published > 4000
     end = time.monotonic() + SOAK_S
     runs = 1

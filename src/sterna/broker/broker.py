@@ -7,7 +7,6 @@ pending, has the journal's group written.  Everything else follows from that; no
 from __future__ import annotations
 
 import heapq
-import math
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from sterna.broker.delivery import Delivery
 from sterna.broker.durability import SessionLog
 from sterna.broker.handshake import Handshake
 from sterna.broker.identity import Credentials
+from sterna.broker.lifecycle import Lifecycle
 from sterna.broker.limits import Limits
 from sterna.broker.outbox import Outbox, Transport
 from sterna.broker.publications import Publications
@@ -32,28 +32,11 @@ from sterna.broker.session import Session
 from sterna.broker.statistics import Counters, SessionView, Statistics
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
-from sterna.mqtt import properties as prop
-from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, Will, encode_disconnect
+from sterna.mqtt.message import Message
 from sterna.mqtt.reasons import Reason
-from sterna.mqtt.topics import is_reserved
-from sterna.vocabulary.errors import ProtocolError
-
-#: Keep-alive is exceeded at one and a half times the interval [MQTT-3.1.2-22].
-KEEP_ALIVE_GRACE = 1.5
-
-#: Connections with a keep-alive are looked at this often, or more often if they ask for it.
-WATCH_S = 60.0
-
-#: How long a closing connection may take to read the last bytes.
-LINGER_S = 5.0
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
 BACKLOG_BYTES_MAX = 16 * 1024 * 1024
-
-
-#: Session events that may wait for a journal that cannot be written; past it nobody begins or resumes a session.
-NOTES_WAITING_MAX = 100_000
 
 
 class World(Protocol):
@@ -113,7 +96,7 @@ class Broker:
         self.clients_connected = 0
         self.clients_maximum = 0
         self.addresses: dict[str, int] = {}
-        self._state = state
+        self.state = state
         self.sessions = state.sessions
         #: Why nobody can be promised anything at the moment; empty if they can.
         self.unavailable = ""
@@ -129,6 +112,7 @@ class Broker:
         )
         self.handshake = Handshake(self)
         self.requests = Requests(self)
+        self.lifecycle = Lifecycle(self)
         self.publications = Publications(self)
         self.acknowledgements = Acknowledgements(self)
 
@@ -291,223 +275,6 @@ class Broker:
             if connection.session.expiry_s:
                 # The note that it arrived goes with the next group, like all that were in this one.
                 self.log.released(connection.session, packet_id)
-
-    # -- the life of sessions --
-
-    def open_session(
-        self, connection: Connection, request: Connect, user: str | None, permissions: Permissions
-    ) -> tuple[Session, bool, bool]:
-        """The client's session, whether it is an old one, and whether the client must wait for the journal."""
-        known = self.sessions.get(request.client_id)
-        if self.unavailable and self.journal.pending_events > NOTES_WAITING_MAX:
-            # What is noted about sessions waits until the journal takes it, so it may not go on for ever.
-            raise ProtocolError(Reason.SERVER_UNAVAILABLE, self.unavailable)
-        if known is not None and known.connection is not None:
-            self._take_over(known.connection)
-            known = self.sessions.get(request.client_id)
-        wait = False
-        if known is not None and request.clean_start:
-            wait = known.persistent
-            self.end_session(known)
-            known = None
-        session = known
-        if session is None:
-            if len(self.sessions) >= self.limits.sessions:
-                raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many sessions")
-            session = self._state.new_session(request.client_id, user, permissions)
-        if session.permissions.unrestricted != permissions.unrestricted or not permissions.unrestricted:
-            self.routes.forget_all()
-        session.permissions = permissions
-        session.connection = connection
-        connection.session = session
-        session.disconnected_at = 0.0
-        session.will = request.will
-        session.version = request.version
-        session.expiry_s = self._expiry(request)
-        self.log.opened(session, new=known is None)
-        return session, known is not None, wait or session.persistent or session.logged
-
-    def _expiry(self, request: Connect) -> int:
-        if request.version == MQTT_3_1_1:
-            return 0 if request.clean_start else self.limits.session_expiry_s
-        asked: int = request.properties.get(prop.SESSION_EXPIRY, 0)
-        return min(asked, self.limits.session_expiry_s)
-
-    def _take_over(self, old: Connection) -> None:
-        """The same client on a new connection: the old one ends [MQTT-3.1.4-3]."""
-        farewell = b""
-        if old.state == State.CONNECTED:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
-            full = encode_disconnect(Reason.SESSION_TAKEN_OVER, "another connection with this client identifier")
-            farewell = old.within_limit(full, encode_disconnect(Reason.SESSION_TAKEN_OVER))
-        self.report("session taken over", old)
-        self.end(old, farewell, graceful=False)
-
-    def attach(self, connection: Connection, session: Session, request: Connect) -> None:
-        """The connection is the session's: from here on messages flow."""
-        found = request.properties
-        connection.wants_reasons = bool(found.get(prop.REQUEST_PROBLEM_INFORMATION, 1))
-        session.window = min(self.limits.inflight, found.get(prop.RECEIVE_MAXIMUM, 65535))
-        session.packet_bytes_max = found.get(prop.MAXIMUM_PACKET_SIZE, 0)
-        session.alias_maximum = min(found.get(prop.TOPIC_ALIAS_MAXIMUM, 0), self.limits.topic_aliases)
-        session.aliases = {} if session.alias_maximum else None
-        needs = (session.version, session.packet_bytes_max > 0, session.aliases is not None)
-        if session.subscriptions and needs != session.needs:
-            self.routes.forget_all()  # they are sorted by it
-        session.needs = needs
-        connection.admit(session)
-        session.outbox.attach(connection.transport)
-        self.clients_connected += 1
-        self.clients_maximum = max(self.clients_maximum, self.clients_connected)
-        keep_alive_s = request.keep_alive_s
-        if self.limits.keep_alive_s and not 0 < keep_alive_s <= self.limits.keep_alive_s:
-            keep_alive_s = self.limits.keep_alive_s
-        connection.keep_alive_s = keep_alive_s * KEEP_ALIVE_GRACE
-        if keep_alive_s:
-            self._watch(connection)
-
-    def _watch(self, connection: Connection) -> None:
-        """Look at the connection again when its keep-alive may have run out."""
-        if connection.state != State.CONNECTED:
-            return
-        if connection.reading_paused:
-            connection.heard_at = self.now  # it is we who do not listen
-        due = connection.heard_at + connection.keep_alive_s
-        if due <= self.now:
-            connection.fail(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive exceeded")
-        else:
-            # Not later than in a minute, so that a connection that has ended is not kept for as long as it might live.
-            self.deadlines.at(min(due, self.now + WATCH_S), partial(self._watch, connection))
-
-    def end(self, connection: Connection, farewell: bytes, *, graceful: bool) -> None:
-        """A connection is over, whoever ended it.  `graceful`: the client said goodbye and takes its will along."""
-        if connection.state == State.CLOSED:
-            return
-        was_connected = connection.state == State.CONNECTED
-        connection.enter(State.CLOSED)
-        self._release_address(connection)
-        session = connection.session
-        if session is not None and session.connection is connection:
-            if was_connected:
-                self.clients_connected -= 1
-                if farewell:
-                    session.outbox.send(farewell)
-            elif farewell:
-                connection.transport.write(farewell)
-            session.outbox.detach()
-            session.connection = None
-            self.report("client disconnected", connection, graceful=graceful)
-            self._leave(session, graceful=graceful)
-        elif farewell:
-            connection.transport.write(farewell)
-        connection.transport.close()
-        # A peer that does not read would keep the farewell, and the socket, for ever.
-        self.deadlines.at(self.now + LINGER_S, connection.transport.abort)
-
-    def _release_address(self, connection: Connection) -> None:
-        host = connection.peer.address.rpartition(":")[0]
-        left = self.addresses.get(host, 0) - 1
-        if left > 0:
-            self.addresses[host] = left
-        else:
-            self.addresses.pop(host, None)
-
-    def _leave(self, session: Session, *, graceful: bool) -> None:
-        """A session has lost its connection: its will, its shared messages, and how long it stays."""
-        session.disconnected_at = self.wall
-        if graceful:
-            session.will = None
-        self.delivery.disconnected(session)
-        if not session.persistent:
-            self.end_session(session)
-            return
-        will = session.will
-        if will is not None and will.delay_s == 0:
-            self._publish_will(session, will)
-        self.log.closed(session)
-        self.schedule_session(session)
-
-    def schedule_session(self, session: Session) -> None:
-        """See that a session without connection is looked at when its delayed will, or its end, is due."""
-        wait_s = float(session.expiry_s)
-        if session.will is not None:
-            wait_s = min(wait_s, float(session.will.delay_s))
-        due = self.now + max(0.0, wait_s - (self.wall - session.disconnected_at))
-        # A client may come and go for days: one look at a time is enough.
-        if due < session.looked_at_next:
-            session.looked_at_next = due
-            self.deadlines.at(due, partial(self._look_after, session))
-
-    def _look_after(self, session: Session) -> None:
-        if self.now < session.looked_at_next:
-            return  # asked for when an earlier end was in sight
-        session.looked_at_next = math.inf
-        if session.connection is not None or self.sessions.get(session.client_id) is not session:
-            return
-        gone_s = self.wall - session.disconnected_at
-        if gone_s >= session.expiry_s:
-            self.counters.sessions_expired += 1
-            self.end_session(session)
-            return
-        if session.will is not None and gone_s >= session.will.delay_s:
-            self._publish_will(session, session.will)
-            self.log.closed(session)
-        self.schedule_session(session)
-
-    def end_session(self, session: Session) -> None:
-        """The session is over: forget it and all it held."""
-        if self.sessions.get(session.client_id) is not session:
-            return
-        del self.sessions[session.client_id]
-        if session.will is not None:
-            self._publish_will(session, session.will)  # at the latest now [MQTT-3.1.3-9]
-        shares = [share for key in session.shares if (share := self.routes.share(key)) is not None]
-        for topic_filter in list(session.subscriptions):
-            self.routes.unsubscribe(session, topic_filter)
-        for share in shares:
-            self.delivery.offer_to_members(share)
-        self.log.forgotten(session)
-        session.outbox.detach()
-
-    def _publish_will(self, session: Session, will: Will) -> None:
-        session.will = None
-        if is_reserved(will.topic) or not session.permissions.may_publish(will.topic):
-            self.counters.dropped("not-authorized")
-            return
-        expires_at = NEVER if will.expiry_s is None else self.wall + will.expiry_s
-        message = Message(
-            will.topic,
-            will.payload,
-            will.qos,
-            will.retain,
-            will.forwarded,
-            expires_at,
-            session.client_id,
-            self.wall,
-        )
-        if will.retain and not self.retained.has_room(message):
-            self.counters.dropped("retained-full")
-        else:
-            self.publish(message)
-
-    def recovered(self) -> None:
-        """After a restart: every session has just lost its connection, unless it had none before."""
-        for session in list(self.sessions.values()):
-            session.logged = True
-            if session.disconnected_at == 0.0:
-                self._leave(session, graceful=False)
-            elif session.expiry_s:
-                self.schedule_session(session)
-            else:
-                self.end_session(session)
-
-    def shut_down(self) -> None:
-        """Send every client away, politely; wills of those who would not come back are published by the standard."""
-        for session in list(self.sessions.values()):
-            connection = session.connection
-            if connection is not None:
-                told = connection.version == MQTT_5 and connection.state == State.CONNECTED
-                farewell = encode_disconnect(Reason.SERVER_SHUTTING_DOWN) if told else b""
-                self.end(connection, farewell, graceful=False)
 
     # -- looking back --
 

@@ -311,7 +311,7 @@ class Connection:
         else:
             self._broker.counters.refused(Reason(code).name.lower().replace("_", "-"))
             farewell = self._broker.handshake.refusal(self, code, reason)
-        self._broker.end(self, farewell, graceful=False)
+        self._broker.lifecycle.end(self, farewell, graceful=False)
 
     def within_limit(self, full: bytes, bare: bytes) -> bytes:
         """The packet with its explanation, or without if the client takes none that large [MQTT-3.14.2-3].
@@ -325,7 +325,7 @@ class Connection:
 
     def lost(self) -> None:
         """The transport is gone."""
-        self._broker.end(self, b"", graceful=False)
+        self._broker.lifecycle.end(self, b"", graceful=False)
 
     # -- flow --
 

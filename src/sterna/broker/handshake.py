@@ -170,7 +170,7 @@ class Handshake:
         expires_at = accepted.expires_at
         if expires_at is not None:
             broker.deadlines.at(broker.now + max(0.0, expires_at - broker.wall), lambda: _expire_proof(connection))
-        session, present, wait = broker.open_session(connection, request, accepted.user, permissions)
+        session, present, wait = broker.lifecycle.open_session(connection, request, accepted.user, permissions)
         if wait:
             # A session that outlives its connection must be on disk, and the one it replaces gone, before the client
             # hears of it.
@@ -185,7 +185,7 @@ class Handshake:
         request = connection.connect
         assert request is not None
         broker = self._broker
-        broker.attach(connection, session, request)
+        broker.lifecycle.attach(connection, session, request)
         values = self._connack_properties(request, session, accepted) if request.version == MQTT_5 else prop.NONE
         connection.send(encode_connack(request.version, present, Reason.SUCCESS, values))
         broker.report("client connected", connection, user=session.user, session_present=present)

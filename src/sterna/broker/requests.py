@@ -138,7 +138,7 @@ class Requests:
                 self._change_expiry(connection.session, found[prop.SESSION_EXPIRY])
         elif body != stop:
             raise ProtocolError(Reason.MALFORMED_PACKET, "DISCONNECT with a body")
-        self._broker.end(connection, b"", graceful=code == Reason.SUCCESS)
+        self._broker.lifecycle.end(connection, b"", graceful=code == Reason.SUCCESS)
 
     def _change_expiry(self, session: Session, expiry_s: int) -> None:
         if expiry_s and not session.expiry_s:

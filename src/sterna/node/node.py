@@ -98,7 +98,7 @@ class Node:
         for name in saved.sessions.keys() - self._share_queues:
             if name.encode() not in state.sessions:
                 self.broker.log.ended[name.encode()] = None
-        self.broker.recovered()
+        self.broker.lifecycle.recovered()
         self.started = StartReport(
             len(state.sessions),
             len(state.retained),

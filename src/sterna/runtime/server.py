@@ -159,7 +159,7 @@ class NodeServer:
         await self._listeners.close()
         self.broker.at(time.monotonic())
         await self._committer.settle()
-        self.broker.shut_down()
+        self.broker.lifecycle.shut_down()
         self.broker.flush()
         await self._committer.settle()
         if self._sessions is not None:

@@ -1,0 +1,125 @@
+"""Groups get written whatever the clients and the disk do: no load keeps a checkpoint away, no refusal is final."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any
+
+import pytest
+
+from sterna.broker.authentication import Authenticator
+from sterna.broker.authorization import AccessList
+from sterna.broker.broker import Broker
+from sterna.broker.connection import Connection
+from sterna.broker.identity import Credentials
+from sterna.broker.limits import Limits
+from sterna.journal.memory_store import MemoryStore
+from sterna.journal.settings import Durability, JournalSettings
+from sterna.journal.store import Group, Position
+from sterna.mqtt.message import Message
+from sterna.node.node import Node, Saved
+from sterna.runtime import committer
+from sterna.runtime.committer import Committer
+from sterna.vocabulary.errors import JournalError
+
+
+class Disk(MemoryStore):
+    """Slow when told to be, and full when told to be."""
+
+    slowness_s = 0.0
+    is_full = False
+    writes = 0
+
+    def write(self, group: Group) -> Position:
+        self.writes += 1
+        time.sleep(self.slowness_s)
+        if self.is_full:
+            raise JournalError("the disk is full")
+        return super().write(group)
+
+
+class World:
+    def __init__(self, durability: Durability) -> None:
+        settings = JournalSettings(durability=durability)
+        self.disk = Disk(settings)
+        self.is_busy = False
+        self.node = Node(
+            limits=Limits(),
+            settings=settings,
+            store=self.disk,
+            saved=Saved(),
+            next_epoch=lambda _: 1,
+            authenticator=Authenticator(),
+            access=AccessList([], "allow"),
+            world=self,
+            rng=random.Random(1),
+            now=0.0,
+            wall=0.0,
+        )
+        self.broker: Broker = self.node.broker
+        self.committer = Committer(self.broker, self.disk, settings, self.turn)
+
+    def turn(self) -> None:
+        if self.is_busy:
+            self.publish()
+        self.committer.commit_soon()
+
+    def publish(self) -> int:
+        message = Message(b"t", b"", 1)
+        self.broker.publish(message)
+        return message.offset
+
+    def report(self, event: str, fields: dict[str, Any]) -> None: ...
+
+    def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None: ...
+
+    async def until_nothing_is_pending(self) -> None:
+        async with asyncio.timeout(10):
+            while self.broker.commitments.pending or self.broker.commitments.under_way:
+                await asyncio.sleep(0.005)
+
+
+def test_settling_comes_to_an_end_though_every_commit_is_followed_by_another() -> None:
+    async def conversation() -> None:
+        world = World("fsync")
+        world.disk.slowness_s = 0.005  # longer than a group is left open, so the next one starts at once
+        world.is_busy = True
+        world.turn()
+        async with asyncio.timeout(5):
+            assert await world.committer.settle()
+        assert not world.broker.commitments.under_way
+        world.node.changes()
+        world.committer.close()
+
+    asyncio.run(conversation())
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_a_journal_that_could_not_be_written_is_tried_again_and_nothing_noted_is_missing(
+    durability: Durability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "RETRY_S", 0.05)
+
+    async def conversation() -> None:
+        world = World(durability)
+        world.disk.is_full = True
+        world.node.journal.note(b"a session event")
+        offset = world.publish()
+        world.turn()
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            while world.disk.writes < 3:
+                await asyncio.sleep(0.005)
+        assert world.committer.trouble == "the disk is full"
+        assert world.disk.writes < 50, "no pause between two attempts"
+        assert not await world.committer.settle()
+        assert world.node.journal.read(offset) is None
+        world.disk.is_full = False
+        await world.until_nothing_is_pending()
+        assert world.committer.trouble is None
+        assert b"a session event" in world.disk.read(1, 0, 10_000)
+        world.committer.close()
+
+    asyncio.run(conversation())
