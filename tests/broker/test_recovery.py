@@ -111,7 +111,7 @@ def test_a_repetition_is_not_confirmed_when_what_it_repeats_was_refused(node: Su
 def test_what_waits_for_a_journal_that_refuses_is_bounded(
     node: SurvivingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sterna.broker.broker.NOTES_WAITING_MAX", 20)
+    monkeypatch.setattr("sterna.broker.lifecycle.NOTES_WAITING_MAX", 20)
     for number in range(50):
         Client(node, f"client-{number}")
         node.refuse()
