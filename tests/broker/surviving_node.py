@@ -219,7 +219,7 @@ class Client:
         if kind == 2:
             return Packet(kind, payload=data[2:3])
         if kind != 3:
-            return Packet(kind, flags, int.from_bytes(data[2:4], "big"))
+            return Packet(kind, flags, int.from_bytes(data[2:4], "big"), data[4:])
         position = 4 + data[3]
         packet_id = int.from_bytes(data[position : position + 2], "big") if flags & 6 else 0
         position += (2 if flags & 6 else 0) + (self.version == 5)

@@ -34,9 +34,10 @@ def complete(node: SurvivingNode, client: Client) -> list[bytes]:
     node.settle()
     while packets := client.take():
         for packet in packets:
-            if packet.kind == PUBLISH and packet.qos == 1:
+            if packet.kind == PUBLISH and packet.qos < 2:
                 seen.append(packet.payload)
-                client.acknowledge(PUBACK, packet.packet_id)
+                if packet.qos:
+                    client.acknowledge(PUBACK, packet.packet_id)
             elif packet.kind == PUBLISH:
                 if packet.packet_id not in unreleased:
                     seen.append(packet.payload)
@@ -108,9 +109,7 @@ def test_a_repetition_is_not_confirmed_when_what_it_repeats_was_refused(node: Su
     assert PUBREC not in [packet.kind for packet in again.take()]
 
 
-def test_what_waits_for_a_journal_that_refuses_is_bounded(
-    node: SurvivingNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_for_a_journal_that_refuses_is_bounded(node: SurvivingNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sterna.broker.lifecycle.NOTES_WAITING_MAX", 20)
     for number in range(50):
         Client(node, f"client-{number}")
@@ -127,6 +126,27 @@ def test_a_will_that_the_journal_refused_is_published_later(node: SurvivingNode)
     node.refuse()
     node.settle()
     assert complete(node, reader) == [b"gone"]
+
+
+def test_a_repetition_is_confirmed_though_it_would_be_refused_today() -> None:
+    """Told that it was refused, its publisher would use the packet identifier again, and lose what it says then."""
+    node = SurvivingNode(Limits(retained=1))
+    reader = subscriber(node)
+    writer = node.client("writer", version=5)
+    writer.publish("t/a", b"1", 2, packet_id=7, retain=True)
+    node.settle()
+    other = node.client("other")
+    other.publish("t/a", b"", 0, retain=True)
+    other.publish("t/b", b"2", 0, retain=True)
+    node.settle()
+    writer = node.client("writer", version=5)
+    writer.publish("t/a", b"1", 2, packet_id=7, retain=True)
+    node.settle()
+    assert writer.take() == [Packet(PUBREC, 0, 7)]
+    writer.acknowledge(PUBREL, 7)
+    writer.publish("t/c", b"3", 2, packet_id=7)
+    node.settle()
+    assert sorted(complete(node, reader)) == [b"", b"1", b"2", b"3"]
 
 
 # -- the subscriber's side --

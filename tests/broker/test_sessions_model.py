@@ -67,8 +67,8 @@ class Sessions(RuleBasedStateMachine):
     @rule(
         client_id=client_ids,
         version=st.sampled_from([4, 5]),
-        clean=st.booleans(),
-        expiry_s=st.sampled_from([0, 20, 1000]),
+        clean=st.sampled_from([False, False, False, True]),
+        expiry_s=st.sampled_from([0, 20, 1000, 1000]),
         receive_maximum=st.sampled_from([1, 2, 10]),
     )
     def connect(self, client_id: str, version: int, clean: bool, expiry_s: int, receive_maximum: int) -> None:
@@ -170,6 +170,58 @@ class Sessions(RuleBasedStateMachine):
             self.send_publication(client_id, publication, packet_id, dup=False)
         self.turn()
 
+    @rule(
+        publisher=client_ids,
+        reader=client_ids,
+        topics=st.lists(st.sampled_from(TOPICS), min_size=1, max_size=3),
+        qos=st.sampled_from([1, 2]),
+        window=st.sampled_from([1, 2, 10]),
+        busy=st.booleans(),
+    )
+    def publish_into_a_dying_connection(
+        self, publisher: str, reader: str, topics: list[str], qos: int, window: int, busy: bool
+    ) -> None:
+        """The broker believes them sent, the reader never saw them, more waits, and then the reader is back."""
+        receiver = self.listening(reader)
+        if receiver is None or publisher == reader:
+            return
+        receiver.deaf = True
+        self.publish(publisher, topics, qos, None)
+        self.disconnect(reader, False)
+        self.publish(publisher, topics, qos, None)
+        if reader not in self.model.sessions:
+            return
+        lazy, self.lazy = self.lazy, busy
+        self.connect(reader, 5, False, 1000, window)
+        if busy and self.writing is None and self.node.broker.commitments.pending:
+            # While the reader is being let in, something else waits for the disk already.
+            self.close()
+            self.subscribe(publisher, {"a": 1})
+            self.finish()
+        self.lazy = lazy
+        self.turn()
+
+    @rule(
+        publisher=client_ids,
+        first=st.sampled_from(TOPICS),
+        second=st.sampled_from(TOPICS),
+        qos=st.sampled_from([1, 2]),
+        back=st.booleans(),
+    )
+    def publish_onto_a_full_disk(self, publisher: str, first: str, second: str, qos: int, back: bool) -> None:
+        """One message is being written and fails, the next has come meanwhile; the publisher tries again or not."""
+        if self.listening(publisher) is None or self.writing is not None:
+            return
+        lazy, self.lazy = self.lazy, True
+        self.publish(publisher, [first], qos, None)
+        self.close()
+        self.publish(publisher, [second], qos, None)
+        self.fail_commit()
+        if back and publisher in self.model.sessions:
+            self.connect(publisher, 5, False, 1000, 10)
+        self.lazy = lazy
+        self.turn()
+
     def send_publication(self, client_id: str, publication: Publication, packet_id: int, *, dup: bool) -> None:
         # It may be a repetition: what is left of its life is then shorter, but the broker counts from its arrival.
         properties: Properties = {}
@@ -223,7 +275,7 @@ class Sessions(RuleBasedStateMachine):
 
     # -- time and the disk --
 
-    @rule(seconds=st.sampled_from([1, 5, 20, 100]))
+    @rule(seconds=st.sampled_from([1, 1, 5, 20, 70]))
     def pass_time(self, seconds: int) -> None:
         self.node.now += seconds
         self.model.expire(self.node.now)
@@ -231,13 +283,9 @@ class Sessions(RuleBasedStateMachine):
         self.turn()
 
     @rule()
-    def be_lazy(self) -> None:
-        """From here on the disk takes its time."""
-        self.lazy = True
-
-    @rule()
-    def be_quick(self) -> None:
-        self.lazy = False
+    def slow_down_or_speed_up(self) -> None:
+        """From here on the disk takes its time, or no longer does."""
+        self.lazy = not self.lazy
         self.turn()
 
     @precondition(lambda self: self.writing is None)
@@ -393,4 +441,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=settings().max_examples, stateful_step_count=50)
+TestSessions.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=50)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -75,10 +76,17 @@ class World:
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None: ...
 
-    async def until_nothing_is_pending(self) -> None:
-        async with asyncio.timeout(10):
-            while self.broker.commitments.pending or self.broker.commitments.under_way:
-                await asyncio.sleep(0.005)
+    @property
+    def is_settled(self) -> bool:
+        return not self.broker.commitments.pending and not self.broker.commitments.under_way
+
+
+async def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if holds():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("waited in vain")
 
 
 def test_settling_comes_to_an_end_though_every_commit_is_followed_by_another() -> None:
@@ -109,15 +117,13 @@ def test_a_journal_that_could_not_be_written_is_tried_again_and_nothing_noted_is
         offset = world.publish()
         world.turn()
         await asyncio.sleep(0)
-        async with asyncio.timeout(10):
-            while world.disk.writes < 3:
-                await asyncio.sleep(0.005)
+        await wait_until(lambda: world.disk.writes >= 3)
         assert world.committer.trouble == "the disk is full"
         assert world.disk.writes < 50, "no pause between two attempts"
         assert not await world.committer.settle()
         assert world.node.journal.read(offset) is None
         world.disk.is_full = False
-        await world.until_nothing_is_pending()
+        await wait_until(lambda: world.is_settled)
         assert world.committer.trouble is None
         assert b"a session event" in world.disk.read(1, 0, 10_000)
         world.committer.close()

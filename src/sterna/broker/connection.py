@@ -115,6 +115,8 @@ class Connection:
 
     def feed(self, data: bytes) -> None:
         """Bytes from the client."""
+        if self.state == State.CLOSED:
+            return  # it was told goodbye and talks on
         self.heard_at = self._broker.now
         self._broker.counters.bytes_received += len(data)
         if self._partial or self._waiting:

@@ -74,7 +74,7 @@ class Publications:
         broker.counters.publish_received += 1
         broker.counters.publish_bytes_received += stop - position
         refusal = self._refusal(connection, message, values)
-        if refusal is not None:
+        if refusal is not None and not (qos == 2 and packet_id in session.received):
             self._refuse(connection, qos, packet_id, *refusal)
         elif qos == 0:
             broker.publish_qos0(message, session)

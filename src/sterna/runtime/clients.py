@@ -19,6 +19,8 @@ class Server(Protocol):
     """What a client connection needs of the node around it."""
 
     broker: Broker
+    sockets: int
+    """Client connections the transport still knows, those included that were told goodbye."""
 
     def after_work(self) -> None:
         """Something was fed to the broker: see that what came of it goes out."""
@@ -37,10 +39,11 @@ class ClientProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's, only alike.
         transport = cast(asyncio.Transport, transport)
-        self._accept(transport, transport)
+        self._accept(transport, _PoliteTransport(transport))
 
     def _accept(self, raw: asyncio.Transport, transport: Transport) -> None:
         server = self._server
+        server.sockets += 1
         raw.set_write_buffer_limits(high=server.broker.limits.output_bytes)
         server.broker.at(monotonic())
         self._connection = server.broker.accept(transport, _peer(raw, self._anonymous))
@@ -59,6 +62,7 @@ class ClientProtocol(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         connection, self._connection = self._connection, None
+        self._server.sockets -= 1
         if connection is not None:
             self._server.broker.at(monotonic())
             connection.lost()
@@ -73,6 +77,33 @@ class ClientProtocol(asyncio.Protocol):
             self._server.broker.at(monotonic())
             self._connection.writable()
             self._server.after_work()
+
+
+class _PoliteTransport:
+    """A transport whose `close` lets the client read the last bytes even if it is in the middle of sending.
+
+    Closing a socket that holds unread input makes the kernel reset the connection, and the farewell with its reason
+    code is lost.  So we only say that nothing more will come, read on without looking, and leave it to the client to
+    close; the broker aborts what lingers.  The other methods are the transport's own, so that they cost no more.
+    """
+
+    __slots__ = ("_raw", "abort", "get_write_buffer_size", "pause_reading", "resume_reading", "write")
+
+    def __init__(self, raw: asyncio.Transport) -> None:
+        self._raw = raw
+        self.write = raw.write
+        self.abort = raw.abort
+        self.pause_reading = raw.pause_reading
+        self.resume_reading = raw.resume_reading
+        self.get_write_buffer_size = raw.get_write_buffer_size
+
+    def close(self) -> None:
+        raw = self._raw
+        if raw.is_closing() or not raw.can_write_eof():
+            raw.close()
+            return
+        raw.write_eof()
+        raw.resume_reading()
 
 
 def _peer(transport: asyncio.Transport, anonymous: bool) -> Peer:

@@ -44,6 +44,9 @@ HOUSEKEEPING_S = 1.0
 RETENTION_EVERY = 10
 """Housekeeping rounds between two looks at the journal's retention."""
 
+FAREWELL_S = 1.0
+"""How long stopping waits for clients to go."""
+
 VERIFIERS = 2
 """Threads for password hashes, 64 MiB each while they work."""
 VERIFICATIONS_WAITING_MAX = 256
@@ -95,6 +98,7 @@ class NodeServer:
         self._admin = AdminPort(self)
         self._verifiers = ThreadPoolExecutor(VERIFIERS, "password-verifier")
         self._verifications = 0
+        self.sockets = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._due = math.inf
         self._stopping = asyncio.Event()
@@ -162,6 +166,7 @@ class NodeServer:
         self.broker.lifecycle.shut_down()
         self.broker.flush()
         await self._committer.settle()
+        await self._let_go()
         if self._sessions is not None:
             await self._checkpoint()
             self._sessions.close()
@@ -171,6 +176,12 @@ class NodeServer:
         if isinstance(self._store, FileStore):
             self._store.close()
         log.info("node stopped", extra={"next_offset": self._node.journal.next_offset})
+
+    async def _let_go(self) -> None:
+        """A moment for clients to read why they are sent away: what is still open when the process ends is reset."""
+        deadline = self._loop.time() + FAREWELL_S
+        while self.sockets and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
 
     # -- turns --
 
