@@ -31,7 +31,9 @@ class Publication:
     topic: str
     payload: bytes
     qos: int
+    expiry_s: int | None = None
     expires_at: float | None = None
+    """Counted from the moment it reaches the broker: a repetition lives longer."""
     committed: bool = False
     received: bool = False
     """Its publisher got PUBREC."""
@@ -125,9 +127,18 @@ class Receiver:
             publication, must = self.at_most_once.pop(0)
             if publication.payload == packet.payload:
                 assert publication.topic == packet.topic
+                if not must:
+                    self._excuse(packet.payload)
                 return
             assert not must, f"{publication.payload!r} did not come"
         raise AssertionError(f"not owed at QoS 0: {packet}")
+
+    def _excuse(self, payload: bytes) -> None:
+        """One that did not have to come looks the same as its repetition that must: it may have been that one."""
+        for place, (publication, must) in enumerate(self.at_most_once):
+            if must and publication.payload == payload:
+                self.at_most_once[place] = publication, False
+                return
 
     def _first_waiting(self, packet: Publish, wall: float) -> Owed:
         """What the packet stands for; whatever should have come before it must have expired."""

@@ -7,6 +7,7 @@ what clients received with what the model says they are owed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from hypothesis import settings
@@ -163,8 +164,7 @@ class Sessions(RuleBasedStateMachine):
             return
         for topic in topics:
             self.count += 1
-            expires_at = self.node.wall + expiry_s if expiry_s and receiver.version == 5 else None
-            publication = Publication(client_id, topic, f"{client_id}{self.count}".encode(), qos, expires_at)
+            publication = Publication(client_id, topic, f"{client_id}{self.count}".encode(), qos, expiry_s)
             packet_id = receiver.session.next_packet_id if qos else 0
             receiver.session.next_packet_id += 1 if qos else 0
             self.send_publication(client_id, publication, packet_id, dup=False)
@@ -223,12 +223,10 @@ class Sessions(RuleBasedStateMachine):
         self.turn()
 
     def send_publication(self, client_id: str, publication: Publication, packet_id: int, *, dup: bool) -> None:
-        # It may be a repetition: what is left of its life is then shorter, but the broker counts from its arrival.
         properties: Properties = {}
-        if publication.expires_at is not None and self.clients[client_id].version == 5:
-            properties = {"message_expiry": max(0, int(publication.expires_at - self.node.wall))}
-        elif publication.expires_at is not None:
-            publication = Publication(publication.publisher, publication.topic, publication.payload, publication.qos)
+        if publication.expiry_s is not None and self.clients[client_id].version == 5:
+            properties = {"message_expiry": publication.expiry_s}
+            publication.expires_at = self.node.wall + publication.expiry_s
         packet = Publish(
             publication.topic, publication.payload, publication.qos, False, dup, packet_id, properties=properties
         )
@@ -397,8 +395,7 @@ class Sessions(RuleBasedStateMachine):
                 self.clients[client_id].send(Pubrel(packet_id))
                 session.held.discard(packet_id)
             else:
-                again = Publication(publication.publisher, publication.topic, publication.payload, publication.qos)
-                again.expires_at = publication.expires_at
+                again = replace(publication, expires_at=None)
                 again.committed = publication.committed and publication.qos == 2
                 self.send_publication(client_id, again, packet_id, dup=True)
         return bool(session.publishing)
