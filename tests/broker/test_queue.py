@@ -65,3 +65,21 @@ def test_a_long_lived_queue_gives_back_what_it_no_longer_needs() -> None:
         queue.pop()
     assert len(queue) == 100
     assert len(queue._offsets) < 2_100
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("ab"))))
+def test_runs_put_back_are_the_queue_they_came_from(items: list[tuple[int, str]]) -> None:
+    queue: OffsetQueue[str] = OffsetQueue()
+    for offset, tag in items:
+        queue.push(offset, tag)
+    again: OffsetQueue[str] = OffsetQueue()
+    for first, count, tag in queue.runs():
+        again.push_run(first, count, tag)
+    assert list(again) == items
+
+
+def test_what_follows_each_other_is_told_together() -> None:
+    queue: OffsetQueue[str] = OffsetQueue()
+    queue.push_run(5, 1000, "a")
+    queue.push(1005, "b")
+    assert list(queue.runs()) == [(5, 1000, "a"), (1005, 1, "b")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from lone_node import Client, LoneNode
 
+from conformance.packets import Connect
 from sterna.broker import routes as routes_module
 from sterna.broker.authorization import AccessRule
 
@@ -73,6 +74,16 @@ def test_a_session_that_comes_back_in_another_version_gets_packets_of_that_versi
     third = node.resume("reader", 4)
     writer.publish("a/b", b"3")
     assert third.payloads() == [b"3"]
+
+
+def test_a_connection_that_was_never_let_in_leaves_no_trace_in_the_routes(node: LoneNode, writer: Client) -> None:
+    node.resume("reader", 4).subscribe("a/b")
+    node.dial(5).send(Connect("reader", False, 0, properties={"session_expiry": 9}))
+    node.broker.failed(node.broker.commitments.close(), "disk full")
+    writer.publish("a/b", b"to nobody")
+    reader = node.resume("reader", 4)
+    writer.publish("a/b", b"1")
+    assert reader.payloads() == [b"1"]
 
 
 def test_topics_a_reader_may_not_receive_are_left_out_of_its_routes() -> None:

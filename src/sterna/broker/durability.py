@@ -161,8 +161,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     #: (packet identifier, journal offset, grant number); offset and grant are -1 after PUBREC.
     inflight: list[tuple[int, int, int]]
     received: list[int]
-    queue_offsets: list[int]
-    queue_grants: list[int]
+    #: (first offset, how many follow each other, grant number): what waits tends to come in a row.
+    queue: list[tuple[int, int, int]]
     grants: list[list[Any]]
     dropped_by_retention: int
 
@@ -177,7 +177,7 @@ def snapshot(session: Session) -> bytes:
         (packet_id, -1, -1) if entry is None else (packet_id, entry[0].offset, number(entry[1]))
         for packet_id, entry in session.inflight.items()
     ]
-    waiting = list(session.queue)
+    waiting = [(first, count, number(grant)) for first, count, grant in session.queue.runs()]
     will = _will_fields(session.will)
     return msgspec.msgpack.encode(
         Snapshot(
@@ -190,8 +190,7 @@ def snapshot(session: Session) -> bytes:
             session.next_packet_id,
             inflight,
             sorted(session.received),
-            [offset for offset, _ in waiting],
-            [number(grant) for _, grant in waiting],
+            waiting,
             [list(grant) for grant in grants],
             session.dropped_by_retention,
         )
@@ -199,12 +198,12 @@ def snapshot(session: Session) -> bytes:
 
 
 def share_snapshot(share: Share) -> bytes:
-    return msgspec.msgpack.encode([offset for offset, _ in share.queue])
+    return msgspec.msgpack.encode([(first, count) for first, count, _ in share.queue.runs()])
 
 
 def restore_share(queue: OffsetQueue[None], blob: bytes) -> None:
-    for offset in msgspec.msgpack.decode(blob, type=list[int]):
-        queue.push(offset, None)
+    for first, count in msgspec.msgpack.decode(blob, type=list[tuple[int, int]]):
+        queue.push_run(first, count, None)
 
 
 def retained_snapshot(message: Message) -> bytes:

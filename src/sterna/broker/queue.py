@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 Tag = TypeVar("Tag")
 
@@ -31,6 +31,25 @@ class OffsetQueue(Generic[Tag]):
     def push(self, offset: int, tag: Tag) -> None:
         self._offsets.append(offset)
         self._tags.append(tag)
+
+    def push_run(self, first: int, count: int, tag: Tag) -> None:
+        """As many messages in a row, all with the same tag."""
+        self._offsets.extend(range(first, first + count))
+        self._tags.extend([tag] * count)
+
+    def runs(self) -> Iterator[tuple[int, int, Tag]]:
+        """What waits, as `push_run` takes it: offsets that follow each other with the same tag are told together."""
+        first, count = 0, 0
+        last: Tag | None = None
+        for offset, tag in self:
+            if count and offset == first + count and tag == last:
+                count += 1
+                continue
+            if count:
+                yield first, count, cast(Tag, last)
+            first, count, last = offset, 1, tag
+        if count:
+            yield first, count, cast(Tag, last)
 
     def push_front(self, offset: int, tag: Tag) -> None:
         self._compact()

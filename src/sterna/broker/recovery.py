@@ -63,8 +63,8 @@ class Replay:
         session.dropped_by_retention = saved.dropped_by_retention
         for packet_id, offset, grant in saved.inflight:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
-        for offset, grant in zip(saved.queue_offsets, saved.queue_grants, strict=True):
-            session.queue.push(offset, grants[grant])
+        for first, count, grant in saved.queue:
+            session.queue.push_run(first, count, grants[grant])
         for fields in saved.subscriptions:
             self._state.routes.subscribe(session, Subscription(*fields))
 

@@ -38,11 +38,13 @@ class Route:
 
     def add(self, session: Session, grant: Grant) -> None:
         self.deliveries.append((session, grant))
-        if session.packet_bytes_max or session.client_id in self.own:
+        # Of its last connection: one that is still being let in may never be, and then changes nothing.
+        version, limited, aliased = session.needs
+        if limited or session.client_id in self.own:
             self.special.append((session, grant))
-        elif session.version == MQTT_3_1_1:
+        elif version == MQTT_3_1_1:
             self.plain_3_1_1.append(session.outbox)
-        elif grant.identifiers or session.aliases is not None:
+        elif grant.identifiers or aliased:
             self.special.append((session, grant))
         else:
             self.plain_5.append(session.outbox)

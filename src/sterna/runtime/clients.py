@@ -19,9 +19,9 @@ class Server(Protocol):
     """What a client connection needs of the node around it."""
 
     broker: Broker
-    sockets: int
-    """Client connections the transport still knows, those included that were told goodbye."""
 
+    def socket_opened(self) -> None: ...
+    def socket_closed(self) -> None: ...
     def after_work(self) -> None:
         """Something was fed to the broker: see that what came of it goes out."""
 
@@ -43,7 +43,7 @@ class ClientProtocol(asyncio.Protocol):
 
     def _accept(self, raw: asyncio.Transport, transport: Transport) -> None:
         server = self._server
-        server.sockets += 1
+        server.socket_opened()
         raw.set_write_buffer_limits(high=server.broker.limits.output_bytes)
         server.broker.at(monotonic())
         self._connection = server.broker.accept(transport, _peer(raw, self._anonymous))
@@ -62,7 +62,7 @@ class ClientProtocol(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         connection, self._connection = self._connection, None
-        self._server.sockets -= 1
+        self._server.socket_closed()
         if connection is not None:
             self._server.broker.at(monotonic())
             connection.lost()

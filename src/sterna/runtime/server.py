@@ -98,7 +98,9 @@ class NodeServer:
         self._admin = AdminPort(self)
         self._verifiers = ThreadPoolExecutor(VERIFIERS, "password-verifier")
         self._verifications = 0
-        self.sockets = 0
+        #: Connections the transports still know, those included that were told goodbye.
+        self._sockets = 0
+        self._deserted = asyncio.Event()
         self._deadline: asyncio.TimerHandle | None = None
         self._due = math.inf
         self._stopping = asyncio.Event()
@@ -179,9 +181,18 @@ class NodeServer:
 
     async def _let_go(self) -> None:
         """A moment for clients to read why they are sent away: what is still open when the process ends is reset."""
-        deadline = self._loop.time() + FAREWELL_S
-        while self.sockets and self._loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        if self._sockets:
+            self._deserted.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._deserted.wait(), FAREWELL_S)
+
+    def socket_opened(self) -> None:
+        self._sockets += 1
+
+    def socket_closed(self) -> None:
+        self._sockets -= 1
+        if not self._sockets:
+            self._deserted.set()
 
     # -- turns --
 

@@ -226,6 +226,8 @@ class _ActiveSegment:
 def _open_directory(directory: Path) -> int:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for made in (directory, directory.parent):
+            _sync_directory(made.parent)  # a journal in a directory that power loss takes away would be no journal
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigurationError(f"the journal's directory {directory} cannot be opened: {error.strerror}") from error
@@ -244,6 +246,14 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:  # removed from under us: reads will fail one by one and be reported
         return 0
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_all(fd: int, data: bytes, start: int) -> None:
