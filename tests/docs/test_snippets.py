@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from live.certificates import Authority
 from live.nodes import LiveNode
-
 from sterna.broker.passwords import hash_password
 from sterna.runtime.configuration import load
 from sterna.runtime.settings import Configuration, is_table, keys_of, table_in_list

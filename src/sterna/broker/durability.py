@@ -1,8 +1,7 @@
-"""How sessions survive a crash: events in the journal, and snapshots that make old events unnecessary.
+"""How sessions survive a crash: every change is an event in the journal.
 
-Every change to a persistent session is noted as an event in the same group as the messages of that moment, so one
-sync covers both.  A snapshot holds a session whole; recovery loads the snapshots of the last checkpoint and replays
-the events and messages after it.  Sessions that end with their connection leave no trace here.
+An event stands in the same group as the messages of that moment, so one sync covers both.  `snapshots.py` makes old
+events unnecessary, `recovery.py` replays the others.  Sessions that end with their connection leave no trace here.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ from typing import Any
 
 import msgspec
 
-from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
 from sterna.broker.shares import Share
 from sterna.broker.subscriptions import Grant, Subscription
-from sterna.mqtt.message import Message
 from sterna.mqtt.packets import Will
 
 
@@ -77,11 +74,11 @@ class SessionLog:
             session.version,
             session.expiry_s,
             session.user,
-            _will_fields(session.will),
+            will_fields(session.will),
         )
 
     def closed(self, session: Session) -> None:
-        will = _will_fields(session.will)
+        will = will_fields(session.will)
         self._event(session, Event.CLOSED, session.client_id, session.disconnected_at, session.expiry_s, will)
 
     def forgotten(self, session: Session) -> None:
@@ -92,7 +89,7 @@ class SessionLog:
             self._note(self._encode((Event.ENDED, session.client_id)))
 
     def subscribed(self, session: Session, subscription: Subscription) -> None:
-        self._event(session, Event.SUBSCRIBED, session.client_id, *_subscription_fields(subscription))
+        self._event(session, Event.SUBSCRIBED, session.client_id, *subscription_fields(subscription))
 
     def unsubscribed(self, session: Session, topic_filter: bytes) -> None:
         self._event(session, Event.UNSUBSCRIBED, session.client_id, topic_filter)
@@ -127,12 +124,12 @@ class SessionLog:
         self._event(session, Event.RELEASED, session.client_id, packet_id)
 
 
-def _subscription_fields(subscription: Subscription) -> tuple[bytes, int, bool, bool, int]:
+def subscription_fields(subscription: Subscription) -> tuple[bytes, int, bool, bool, int]:
     s = subscription
     return s.topic_filter, s.qos, s.no_local, s.retain_as_published, s.identifier
 
 
-def _will_fields(will: Will | None) -> tuple[Any, ...] | None:
+def will_fields(will: Will | None) -> tuple[Any, ...] | None:
     if will is None:
         return None
     w = will
@@ -146,72 +143,3 @@ def will_from(fields: list[Any] | None) -> Will | None:
 def grant_from(fields: list[Any]) -> Grant:
     qos, retain_as_published, identifiers, retained, share = fields
     return Grant(qos, retain_as_published, tuple(identifiers), retained, share)
-
-
-class Snapshot(msgspec.Struct, array_like=True):
-    """A session, whole.  Grants are listed once and referred to by number."""
-
-    version: int
-    expiry_s: int
-    user: str | None
-    disconnected_at: float
-    will: list[Any] | None
-    subscriptions: list[tuple[bytes, int, bool, bool, int]]
-    next_packet_id: int
-    #: (packet identifier, journal offset, grant number); offset and grant are -1 after PUBREC.
-    inflight: list[tuple[int, int, int]]
-    received: list[int]
-    #: (first offset, how many follow each other, grant number): what waits tends to come in a row.
-    queue: list[tuple[int, int, int]]
-    grants: list[list[Any]]
-    dropped_by_retention: int
-
-
-def snapshot(session: Session) -> bytes:
-    grants: dict[Grant, int] = {}
-
-    def number(grant: Grant) -> int:
-        return grants.setdefault(grant, len(grants))
-
-    inflight = [
-        (packet_id, -1, -1) if entry is None else (packet_id, entry[0].offset, number(entry[1]))
-        for packet_id, entry in session.inflight.items()
-    ]
-    waiting = [(first, count, number(grant)) for first, count, grant in session.queue.runs()]
-    will = _will_fields(session.will)
-    return msgspec.msgpack.encode(
-        Snapshot(
-            session.version,
-            session.expiry_s,
-            session.user,
-            session.disconnected_at,
-            None if will is None else list(will),
-            [_subscription_fields(s) for s in session.subscriptions.values()],
-            session.next_packet_id,
-            inflight,
-            sorted(session.received),
-            waiting,
-            [list(grant) for grant in grants],
-            session.dropped_by_retention,
-        )
-    )
-
-
-def share_snapshot(share: Share) -> bytes:
-    return msgspec.msgpack.encode([(first, count) for first, count, _ in share.queue.runs()])
-
-
-def restore_share(queue: OffsetQueue[None], blob: bytes) -> None:
-    for first, count in msgspec.msgpack.decode(blob, type=list[tuple[int, int]]):
-        queue.push_run(first, count, None)
-
-
-def retained_snapshot(message: Message) -> bytes:
-    m = message
-    fields = (m.payload, m.qos, m.properties, m.expires_at, m.publisher, m.received_at, m.offset)
-    return msgspec.msgpack.encode(fields)
-
-
-def restore_retained(topic: bytes, blob: bytes) -> Message:
-    payload, qos, properties, expires_at, publisher, received_at, offset = msgspec.msgpack.decode(blob)
-    return Message(topic, payload, qos, True, properties, expires_at, publisher, received_at, offset)

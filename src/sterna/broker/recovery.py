@@ -13,15 +13,9 @@ import msgspec
 
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import BrokerState
-from sterna.broker.durability import (
-    Event,
-    Snapshot,
-    grant_from,
-    restore_retained,
-    restore_share,
-    will_from,
-)
+from sterna.broker.durability import Event, grant_from, will_from
 from sterna.broker.session import Session
+from sterna.broker.snapshots import Snapshot, restore_retained, restore_share
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
 

@@ -14,9 +14,9 @@ from sterna import __version__
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import Broker, BrokerState, World
-from sterna.broker.durability import retained_snapshot, share_snapshot, snapshot
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import Replay
+from sterna.broker.snapshots import retained_snapshot, share_snapshot, snapshot
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
 from sterna.journal.recovery import Cut, Damage, RecoveredEvents, recover
