@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from surviving_node import Client, Packet, SurvivingNode
 
+from sterna.broker.authorization import AccessList
+from sterna.broker.broker import BrokerState
 from sterna.broker.limits import Limits
+from sterna.broker.recovery import Replay
+from sterna.vocabulary.errors import JournalError
 
 PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 3, 4, 5, 6, 7, 9
 
@@ -405,3 +409,9 @@ def test_what_a_passing_member_had_not_acknowledged_goes_to_a_lasting_one_after_
     assert passing.payloads() == [b"1"]
     node.crash()
     assert complete(node, Client(node, "lasting")) == [b"1"]
+
+
+def test_a_checkpoint_that_cannot_be_read_says_whose_and_what_to_do() -> None:
+    replay = Replay(BrokerState(Limits()), AccessList([], "allow"))
+    with pytest.raises(JournalError, match="session 'meter' cannot be read .* restore the data directory"):
+        replay.load({"meter": b"\x93\x01\x02\x03"}, {})

@@ -18,6 +18,7 @@ from sterna.broker.session import Session
 from sterna.broker.snapshots import Snapshot, restore_retained, restore_share
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
+from sterna.vocabulary.errors import JournalError
 
 #: (journal offset, grant) of a message in flight; None after PUBREC.
 Unresolved = tuple[int, Grant] | None
@@ -45,7 +46,13 @@ class Replay:
                 restore_share(share.queue, blob)
 
     def _load_session(self, client_id: bytes, blob: bytes) -> None:
-        saved = msgspec.msgpack.decode(blob, type=Snapshot)
+        try:
+            saved = msgspec.msgpack.decode(blob, type=Snapshot)
+        except msgspec.DecodeError as error:
+            raise JournalError(
+                f"the checkpoint of session {client_id.decode()!r} cannot be read ({error}); "
+                "run the version of Sterna that wrote it, or restore the data directory from a copy"
+            ) from error
         grants = [grant_from(fields) for fields in saved.grants]
         session = self._new_session(client_id, saved.user)
         session.version = saved.version
