@@ -144,8 +144,10 @@ class Receiver:
         """What the packet stands for; whatever should have come before it must have expired."""
         session = self.session
         waiting = [o for o in session.owed if o.packet_id == 0 and o.qos == packet.qos]
-        meant = next((o for o in waiting if o.publication.payload == packet.payload), None)
-        assert meant is not None, f"not owed: {packet}"
+        alike = [o for o in waiting if o.publication.payload == packet.payload]
+        assert alike, f"not owed: {packet}"
+        # A publisher that sent it twice may have done so because the first one expired while the disk was busy.
+        meant = next((o for o in alike if not o.expired(wall)), alike[0])
         # A repetition was begun on a connection before this one, perhaps before the message expired.
         assert packet.dup or not meant.expired(self.quiet_at), "sent after it expired"
         for earlier in waiting[: waiting.index(meant)]:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sterna.broker.authorization import Access, AccessList, AccessRule, Effect, Permissions, _covers, _matches
+from sterna.broker.authorization import Access, AccessList, AccessRule, Effect, Permissions
+from sterna.mqtt.topics import covers, matches
 from sterna.vocabulary.errors import ConfigurationError
 
 Levels = tuple[bytes, ...]
@@ -50,13 +51,13 @@ def matches_by_definition(pattern: Levels, topic: Levels, first: bool = True) ->
 
 
 def test_matching_agrees_with_its_definition_on_every_small_filter_and_topic() -> None:
-    wrong = [(f, t) for f in FILTERS for t in TOPICS if _matches(f, t) != matches_by_definition(f, t)]
+    wrong = [(f, t) for f in FILTERS for t in TOPICS if matches(f, t) != matches_by_definition(f, t)]
     assert wrong == []
 
 
 def test_a_pattern_covers_a_filter_exactly_if_it_matches_all_topics_the_filter_matches() -> None:
     matched = {f: frozenset(t for t in TOPICS if matches_by_definition(f, t)) for f in FILTERS}
-    wrong = [(p, f) for p in FILTERS for f in FILTERS if _covers(p, f) != (matched[p] >= matched[f])]
+    wrong = [(p, f) for p in FILTERS for f in FILTERS if covers(p, f) != (matched[p] >= matched[f])]
     assert wrong == []
 
 

@@ -413,5 +413,5 @@ def test_what_a_passing_member_had_not_acknowledged_goes_to_a_lasting_one_after_
 
 def test_a_checkpoint_that_cannot_be_read_says_whose_and_what_to_do() -> None:
     replay = Replay(BrokerState(Limits()), AccessList([], "allow"))
-    with pytest.raises(JournalError, match="session 'meter' cannot be read .* restore the data directory"):
+    with pytest.raises(JournalError, match=r"session 'meter' cannot be read .* restore the data directory"):
         replay.load({"meter": b"\x93\x01\x02\x03"}, {})

@@ -21,9 +21,6 @@ _Levels = tuple[bytes, ...]
 EVERYBODY = "*"
 ANONYMOUS = "anonymous"
 
-# Patterns of an access list match and cover as topic filters do.
-_matches, _covers = matches, covers
-
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
@@ -119,14 +116,14 @@ class _Verdicts:
             return self._default
         levels = topic.split(b"/")
         for pattern, verdict in self._patterns:
-            if _matches(pattern, levels):
+            if matches(pattern, levels):
                 return verdict
         return self._default
 
     def on_filter(self, topic_filter: bytes) -> bool:
         levels = topic_filter.split(b"/")
         for pattern, verdict in self._patterns:
-            if _covers(pattern, levels):
+            if covers(pattern, levels):
                 return verdict
         return self._default
 

@@ -32,7 +32,7 @@ from sterna.broker.session import Session
 from sterna.broker.statistics import Counters, SessionView, Statistics
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
-from sterna.mqtt.message import Message
+from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.reasons import Reason
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
@@ -203,6 +203,9 @@ class Broker:
             self.counters.dropped("retained-full")
 
     def _deliver(self, message: Message, source: Session | None) -> bool:
+        if message.expires_at != NEVER and message.expires_at <= self.wall:
+            self.counters.dropped("expired")  # while the journal was being written
+            return True
         if message.retain:
             self._retain(message)
         return self.delivery.deliver(message, source)

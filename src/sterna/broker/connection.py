@@ -92,7 +92,7 @@ class Connection:
         #: When the client last said anything.
         self.heard_at = broker.now
         self.keep_alive_s = 0.0
-        #: QoS 1 publications it sent that wait for the journal.
+        #: Publications it sent at QoS 1 and 2 whose exchange is not over.
         self.unanswered = 0
         #: Not read from until the journal has caught up.
         self.reading_paused = False

@@ -147,9 +147,7 @@ class Publications:
             self._broker.commitments.answer(connection, bare)
 
     def _accept_qos1(self, connection: Connection, message: Message, packet_id: int) -> None:
-        connection.unanswered += 1
-        if connection.unanswered > self._broker.limits.receive_maximum:
-            self._too_many(connection)
+        self._count(connection)
         self._broker.commitments.publication(message, connection, packet_id)
 
     def _accept_qos2(self, connection: Connection, session: Session, message: Message, packet_id: int) -> None:
@@ -158,14 +156,20 @@ class Publications:
             answer = encode_acknowledgement(PUBREC, packet_id, Reason.SUCCESS, connection.version)
             self._broker.commitments.answer(connection, answer)
             return
+        self._count(connection)
         if len(session.received) >= self._broker.limits.receive_maximum:
+            # Slowing a client down does not help when it is the client that does not release.
             raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "too many QoS 2 messages are not released")
         session.received.add(packet_id)
         if session.expiry_s:
             self._broker.log.arrived(session, packet_id)
         self._broker.commitments.publication(message, connection, packet_id)
 
-    def _too_many(self, connection: Connection) -> None:
+    def _count(self, connection: Connection) -> None:
+        """One more that the client waits for: until PUBACK, or at QoS 2 until PUBCOMP [MQTT-3.3.4-7]."""
+        connection.unanswered += 1
+        if connection.unanswered <= self._broker.limits.receive_maximum:
+            return
         if connection.version == MQTT_5:
             raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged messages than agreed")
         # 3.1.1 cannot be told a maximum: it is slowed down instead.
@@ -189,6 +193,7 @@ class Publications:
         code = Reason.SUCCESS
         if packet_id in session.received:
             session.received.remove(packet_id)
+            connection.unanswered = max(0, connection.unanswered - 1)  # unless it came over an earlier connection
             if session.expiry_s:
                 self._broker.log.released(session, packet_id)
         else:
