@@ -70,13 +70,14 @@ def compare(subject: Broker, peer: Broker, workloads: Sequence[Workload], plan: 
 def _compare_one(subject: Broker, peer: Broker, workload: Workload, plan: Plan, say: Say, first: int) -> Result:
     """`first` is who begins: with a single round the order still alternates from workload to workload."""
     measured: tuple[list[Measurement], list[Measurement]] = ([], [])
-    for number in range(plan.rounds):
+    rounds = plan.rounds if plan.short else plan.rounds * workload.repeats
+    for number in range(rounds):
         for side in (0, 1) if (number + first) % 2 else (1, 0):
             broker = (subject, peer)[side]
             one = run_once(broker, workload, plan)
             measured[side].append(one)
-            say(f"    round {number + 1}/{plan.rounds} {broker.name:<10} {_one_line(one)}")
-    ours, theirs = (summarise(workload.figure, rounds) for rounds in measured)
+            say(f"    round {number + 1}/{rounds} {broker.name:<10} {_one_line(one)}")
+    ours, theirs = (summarise(workload.figure, runs) for runs in measured)
     return Result(workload=workload.name, subject=ours, peer=theirs)
 
 

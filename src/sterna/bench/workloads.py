@@ -83,6 +83,8 @@ class Workload:
     durability: Durability = "memory"
     seconds_min: float = 0.0
     """Measured interval needed for enough samples (not with --quick)."""
+    repeats: int = 1
+    """Runs per round (not with --quick): the tail of a distribution varies more than its mean."""
     note: str = ""
 
 
@@ -165,6 +167,7 @@ WORKLOADS: tuple[Workload, ...] = (
         Target(ratio=1 / 1.5),
         figure="latency_p99_us",
         seconds_min=5.5,
+        repeats=3,
     ),
     Workload(
         "idle",

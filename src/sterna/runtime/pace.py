@@ -8,11 +8,11 @@ Below that rate nothing ever waits.
 from __future__ import annotations
 
 #: How long packets may gather.
-WINDOW_S = 0.002
+WINDOW_S = 0.003
 
 #: Writes in one window from which on gathering starts, and below which it ends.  25,000 and 10,000 writes a second.
-BUSY_WRITES = 50
-QUIET_WRITES = 20
+BUSY_WRITES = 75
+QUIET_WRITES = 30
 
 
 class Pace:
