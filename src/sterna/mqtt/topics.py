@@ -15,6 +15,9 @@ Key = TypeVar("Key")
 
 Levels = tuple[bytes, ...]
 
+#: The key of a branch that has one value.
+_ONLY = b""
+
 SHARE = b"$share/"
 
 
@@ -87,21 +90,28 @@ class _Branch(Generic[Key, Value]):
         self.values: dict[Key, Value] = {}
 
 
-class FilterTree(Generic[Key, Value]):
-    """Filters, each with values under keys: which of them match this name?
-
-    Insertion order decides the order of results, so that it never depends on hashing.
-    """
+class _Tree(Generic[Key, Value]):
+    """Values under keys on branches named by levels; a branch that holds nothing is not kept."""
 
     __slots__ = ("_root", "size")
 
     def __init__(self) -> None:
         self._root: _Branch[Key, Value] = _Branch()
+        #: Values held.
         self.size = 0
 
-    def add(self, topic_filter: bytes, key: Key, value: Value) -> None:
+    def _find(self, name: bytes) -> _Branch[Key, Value] | None:
         branch = self._root
-        for level in topic_filter.split(b"/"):
+        for level in name.split(b"/"):
+            found = branch.below.get(level)
+            if found is None:
+                return None
+            branch = found
+        return branch
+
+    def _put(self, name: bytes, key: Key, value: Value) -> None:
+        branch = self._root
+        for level in name.split(b"/"):
             below = branch.below.get(level)
             if below is None:
                 below = branch.below[level] = _Branch()
@@ -110,23 +120,39 @@ class FilterTree(Generic[Key, Value]):
             self.size += 1
         branch.values[key] = value
 
-    def remove(self, topic_filter: bytes, key: Key) -> None:
-        """Forget one value, and every branch that held nothing else."""
-        path: list[tuple[_Branch[Key, Value], bytes]] = []
-        branch = self._root
-        for level in topic_filter.split(b"/"):
-            path.append((branch, level))
-            found = branch.below.get(level)
-            if found is None:
-                return
-            branch = found
-        if branch.values.pop(key, None) is None:
+    def _take(self, name: bytes, key: Key) -> None:
+        branch = self._find(name)
+        if branch is None or key not in branch.values:
             return
+        del branch.values[key]
         self.size -= 1
-        for parent, level in reversed(path):
-            if parent.below[level].values or parent.below[level].below:
+        self._prune(self._root, name.split(b"/"))
+
+    def _prune(self, branch: _Branch[Key, Value], levels: list[bytes]) -> None:
+        """Drop the branches along `levels` that hold nothing any more, the outermost first."""
+        path = [branch]
+        for level in levels:
+            path.append(path[-1].below[level])
+        for level in reversed(levels):
+            last = path.pop()
+            if last.values or last.below:
                 return
-            del parent.below[level]
+            del path[-1].below[level]
+
+
+class FilterTree(_Tree[Key, Value]):
+    """Filters, each with values under keys: which of them match this name?
+
+    Insertion order decides the order of results, so that it never depends on hashing.
+    """
+
+    __slots__ = ()
+
+    def add(self, topic_filter: bytes, key: Key, value: Value) -> None:
+        self._put(topic_filter, key, value)
+
+    def remove(self, topic_filter: bytes, key: Key) -> None:
+        self._take(topic_filter, key)
 
     def match(self, topic: bytes) -> list[Value]:
         found: list[Value] = []
@@ -153,53 +179,20 @@ class FilterTree(Generic[Key, Value]):
         return found
 
 
-class TopicTree(Generic[Value]):
+class TopicTree(_Tree[bytes, Value]):
     """Names, each with one value: which of them does this filter match?  (Retained messages.)"""
 
-    __slots__ = ("_root", "size")
-
-    def __init__(self) -> None:
-        self._root: _Branch[bytes, Value] = _Branch()
-        self.size = 0
+    __slots__ = ()
 
     def get(self, topic: bytes) -> Value | None:
-        branch = self._root
-        for level in topic.split(b"/"):
-            found = branch.below.get(level)
-            if found is None:
-                return None
-            branch = found
-        return branch.values.get(b"")
+        branch = self._find(topic)
+        return None if branch is None else branch.values.get(_ONLY)
 
     def put(self, topic: bytes, value: Value) -> None:
-        branch = self._root
-        for level in topic.split(b"/"):
-            below = branch.below.get(level)
-            if below is None:
-                below = branch.below[level] = _Branch()
-            branch = below
-        if not branch.values:
-            self.size += 1
-        branch.values[b""] = value
+        self._put(topic, _ONLY, value)
 
-    def remove(self, topic: bytes) -> Value | None:
-        path: list[tuple[_Branch[bytes, Value], bytes]] = []
-        branch = self._root
-        for level in topic.split(b"/"):
-            path.append((branch, level))
-            found = branch.below.get(level)
-            if found is None:
-                return None
-            branch = found
-        value = branch.values.pop(b"", None)
-        if value is None:
-            return None
-        self.size -= 1
-        for parent, level in reversed(path):
-            if parent.below[level].values or parent.below[level].below:
-                break
-            del parent.below[level]
-        return value
+    def remove(self, topic: bytes) -> None:
+        self._take(topic, _ONLY)
 
     def match(self, topic_filter: bytes) -> Iterator[Value]:
         levels = topic_filter.split(b"/")
