@@ -13,9 +13,11 @@ import math
 import random
 import resource
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -67,6 +69,18 @@ def run_node(configuration: Configuration) -> int:
 def _allow_many_sockets() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def outdated_modules() -> list[str]:
+    """Compiled modules whose source has been edited since: what runs is not what is read."""
+    found = []
+    for name, module in sorted(sys.modules.items()):
+        compiled = Path(getattr(module, "__file__", None) or "")
+        if name.startswith("sterna.") and compiled.suffix == ".so":
+            source = compiled.with_name(compiled.name.split(".")[0] + ".py")
+            if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:
+                found.append(name)
+    return found
 
 
 class NodeServer:
@@ -146,6 +160,10 @@ class NodeServer:
             log.error("the journal is damaged", extra=damage._asdict())
         if started.behind_checkpoint:
             log.error("the journal ends before the last checkpoint: its tail was never synced, or was removed")
+        if outdated := outdated_modules():
+            log.warning(
+                "compiled modules are older than their sources; run: make compiled", extra={"modules": outdated}
+            )
         log.info(
             "node starting",
             extra={
