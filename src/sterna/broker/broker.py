@@ -1,4 +1,4 @@
-"""One broker: the parts of this package put together, and the life of sessions.
+"""One broker: the parts of this package put together, publishing, and what happens when a group is safe.
 
 The world feeds connections, tells the time, and after each turn of its loop calls `flush` and, if `commitments` are
 pending, has the journal's group written.  Everything else follows from that; nothing here waits or blocks.
@@ -46,7 +46,7 @@ class World(Protocol):
         """Something an operator may want to know."""
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
-        """Run `authenticator.verify` where it may take its time, then call `handshake.verified` and `proceed`."""
+        """Run `authenticator.verify` where it may take its time, then call `connection.proceed_with`."""
 
 
 class BrokerState:

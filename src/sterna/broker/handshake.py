@@ -165,7 +165,7 @@ class Handshake:
         replaces = known is not None and known.connection is not None
         if broker.clients_connected >= broker.limits.connections and not replaces:
             raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many connections")
-        if known is not None and known.user != accepted.user:
+        if known is not None and known.user not in (None, accepted.user):
             raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
         expires_at = accepted.expires_at
         if expires_at is not None:

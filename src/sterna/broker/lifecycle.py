@@ -66,6 +66,7 @@ class Lifecycle:
         if session.permissions.unrestricted != permissions.unrestricted or not permissions.unrestricted:
             self._broker.routes.forget_all()
         session.permissions = permissions
+        session.user = user
         session.connection = connection
         connection.session = session
         session.disconnected_at = 0.0

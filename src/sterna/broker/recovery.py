@@ -29,6 +29,8 @@ class Replay:
         self._state = state
         self._access = access
         self._inflight: dict[bytes, dict[int, Unresolved]] = {}
+        #: client id -> offsets that wait for it or are in flight, for sessions that QUEUED events speak of.
+        self._known: dict[bytes, set[int]] = {}
 
     def load(self, sessions: Mapping[str, bytes], retained: Mapping[bytes, bytes]) -> None:
         """The checkpoint.  The queue of a share stands among the sessions, under NUL and the share's key."""
@@ -99,6 +101,9 @@ class Replay:
             self._ended(session)
             session = None
         session = session or self._new_session(client_id, user)
+        if session.user != user:
+            session.user = user
+            session.permissions = self._access.for_identity(user, client_id.decode())
         session.version = version
         session.expiry_s = expiry_s
         session.will = will_from(will)
@@ -114,6 +119,7 @@ class Replay:
             self._state.routes.unsubscribe(session, topic_filter)
         del self._state.sessions[session.client_id]
         del self._inflight[session.client_id]
+        self._known.pop(session.client_id, None)
 
     def _subscribed(
         self, session: Session, topic_filter: bytes, qos: int, no_local: bool, as_published: bool, identifier: int
@@ -134,9 +140,21 @@ class Replay:
         session.next_packet_id = packet_id % 65535 + 1
 
     def _queued(self, session: Session, offset: int, fields: list[Any]) -> None:
-        sent = {entry[0] for entry in self._inflight[session.client_id].values() if entry}
-        if offset not in sent and all(offset != waiting for waiting, _ in session.queue):
+        """A checkpoint may know of it already: it is taken together with events that are written after it."""
+        known = self._known.get(session.client_id)
+        if known is None:
+            known = {offset for offset, _ in session.queue}
+            known.update(entry[0] for entry in self._inflight[session.client_id].values() if entry)
+            self._known[session.client_id] = known
+        if offset not in known:
+            known.add(offset)
             session.queue.push(offset, grant_from(fields))
+
+    def _done(self, session: Session, packet_id: int) -> None:
+        """A message is the client's; should the same one be queued again, that is a new delivery."""
+        entry = self._inflight[session.client_id].get(packet_id)
+        if entry is not None and session.client_id in self._known:
+            self._known[session.client_id].discard(entry[0])
 
     def _taken(self, share_key: bytes, offset: int) -> None:
         share = self._state.routes.share(share_key)
@@ -144,6 +162,7 @@ class Replay:
             share.queue.remove(offset)
 
     def _acknowledged(self, session: Session, packet_id: int) -> None:
+        self._done(session, packet_id)
         self._inflight[session.client_id].pop(packet_id, None)
 
     def _returned(self, session: Session, packet_id: int) -> None:
@@ -154,6 +173,7 @@ class Replay:
             share.queue.push_front(entry[0], None)
 
     def _received(self, session: Session, packet_id: int) -> None:
+        self._done(session, packet_id)
         self._inflight[session.client_id][packet_id] = None
 
     def _arrived(self, session: Session, packet_id: int) -> None:

@@ -147,10 +147,10 @@ def _publish_through_a_crash(node: DemoNode) -> None:
         for number in range(MESSAGES):
             for qos in (1, 2):
                 publisher.publish(f"ledger/{qos}", f"entry {number}", qos)
-            if number == MESSAGES // 2:
-                node.kill()
-                console.print(f"   killed the node after {number:,} of them were handed over; starting it again")
-                node.start()
+        _wait_until(lambda: len(acknowledged) >= MESSAGES, "half the acknowledgements", lambda: len(acknowledged))
+        node.kill()
+        console.print(f"   killed the node after it had acknowledged {len(acknowledged):,} of them; starting it again")
+        node.start()
         _wait_until(lambda: len(acknowledged) == 2 * MESSAGES, "every acknowledgement", lambda: len(acknowledged))
     console.print("   every message was acknowledged to its publisher")
 
@@ -175,7 +175,7 @@ def _paho(name: str, node: DemoNode, received: list[str]) -> Iterator[paho.Clien
 
 def _metrics(node: DemoNode) -> None:
     address = f"http://127.0.0.1:{node.admin_port}/metrics"
-    console.print(f"[bold]3. What the node says about itself[/]  ({address})")
+    console.print(f"[bold]3. What the node says about itself since it was started again[/]  ({address})")
     with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     shown = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import NamedTuple, Protocol, cast
 
 import h11
@@ -16,6 +17,7 @@ import msgspec
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.metrics import CONTENT_TYPE, exposition
 from sterna.runtime.settings import Bind
+from sterna.vocabulary.errors import ConfigurationError
 
 DEADLINE_S = 10.0
 """From accepting a connection to its end, answer included."""
@@ -85,10 +87,16 @@ class AdminPort:
     async def start(self, bind: Bind) -> Bind:
         """Listen; return the address, with the real port if 0 was asked for."""
         loop = asyncio.get_running_loop()
-        if bind.path:
-            self._server = await loop.create_unix_server(lambda: _Connection(self), bind.path)
-            return bind
-        self._server = await loop.create_server(lambda: _Connection(self), bind.host, bind.port)
+        try:
+            if bind.path:
+                self._server = await loop.create_unix_server(lambda: _Connection(self), bind.path)
+                return bind
+            self._server = await loop.create_server(lambda: _Connection(self), bind.host, bind.port)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the admin port cannot listen on {bind}: {os.strerror(error.errno or 0)}; "
+                'set another [admin] bind, or "" to switch it off'
+            ) from error
         return Bind(bind.host, self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:

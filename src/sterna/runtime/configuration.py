@@ -24,7 +24,7 @@ from sterna.runtime.toml_source import BadSyntax, Place, TomlSource, write_toml
 __all__ = ["Bind", "Configuration", "InvalidConfiguration", "Problem", "as_plain", "as_toml", "load"]
 
 _PREFIX = "STERNA_"
-_RESERVED = re.compile(r"STERNA_PEER|STERNA_TEST_.*")
+_RESERVED = re.compile(r"STERNA_PEER|STERNA_INTERPRETED|STERNA_KILL_.*|STERNA_TEST_.*")
 _INDEX = re.compile(r"(?<=_)\d{1,2}(?=_)")
 _UNUSABLE = object()
 _KINDS = {
@@ -108,7 +108,7 @@ def _lay_over(tree: Any, place: Place, text: str) -> None:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.5)), None)
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), None)
 
 
 class _Reader:

@@ -56,10 +56,14 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Repo
 
 
 def _completed(configuration: Configuration, tree: dict[str, Any]) -> Configuration:
-    """`anonymous` follows the bind and the default effect follows the rules, unless the operator spoke."""
+    """`anonymous` follows the bind and the default effect follows the rules, unless the operator spoke.
+
+    Who asks for passwords or tokens means them: then no listener takes clients without, loopback or not.
+    """
+    checks_users = configuration.authentication.password_file or configuration.authentication.token
     said = [_table(item) for item in _list(tree.get("listener"))] or [{}]
     listeners = tuple(
-        listener if "anonymous" in words else replace(listener, anonymous=listener.bind.is_local)
+        listener if "anonymous" in words else replace(listener, anonymous=listener.bind.is_local and not checks_users)
         for listener, words in zip(configuration.listeners, said, strict=False)
     )
     authorization, admin = configuration.authorization, configuration.admin

@@ -46,7 +46,8 @@ class Listeners:
                 factory, bind.host, bind.port, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=handshake_s
             )
         except OSError as error:
-            raise ConfigurationError(f"cannot listen on {bind}: {error.strerror or error}") from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise ConfigurationError(f"cannot listen on {bind}: {reason}; set another [[listener]] bind") from error
         self._open.append(server)
         return Bind(bind.host, server.sockets[0].getsockname()[1])
 

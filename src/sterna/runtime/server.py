@@ -22,6 +22,7 @@ from typing import Any
 
 import uvloop
 
+import sterna.broker.delivery
 from sterna import __version__
 from sterna.broker.connection import Connection
 from sterna.broker.identity import Accepted, Credentials, Refused
@@ -168,6 +169,7 @@ class NodeServer:
             "node starting",
             extra={
                 "version": __version__,
+                "compiled": sterna.broker.delivery.__file__.endswith(".so"),
                 "node": self._configuration.node.name,
                 "durability": self._configuration.journal.durability,
                 "sessions": started.sessions,

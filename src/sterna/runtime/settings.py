@@ -92,7 +92,8 @@ class Listener(Table, frozen=True):
     bind: Bind = Bind("127.0.0.1", 1883)
     transport: Literal["tcp", "websocket"] = "tcp"
     anonymous: bool = True
-    """Let clients in that show no credentials.  When left out: true for loopback and Unix sockets, else false."""
+    """Let clients in that show no credentials.  When left out: true for loopback and Unix sockets
+    unless passwords or tokens are configured, else false."""
     certificate: Path | None = None
     """Certificate chain (PEM).  With it the listener speaks TLS."""
     key: Path | None = None
