@@ -44,8 +44,10 @@ bind = "127.0.0.1:0"
 anonymous = false
 [[listener]]
 bind = "127.0.0.1:0"
+anonymous = true
 [[listener]]
 bind = "127.0.0.1:0"
+anonymous = true
 certificate = "{certificate}"
 key = "{key}"
 client_ca = "{ca}"
@@ -58,6 +60,7 @@ effect = "deny"
 filters = ["plant/#", "clients/%c/#", "users/%u/#"]
 [admin]
 bind = "127.0.0.1:0"
+anonymous = true
 """
 
 

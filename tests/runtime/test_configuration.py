@@ -362,3 +362,12 @@ def test_an_address_is_refused_or_reads_back_as_itself(text: str) -> None:
 def test_the_real_environment_of_a_machine_is_no_problem() -> None:
     foreign = {name: value for name, value in os.environ.items() if not name.startswith("STERNA_")}
     assert load(None, foreign).listeners
+
+
+def test_where_passwords_are_asked_for_loopback_takes_nobody_without(tmp_path: Path) -> None:
+    (tmp_path / "passwords").write_text("")
+    file = tmp_path / "sterna.toml"
+    file.write_text('[[listener]]\nbind = "127.0.0.1:0"\n')
+    assert load(file, {}).listeners[0].anonymous
+    file.write_text('[[listener]]\nbind = "127.0.0.1:0"\n[authentication]\npassword_file = "passwords"\n')
+    assert not load(file, {}).listeners[0].anonymous
