@@ -255,3 +255,10 @@ def test_limit_keep_alive_s__is_the_longest_silence_for_both_versions() -> None:
     clients = [node.join(f"{version}", version, keep_alive=1000) for version in (4, 5)]
     node.pass_time(15)
     assert all(client.wire.closed for client in clients)
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 2), (5, 0x85)])
+def test_limit_client_id_bytes__refuses_a_longer_one(version: int, code: int) -> None:
+    node = LoneNode(Limits(client_id_bytes=8))
+    assert node.join("x" * 8, version).connack == Connack(0)
+    assert refused(node, "x" * 9, version) == code

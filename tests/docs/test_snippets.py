@@ -58,6 +58,11 @@ def test_a_console_snippet_prints_what_it_shows(session: str, tmp_path: Path) ->
     assert sorted(result.stdout.splitlines()) == sorted(expected)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_placeholder_is_left(page: Path) -> None:
+    assert not re.findall(r"^[A-Z]+_[A-Z_]+$", page.read_text(), re.MULTILINE)
+
+
 def test_every_key_is_documented() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     missing = [key for key in _keys(Configuration) if not re.search(rf"[`.]{key}`", page)]

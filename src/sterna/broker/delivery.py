@@ -23,6 +23,7 @@ from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_5, PUBREL, encode_acknowledgement, publish_head
 from sterna.mqtt.reasons import Reason
+from sterna.vocabulary.errors import JournalError
 
 
 class Delivery:
@@ -219,12 +220,20 @@ class Delivery:
 
     def pump(self, session: Session) -> None:
         """Send what waits, as far as the window and the socket allow."""
+        if session.unsent:
+            self._resend_more(session)  # what was sent before goes first; it comes back here when that is done
+            return
         if session.catching_up is not None:
             self._catch_up(session, session.catching_up)
         queue = session.queue
         while queue and session.ready:
             offset, grant = queue.pop()
-            message = self._readable(session, offset)
+            try:
+                message = self._readable(session, offset)
+            except JournalError as error:
+                queue.push_front(offset, grant)
+                self._unreadable(session, error)
+                return
             if message is not None:
                 self._send(session, message, grant, Encodings(message, self.wall))
         for key in session.shares:
@@ -236,13 +245,23 @@ class Delivery:
         grant = share.grant_of(session)
         while grant is not None and share.queue and session.ready and not session.queue:
             offset, _ = share.queue.pop()
-            waiting = self._journal.read(offset) or self._retained.at_offset(offset)
+            try:
+                waiting = self._journal.read(offset) or self._retained.at_offset(offset)
+            except JournalError as error:
+                share.queue.push_front(offset, None)
+                self._unreadable(session, error)
+                return
             if waiting is not None and share.belongs_to_others(session, waiting.topic):
                 share.queue.push_front(offset, None)
                 return
             message = self._readable(session, offset)
             if message is not None:
                 self._send_shared(share, session, message, grant, Encodings(message, self.wall))
+
+    def _unreadable(self, session: Session, error: JournalError) -> None:
+        """The disk did not give a message that is there: it stays where it waits, and the client is to come again."""
+        if session.connection is not None:
+            session.connection.fail(Reason.SERVER_UNAVAILABLE, f"the journal cannot be read: {error}")
 
     def _readable(self, session: Session, offset: int) -> Message | None:
         """The message at an offset, if it is still there, still alive and still this session's to read."""
@@ -298,7 +317,7 @@ class Delivery:
     def _resend_more(self, session: Session) -> None:
         """As much of what was in flight as the client's window allows now; it may be smaller than the last one."""
         unsent = session.unsent
-        while unsent and len(session.inflight) - len(unsent) < session.window:
+        while unsent and not session.outbox.congested and len(session.inflight) - len(unsent) < session.window:
             self._resend_one(session, unsent.pop())
         if not unsent:
             self.pump(session)

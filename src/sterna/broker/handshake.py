@@ -41,6 +41,8 @@ class Handshake:
     def connect(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         request = packets.decode_connect(data, body, stop, self._broker.limits.user_properties)
         self._check_will(request)
+        if len(request.client_id) > self._broker.limits.client_id_bytes:
+            raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "client identifier is too long")
         if not request.client_id:
             request = self._with_client_id(request)
         connection.connect = request

@@ -184,13 +184,17 @@ class Lifecycle:
         # A client may come and go for days: one look at a time is enough.
         if due < session.looked_at_next:
             session.looked_at_next = due
-            self._broker.deadlines.at(due, partial(self._look_after, session))
+            self._broker.deadlines.at(due, partial(self._look_after, session.client_id))
 
-    def _look_after(self, session: Session) -> None:
+    def _look_after(self, client_id: bytes) -> None:
+        """By name, so that a session that has ended meanwhile is not kept for as long as it might have lived."""
+        session = self._broker.sessions.get(client_id)
+        if session is None:
+            return
         if self._broker.now < session.looked_at_next:
             return  # asked for when an earlier end was in sight
         session.looked_at_next = math.inf
-        if session.connection is not None or self._broker.sessions.get(session.client_id) is not session:
+        if session.connection is not None:
             return
         gone_s = self._broker.wall - session.disconnected_at
         if gone_s >= session.expiry_s:

@@ -25,6 +25,9 @@ class Limits:
     session_expiry_s: int = 7 * 24 * 3600
     """Longest a session may outlive its connection; a client that asks for more is told this value."""
 
+    client_id_bytes: int = 1024
+    """Bytes in a client identifier.  It stands beside every message in the journal."""
+
     subscriptions_per_client: int = 10_000
     """Subscriptions of one session; one more is refused with 0x97."""
 

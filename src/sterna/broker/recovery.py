@@ -35,7 +35,14 @@ class Replay:
     def load(self, sessions: Mapping[str, bytes], retained: Mapping[bytes, bytes]) -> None:
         """The checkpoint.  The queue of a share stands among the sessions, under NUL and the share's key."""
         for topic, blob in retained.items():
-            self._state.retained.update(restore_retained(topic, blob), durable=False)
+            try:
+                message = restore_retained(topic, blob)
+            except (msgspec.DecodeError, ValueError) as error:
+                raise JournalError(
+                    f"the checkpoint of retained topic {topic!r} cannot be read ({error}); "
+                    "restore the data directory from a copy"
+                ) from error
+            self._state.retained.update(message, durable=False)
         queues: list[tuple[bytes, bytes]] = []
         for name, blob in sessions.items():
             if name.startswith("\0"):

@@ -36,11 +36,15 @@ class Requests:
         codes = bytearray()
         reason = ""
         retained: list[tuple[Subscription, list[Message]]] = []
+        seen: set[bytes] = set()
         for asked in request.requests:
             refusal = self._refusal(session, asked.topic_filter)
             if refusal is None:
                 codes.append(asked.qos)
-                self._add(session, asked, request.identifier, retained)
+                # A filter that stands twice in one packet brings its retained messages once.
+                again = asked.topic_filter in seen
+                self._add(session, asked, request.identifier, [] if again else retained)
+                seen.add(asked.topic_filter)
             else:
                 codes.append(refusal[0] if connection.version == MQTT_5 else SUBACK_3_1_1_FAILURE)
                 reason = refusal[1]

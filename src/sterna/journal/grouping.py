@@ -24,7 +24,13 @@ T = TypeVar("T")
 
 
 def message_weight(message: Message) -> int:
-    return len(message.payload) + len(message.properties) + MESSAGE_OVERHEAD_BYTES
+    return (
+        len(message.payload)
+        + len(message.properties)
+        + len(message.topic)
+        + len(message.publisher)
+        + MESSAGE_OVERHEAD_BYTES
+    )
 
 
 def encode_group(messages: Sequence[Message], events: Sequence[bytes], *, base: int, epoch: int, weight: int) -> Group:

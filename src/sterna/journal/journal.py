@@ -9,6 +9,7 @@ Session events of a group are written before its messages, so an event may rely 
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 from sterna.journal.columns import Rows, read_batch, to_batch, to_microseconds
 from sterna.journal.frame_cache import FrameCache
 from sterna.journal.frames import HEADER_BYTES, FrameHeader, body_is_intact, parse_header
-from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, MESSAGE_OVERHEAD_BYTES, encode_group
+from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group, message_weight
 from sterna.journal.index import FramePlace, Index
 from sterna.journal.recovery import Damage, Recovery
 from sterna.journal.settings import JournalSettings
@@ -27,6 +28,9 @@ from sterna.vocabulary.errors import JournalError
 
 BASE_OFFSET_KEY = b"sterna.base_offset"
 EPOCH_KEY = b"sterna.epoch"
+
+#: Troubles with a file that say nothing about its contents.
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EINTR, errno.EAGAIN)
 
 _FRAME_CACHE_BYTES = 16 * 1024 * 1024
 
@@ -97,7 +101,7 @@ class Journal:
         offset = self.next_offset
         message.offset = offset
         self._tail.append(message)
-        self.pending_bytes += len(message.payload) + len(message.properties) + MESSAGE_OVERHEAD_BYTES
+        self.pending_bytes += message_weight(message)
         self.next_offset = offset + 1
         return offset
 
@@ -181,7 +185,10 @@ class Journal:
     # Reading
 
     def read(self, offset: int) -> Message | None:
-        """The message at `offset`; None if it is trimmed, lost, of a failed group, or not there yet."""
+        """The message at `offset`; None if it is trimmed, lost, of a failed group, or not there yet.
+
+        Raises JournalError if it is there and cannot be read just now.
+        """
         if not self.first_offset <= offset < self.next_offset:
             return None
         if offset >= self._tail_base:
@@ -229,6 +236,8 @@ class Journal:
                     return header, body
             problem = "a checksum does not hold"
         except JournalError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING:
+                raise  # the message is there: whoever wants it has to ask again
             problem = str(error)
         self._report(place, problem)
         return None

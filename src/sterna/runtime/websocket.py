@@ -81,6 +81,9 @@ class WebSocketClientProtocol(ClientProtocol):
         for data in self._websocket.data_to_send():
             if data:
                 self._raw.write(data)
+        if self._raw.get_write_buffer_size() > 2 * self._server.broker.limits.output_bytes:
+            self._raw.abort()  # it asks, by pings for one, and does not read the answers
+            return
         error = self._websocket.handshake_exc or self._websocket.parser_exc
         if error is not None:
             self._fail(str(error))
