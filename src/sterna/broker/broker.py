@@ -341,7 +341,7 @@ class Broker:
             len(self.retained),
             self.retained.bytes,
             sum(len(session.inflight) for session in sessions),
-            sum(len(session.queue) for session in sessions),
+            sum(len(session.queue) for session in sessions) + sum(len(share.queue) for share in self.routes.shares()),
             self.journal.first_offset,
             self.journal.next_offset,
             self.journal.statistics().bytes,

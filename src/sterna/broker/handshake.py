@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.connection import Connection, State
 from sterna.broker.identity import Accepted, Challenge, Credentials, Refused
+from sterna.broker.lifecycle import WATCH_S
 from sterna.broker.session import Session
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
@@ -171,7 +172,7 @@ class Handshake:
             raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
         expires_at = accepted.expires_at
         if expires_at is not None:
-            broker.deadlines.at(broker.now + max(0.0, expires_at - broker.wall), lambda: _expire_proof(connection))
+            self._watch_proof(connection, expires_at)
         session, present, wait = broker.lifecycle.open_session(connection, request, accepted.user, permissions)
         if wait:
             # A session that outlives its connection must be on disk, and the one it replaces gone, before the client
@@ -180,6 +181,18 @@ class Handshake:
             broker.commitments.then(connection, lambda: self._welcome(connection, session, accepted, present=present))
         else:
             self._welcome(connection, session, accepted, present=present)
+
+    def _watch_proof(self, connection: Connection, expires_at: float) -> None:
+        """End the connection when its token does.  Looked at often, so that an ended connection is soon let go."""
+        broker = self._broker
+        left_s = expires_at - broker.wall
+        if connection.state == State.CLOSED:
+            return
+        if left_s <= 0:
+            connection.fail(Reason.NOT_AUTHORIZED, "its token has expired")
+            return
+        look_again = broker.now + min(left_s, WATCH_S)
+        broker.deadlines.at(look_again, lambda: self._watch_proof(connection, expires_at))
 
     def _welcome(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
         if connection.state == State.CLOSED or session.connection is not connection:
@@ -220,7 +233,3 @@ class Handshake:
         if connection.version == MQTT_3_1_1 and (code in CONNACK_3_1_1 or code == Reason.QUOTA_EXCEEDED):
             return encode_connack(MQTT_3_1_1, False, code)
         return b""
-
-
-def _expire_proof(connection: Connection) -> None:
-    connection.fail(Reason.NOT_AUTHORIZED, "its token has expired")

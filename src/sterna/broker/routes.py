@@ -17,6 +17,9 @@ from sterna.mqtt.topics import FilterTree, is_reserved, split_share
 #: Routes remembered at once.  A stranger can publish to any number of topics; past this the memory starts anew.
 REMEMBERED_MAX = 100_000
 
+#: Subscription identifiers in a grant worth sharing: one with more is large, and rarely the same twice.
+INTERNED_IDENTIFIERS_MAX = 4
+
 
 class Route:
     """Who gets a message on one topic."""
@@ -163,6 +166,8 @@ class Routes:
         return route
 
     def _shared_grant(self, grant: Grant) -> Grant:
+        if len(grant.identifiers) > INTERNED_IDENTIFIERS_MAX:
+            return grant
         if len(self._grants) > REMEMBERED_MAX:
             self._grants.clear()
         return self._grants.setdefault(grant, grant)

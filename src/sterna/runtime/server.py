@@ -53,6 +53,8 @@ FAREWELL_S = 1.0
 VERIFIERS = 2
 """Threads for password hashes, 64 MiB each while they work."""
 VERIFICATIONS_WAITING_MAX = 256
+VERIFICATIONS_PER_ADDRESS_MAX = 32
+"""So that wrong passwords from one address do not lock the others out."""
 
 
 def run_node(configuration: Configuration) -> int:
@@ -113,6 +115,8 @@ class NodeServer:
         self._admin = AdminPort(self)
         self._verifiers = ThreadPoolExecutor(VERIFIERS, "password-verifier")
         self._verifications = 0
+        #: address -> how many of its clients are being authenticated
+        self._verifying: dict[str, int] = {}
         #: Connections the transports still know, those included that were told goodbye.
         self._sockets = 0
         self._deserted = asyncio.Event()
@@ -304,16 +308,23 @@ class NodeServer:
             log.log(level, event, extra=fields)
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
-        if self._verifications >= VERIFICATIONS_WAITING_MAX:
+        host = connection.peer.address.rpartition(":")[0]
+        waiting = self._verifying.get(host, 0)
+        if self._verifications >= VERIFICATIONS_WAITING_MAX or waiting >= VERIFICATIONS_PER_ADDRESS_MAX:
             connection.fail(Reason.SERVER_BUSY, "too many clients are being authenticated")
             return
         self._verifications += 1
+        self._verifying[host] = waiting + 1
         wall = self.broker.wall
         work = self._loop.run_in_executor(self._verifiers, lambda: self._authenticator.verify(credentials, now=wall))
         work.add_done_callback(lambda done: self._verified(connection, done))
 
     def _verified(self, connection: Connection, done: asyncio.Future[Accepted | Refused]) -> None:
         self._verifications -= 1
+        host = connection.peer.address.rpartition(":")[0]
+        self._verifying[host] -= 1
+        if not self._verifying[host]:
+            del self._verifying[host]
         self.broker.at(time.monotonic())
         connection.proceed_with(done.result())
         self.after_work()
