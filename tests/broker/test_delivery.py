@@ -17,8 +17,6 @@ from conformance.packets import (
     Subscribe,
 )
 from sterna.broker.limits import Limits
-from sterna.mqtt.message import Message
-from sterna.vocabulary.errors import JournalError
 
 QOS = [0, 1, 2]
 
@@ -492,22 +490,3 @@ def test_a_disconnected_client_is_told_nothing_more(node: LoneNode, writer: Clie
     reader.send(Publish("t", b"late", 1, packet_id=1))
     node.settle()
     assert len(reader.wire.written) == written
-
-
-def test_a_disk_that_cannot_be_read_just_now_costs_no_message(
-    node: LoneNode, writer: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader = node.resume("reader")
-    reader.subscribe("t", 1)
-    reader.leave()
-    for number in range(3):
-        writer.publish("t", b"%d" % number, qos=1)
-
-    def no_descriptors(_offset: int) -> Message | None:
-        raise JournalError("too many open files")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(node.broker.journal, "read", no_descriptors)
-        assert node.resume("reader").farewell() == 0x88
-    assert node.resume("reader").payloads() == [b"0", b"1", b"2"]
-    assert node.dropped("retention") == 0
