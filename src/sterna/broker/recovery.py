@@ -205,6 +205,8 @@ class Replay:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
                 if mine is not None and mine.qos:
                     session.queue.push(message.offset, mine)
+                    if session.client_id in self._known:
+                        self._known[session.client_id].add(message.offset)
             for share in route.shares:
                 share.queue.push(message.offset, None)
 
