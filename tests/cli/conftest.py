@@ -46,19 +46,32 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
     directory = tmp_path_factory.mktemp("mosquitto")
     subprocess.run(["mosquitto_passwd", "-c", "-b", directory / "passwords", "bob", "secret"], check=True)
     (directory / "acl").write_text("user bob\ntopic read ok/#\n")
+    # Its WebSocket listener now and then finds a port taken that was free a moment ago: then it gets others.
+    for attempt in range(10):
+        ports, process = _started(broker, directory)
+        try:
+            _wait_for_port(ports.websocket, process, directory / "log")
+            break
+        except AssertionError:
+            process.kill()
+            process.wait(WAIT_S)
+            if attempt == 9:
+                raise
+    try:
+        yield ports
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+
+
+def _started(broker: str, directory: Path) -> tuple[Mosquitto, subprocess.Popen[bytes]]:
     open_port, guarded, websocket = _free_ports(3)
     ports = Mosquitto(open_port, guarded, websocket, directory / "socket")
     # Or it would change to a user who may not read these files.
     user = "user root" if os.geteuid() == 0 else ""
     (directory / "conf").write_text(user + _CONFIGURATION.format(directory=directory, **ports._asdict()))
     with (directory / "log").open("wb") as log:
-        process = subprocess.Popen([broker, "-c", directory / "conf"], stdout=log, stderr=log)
-    try:
-        _wait_for_port(ports.websocket, process, directory / "log")
-        yield ports
-    finally:
-        process.terminate()
-        process.wait(WAIT_S)
+        return ports, subprocess.Popen([broker, "-c", directory / "conf"], stdout=log, stderr=log)
 
 
 def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
