@@ -10,6 +10,7 @@ from setuptools import setup
 
 #: What runs per message.  Everything here is typed strictly enough for mypyc and imports nothing it would slow down.
 HOT_MODULES = [
+    "src/sterna/vocabulary/stamps.py",
     "src/sterna/mqtt/message.py",
     "src/sterna/mqtt/packets.py",
     "src/sterna/mqtt/properties.py",
@@ -23,6 +24,7 @@ HOT_MODULES = [
     "src/sterna/broker/deadlines.py",
     "src/sterna/broker/delivery.py",
     "src/sterna/broker/durability.py",
+    "src/sterna/broker/effort.py",
     "src/sterna/broker/encoding.py",
     "src/sterna/broker/lifecycle.py",
     "src/sterna/broker/outbox.py",

@@ -6,6 +6,7 @@ flush; a test that wants to see the time between may close and report commits it
 
 from __future__ import annotations
 
+from math import inf, nextafter
 from random import Random
 from typing import Any, TypeVar, Unpack
 
@@ -84,8 +85,9 @@ class LoneNode:
         durability: Durability = "os",
         rules: tuple[AccessRule, ...] = (),
         authenticator: Authenticator | None = None,
+        settings: JournalSettings | None = None,
     ) -> None:
-        settings = JournalSettings(durability=durability)
+        settings = settings or JournalSettings(durability=durability)
         self.store = MemoryStore(settings)
         self.now = 100.0
         self.reports: list[tuple[str, dict[str, Any]]] = []
@@ -121,14 +123,22 @@ class LoneNode:
         self.broker.committed(commit, None if commit.group is None else self.store.write(commit.group))
 
     def settle(self) -> None:
-        """Write everything, answer everybody."""
-        for _ in range(100):
-            if not self.broker.commitments.pending:
+        """Write everything, answer everybody, finish what takes more than one turn."""
+        for _ in range(10_000):
+            if self.broker.commitments.pending:
+                self.finish(self.broker.commitments.close())
+            elif self.broker.turns:
+                self.take_turn()
+            else:
                 break
-            self.finish(self.broker.commitments.close())
         else:
-            raise AssertionError("commits without end")
+            raise AssertionError("work without end")
         self.broker.flush()
+
+    def take_turn(self) -> None:
+        """A moment passes, and whoever is first in line goes on; what else is due comes too."""
+        self.now = nextafter(self.now, inf)
+        self.broker.handle_deadlines(self.now)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -192,6 +202,7 @@ class Client:
     def send(self, *packets: Sent | bytes) -> None:
         """All of it in one piece; nothing is committed or flushed yet."""
         self._node.broker.at(self._node.now)
+        self._node.broker.effort.begin(self._node.now)  # a turn of its own, though the clock stands still
         self.connection.feed(b"".join(p if isinstance(p, bytes) else p.encode(self.version) for p in packets))
 
     def say(self, *packets: Sent | bytes) -> list[Received]:

@@ -111,8 +111,13 @@ class SurvivingNode:
         raise AssertionError("there is no end to it")
 
     def checkpoint(self) -> None:
-        self.settle()
+        self.broker.flush()
         changes = self.node.changes()
+        at = None
+        if self.broker.commitments.pending:
+            commit, at = self.begin_commit()
+            self.finish_commit((commit, at))
+        changes = changes.begun_at(at)
         disk = self.disk
         for name in changes.sessions_gone:
             disk.sessions.pop(name, None)

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 from lone_node import Client, LoneNode
 
-from conformance.packets import Connack, Connect, Puback, Publish, Pubrec, Subscribe, Will
+from conformance.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Subscribe, Unsubscribe, Will
 from sterna.broker.connection import Peer
 from sterna.broker.limits import Limits
 
@@ -100,6 +100,32 @@ def test_limit_subscriptions_per_client__refuses_one_more(version: int, code: in
     client.unsubscribe("a")
     assert client.subscribe("c", 1) == 1
     assert node.broker.routes.size == 2
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x97)])
+def test_limit_overlapping_filters__refuses_one_more_arrangement_of_wildcards(version: int, code: int) -> None:
+    _, client = joined(version=version, overlapping_filters=2)
+    asked = ["a/+", "b/+/c", "a/b", "a/#", "c/#", "+/b", "$share/g/a", "a/+", "d"]
+    assert [client.subscribe(f, 1) for f in asked] == [1, 1, 1, 1, 1, code, code, 1, 1]
+    for topic_filter in ("a/#", "c/#"):
+        client.unsubscribe(topic_filter)
+    assert client.subscribe("+/b", 1) == 1
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
+def test_limit_filters_per_packet__ends_the_connection(version: int, kind: str) -> None:
+    for count in (2, 3):
+        node, client = joined(version=version, filters_per_packet=2)
+        names = [f"t/{number}" for number in range(count)]
+        packet = Subscribe(1, [(name, 0) for name in names]) if kind == "subscribe" else Unsubscribe(1, names)
+        client.send(packet)
+        node.settle()
+        if count == 2:
+            assert not client.wire.closed
+        else:
+            assert client.farewell() == (0x97 if version == 5 else None)
+            assert node.broker.routes.size == 0
 
 
 def test_limit_topic_levels__holds_for_names_filters_and_wills() -> None:
@@ -262,3 +288,52 @@ def test_limit_client_id_bytes__refuses_a_longer_one(version: int, code: int) ->
     node = LoneNode(Limits(client_id_bytes=8))
     assert node.join("x" * 8, version).connack == Connack(0)
     assert refused(node, "x" * 9, version) == code
+
+
+def test_limit_inflight_bytes__is_what_may_be_on_its_way_and_a_larger_message_goes_alone() -> None:
+    node, reader = joined(inflight_bytes=100)
+    reader.subscribe("t", 1)
+    writer = node.join("writer")
+    for size in (60, 60, 60, 1000, 10):
+        writer.publish("t", bytes(size), 1)
+    for packet_id, expected in [(1, [60, 60]), (2, [60]), (3, [1000]), (4, []), (5, [10])]:
+        assert [len(payload) for payload in reader.payloads()] == expected
+        reader.send(Puback(packet_id))
+        node.settle()
+    assert node.session("c").inflight_bytes == 0
+
+
+def test_limit_inflight_bytes__forgets_a_qos_2_message_the_client_has() -> None:
+    node, reader = joined(inflight_bytes=100)
+    reader.subscribe("t", 2)
+    writer = node.join("writer")
+    for _ in range(2):
+        writer.publish("t", bytes(100), 2)
+    assert len(reader.messages()) == 1
+    reader.send(Pubrec(1))
+    node.settle()
+    assert node.session("c").inflight_bytes == 0
+    assert [type(packet).__name__ for packet in reader.received()] == ["Pubrel"]
+    reader.send(Pubcomp(1))
+    node.settle()
+    assert len(reader.messages()) == 1
+
+
+def test_limit_shared_queued__bounds_what_waits_in_all_groups_and_leaves_each_its_part() -> None:
+    node = LoneNode(Limits(shared_queued=20))
+    greedy = node.resume("greedy")
+    assert greedy.subscribe("$share/g/t", 1) == 1
+    greedy.leave()
+    writer = node.join("writer")
+    for _ in range(30):
+        writer.publish("t", b"", 1)
+    assert node.broker.routes.waiting.messages == 10
+    modest = node.resume("modest")
+    modest.subscribe("$share/h/u", 1)
+    modest.leave()
+    for _ in range(30):
+        writer.publish("u", b"", 1)
+    assert len(node.broker.routes.shares()[1].queue) == 5
+    assert node.dropped("queue-full") == 20 + 25
+    node.pass_time(101)
+    assert (node.broker.routes.waiting.messages, node.broker.routes.waiting.shares) == (0, 0)

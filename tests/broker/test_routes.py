@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lone_node import Client, LoneNode
 
-from conformance.packets import Connect
+from conformance.packets import Connect, Subscribe, Unsubscribe
+from sterna.broker import effort
 from sterna.broker import routes as routes_module
 from sterna.broker.authorization import AccessRule
+from sterna.broker.limits import Limits
+from sterna.broker.routes import Route, Routes
 
 
 @pytest.fixture
@@ -117,3 +124,124 @@ def test_a_client_cannot_publish_to_a_topic_of_the_broker_that_was_just_used(nod
     assert writer.publish("$SYS/broker/uptime", b"forged", qos) == (0x87 if qos else 0)
     assert reader.payloads() == []
     assert node.dropped("not-authorized") == 1
+
+
+@pytest.mark.parametrize("topic_filter", ["a/+", "a/#", "+/b", "+/b/#", "$share/g/a/+"])
+def test_a_wildcard_subscription_leaves_the_routes_it_does_not_match_alone(
+    node: LoneNode, writer: Client, topic_filter: str
+) -> None:
+    writer.publish("c", b"")
+    route = node.broker.routes.remembered[b"c"]
+    reader = node.join("reader")
+    for change in (reader.subscribe, reader.unsubscribe):
+        writer.publish("a/b", b"")
+        reader.received()
+        change(topic_filter)
+        assert node.broker.routes.remembered.get(b"c") is route
+        assert b"a/b" not in node.broker.routes.remembered
+
+
+def test_a_subscription_that_matches_more_than_can_be_looked_through_forgets_everything(node: LoneNode) -> None:
+    writer, reader = node.join("writer"), node.join("reader")
+    for number in range(effort.TURN):
+        writer.publish(f"a/{number}/x")
+    reader.subscribe("a/+/y")
+    assert node.broker.routes.remembered == {}
+    assert node.broker.routes._names.match(b"#", 1000) == ([], 0)
+
+
+def told(route: Route) -> tuple[object, ...]:
+    return (
+        [(session.client_id, grant) for session, grant in route.deliveries],
+        route.own,
+        [share.key for share in route.shares],
+        [len(route.plain_3_1_1), len(route.plain_5)],
+        [(session.client_id, grant) for session, grant in route.special],
+    )
+
+
+def assert_true_to_the_subscriptions(routes: Routes) -> None:
+    names, _ = routes._names.match(b"#", 1000)
+    assert sorted(names or []) == sorted(routes.remembered)
+    for topic, route in routes.remembered.items():
+        assert told(route) == told(routes._build(topic)), topic
+
+
+LEVELS = ["a", "b", ""]
+topics = st.lists(st.sampled_from(LEVELS), min_size=1, max_size=3).map("/".join).filter(bool)
+filters = st.builds(
+    lambda group, levels, tail: group + "/".join([*levels, *tail]),
+    st.sampled_from(["", "", "$share/g/"]),
+    st.lists(st.sampled_from([*LEVELS, "+"]), max_size=2),
+    st.sampled_from([["#"], ["+"], ["a"]]),
+)
+changes = st.one_of(
+    st.tuples(st.just("publish"), st.integers(0, 1), topics, st.just(0)),
+    st.tuples(st.just("subscribe"), st.integers(0, 1), filters, st.integers(0, 2)),
+    st.tuples(st.just("unsubscribe"), st.integers(0, 1), filters, st.just(0)),
+    st.tuples(st.just("leave"), st.integers(0, 1), st.just(""), st.just(0)),
+    st.tuples(st.just("effort"), st.just(0), st.just(""), st.sampled_from([0, 2 * effort.TURN - 8])),
+)
+
+
+@given(st.lists(changes, max_size=25))
+def test_what_is_remembered_always_equals_a_fresh_match(steps: list[tuple[str, int, str, int]]) -> None:
+    node = LoneNode()
+    clients = [node.join("0", 4), node.join("1", 5)]
+    spent = 0
+    for what, who, text, number in steps:
+        client = clients[who]
+        node.broker.at(node.now)
+        node.broker.effort.begin(node.now)
+        node.broker.effort.spent = spent
+        if what == "publish":
+            node.broker.routes.route(text.encode())
+        elif what == "subscribe":
+            client.connection.feed(Subscribe(1, [(text, number)]).encode(client.version))
+        elif what == "unsubscribe":
+            client.connection.feed(Unsubscribe(1, [text]).encode(client.version))
+        elif what == "leave":
+            client.leave()
+            clients[who] = node.join(str(who), client.version)
+        else:
+            spent = number  # of the turns to come: little left means that everything is forgotten at once
+        node.settle()
+        assert_true_to_the_subscriptions(node.broker.routes)
+
+
+def test_filters_made_to_branch_at_every_level_are_bounded_in_what_they_cost_a_message() -> None:
+    node = LoneNode()
+    greedy = node.join("greedy")
+    levels = 13
+    codes = [greedy.subscribe("/".join(each) + "/#") for each in product("x+", repeat=levels)]
+    limit = Limits().overlapping_filters
+    assert (codes.count(0), codes.count(0x97)) == (limit, 2**levels - limit)
+    before = node.broker.routes._tree.looked_at
+    route = node.broker.routes.route(b"/".join([b"x"] * levels) + b"/1")
+    assert node.broker.routes._tree.looked_at - before <= limit * (levels + 2)
+    assert len(route.deliveries) == 1
+
+
+@given(st.lists(filters, min_size=2, max_size=2, unique=True), topics)
+def test_two_filters_of_one_shape_never_match_the_same_topic(pair: list[str], topic: str) -> None:
+    first, second = (routes_module.shape_of(topic_filter.encode()) for topic_filter in pair)
+    node = LoneNode()
+    for name, topic_filter in zip("ab", pair, strict=True):
+        node.join(name).subscribe(topic_filter)
+    route = node.broker.routes.route(topic.encode())
+    if first == second:
+        assert len(route.deliveries) + len(route.shares) <= 1
+
+
+def test_shapes_are_counted_until_their_last_filter_has_gone(node: LoneNode) -> None:
+    reader = node.join("reader")
+    for topic_filter in ("a/+", "b/+", "c/+/d", "$share/g/a", "a/b"):
+        reader.subscribe(topic_filter)
+        reader.subscribe(topic_filter, 1)
+    shapes = node.broker.routes._shapes
+    assert shapes == {b"reader": {b"/+": 3, b"$share/g/": 1}}
+    for topic_filter in ("a/+", "b/+", "$share/g/a"):
+        reader.unsubscribe(topic_filter)
+    assert shapes == {b"reader": {b"/+": 1}}
+    reader.leave()
+    assert shapes == {}

@@ -8,12 +8,14 @@ import stat
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import typer
 from commands import run
 
+from sterna import __version__
 from sterna.broker.passwords import PasswordFile
 from sterna.cli.main import COMMANDS
 from sterna.cli.node import overridden
@@ -25,6 +27,11 @@ def test_help_lists_every_command_and_h_is_not_help() -> None:
     assert (code, err) == (0, "")
     assert all(f" {name} " in out.decode() for name in COMMANDS)
     assert run("sterna", "pub", "-h")[0] == 1
+
+
+def test_version_prints_the_version_of_the_package() -> None:
+    assert run("sterna", "--version") == (0, f"sterna {__version__}\n".encode(), "")
+    assert version("sterna") == __version__
 
 
 def test_a_misspelt_command_gets_a_hint() -> None:

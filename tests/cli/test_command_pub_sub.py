@@ -251,23 +251,89 @@ def test_unix_websocket_and_url_reach_the_same_broker(mosquitto: Mosquitto, topi
     assert run("sterna", "sub", "-L", url, "-E")[0] == 0
 
 
+CONNACK, SUBACK = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x00"
+
+
+def _serve_hello(server: socket.socket, topic: str) -> None:
+    """Take one subscriber in and give it one message."""
+    message = b"\x30" + bytes([2 + len(topic) + 5]) + len(topic).to_bytes(2, "big") + topic.encode() + b"hello"
+    connection = server.accept()[0]
+    with connection:
+        connection.settimeout(WAIT_S)
+        assert connection.recv(1000)[:1] == b"\x10"
+        connection.sendall(CONNACK)
+        assert connection.recv(1000)[:1] == b"\x82"
+        connection.sendall(SUBACK + message)
+        connection.recv(1000)
+
+
 @pytest.mark.slow
 def test_sub_comes_back_when_the_connection_is_lost(topic: str) -> None:
-    connack, suback = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x00"
-    message = b"\x30" + bytes([2 + len(topic) + 5]) + len(topic).to_bytes(2, "big") + topic.encode() + b"hello"
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT_S)
         reader = start("sterna", "sub", "-p", server.getsockname()[1], "-t", topic, "-C", 1)
+        with server.accept()[0] as first:
+            first.settimeout(WAIT_S)
+            assert first.recv(1000)[:1] == b"\x10"
+            first.sendall(CONNACK)
+            assert first.recv(1000)[:1] == b"\x82"
+        _serve_hello(server, topic)
+        assert reader.communicate(timeout=WAIT_S) == (b"hello\n", b"")
+    assert reader.returncode == 0
+
+
+@pytest.mark.parametrize("command", [["pub", "-l"], ["sub"]], ids=["pub", "sub"])
+def test_being_hung_up_on_before_connack_ends_the_command_with_a_hint(topic: str, command: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(WAIT_S)
+        client = start("sterna", *command, "-p", server.getsockname()[1], "-t", topic)
         server.accept()[0].close()
-        connection = server.accept()[0]
-        with connection:
+        assert client.wait(WAIT_S) == 7, "without waiting for input either"
+        out, err = client.communicate(timeout=WAIT_S)
+    assert out == b""
+    assert err.decode().startswith("Error: The connection was closed before CONNACK. Is this a TLS port?")
+
+
+@pytest.mark.slow
+def test_keep_trying_outlasts_a_refusal_and_a_connection_hung_up_on(topic: str) -> None:
+    with socket.socket() as server:
+        server.settimeout(WAIT_S)
+        server.bind(("127.0.0.1", 0))  # taken and not listening: whoever comes is refused
+        reader = start("sterna", "sub", "--keep-trying", "-p", server.getsockname()[1], "-t", topic, "-C", 1)
+        assert reader.stderr is not None
+        assert reader.stderr.readline() == b"Error: Connection refused\n"
+        server.listen()
+        server.accept()[0].close()
+        _serve_hello(server, topic)
+        out, err = reader.communicate(timeout=WAIT_S)
+    assert (reader.returncode, out) == (0, b"hello\n")
+    assert b"closed before CONNACK" in err
+
+
+@pytest.mark.slow
+def test_pub_keeps_trying_too_and_delivers_in_the_end(topic: str) -> None:
+    with socket.socket() as server:
+        server.settimeout(WAIT_S)
+        server.bind(("127.0.0.1", 0))
+        writer = start("sterna", "pub", "--keep-trying", "-p", server.getsockname()[1], "-t", topic, "-m", "at last")
+        assert writer.stderr is not None
+        assert writer.stderr.readline() == b"Error: Connection refused\n"
+        server.listen()
+        with server.accept()[0] as connection:
             connection.settimeout(WAIT_S)
             assert connection.recv(1000)[:1] == b"\x10"
-            connection.sendall(connack)
-            assert connection.recv(1000)[:1] == b"\x82"
-            connection.sendall(suback + message)
-            assert reader.communicate(timeout=WAIT_S)[0] == b"hello\n"
-    assert reader.returncode == 0
+            connection.sendall(CONNACK)
+            assert b"at last" in connection.recv(1000)
+            writer.communicate(timeout=WAIT_S)
+    assert writer.returncode == 0
+
+
+@pytest.mark.slow
+def test_keep_trying_ends_when_time_is_up(topic: str) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        flags = ["--keep-trying", "-W", 1, "-p", server.getsockname()[1], "-t", topic]
+        assert run("sterna", "sub", *flags)[:2] == (27, b"")
 
 
 @pytest.mark.parametrize(

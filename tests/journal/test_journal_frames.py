@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journal_making import content, message
 
-from sterna.journal.columns import SCHEMA, Rows, read_batch
+from sterna.journal.columns import OWN_SCHEMA, Rows, read_batch
 from sterna.journal.frames import (
     HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -24,6 +24,7 @@ from sterna.journal.frames import (
 from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.stamps import Identity
 
 # Whole microseconds: that is what the journal keeps.
 instants = st.integers(0, 4_000_000_000_000_000).map(lambda us: us / 1e6)
@@ -46,10 +47,25 @@ def test_messages_come_back_as_they_went_in(some: list[Message], base: int, epoc
     header = parse_header(head)
     assert header is not None
     assert (header.epoch, header.items, header.base, header.end_offset) == (epoch, len(some), base, base + len(some))
-    rows = Rows(read_batch(bytes(body)), base)
+    rows = Rows(read_batch(bytes(body), from_elsewhere=False), base)
     for number, one in enumerate(some):
         one.offset = base + number
         assert content(rows.message(one.offset)) == content(one)
+
+
+def test_where_a_message_entered_and_who_is_to_have_it_come_back() -> None:
+    own, foreign = message(0), message(1)
+    foreign.identity = Identity("there", 3, 70)
+    own.shares = b"decided"
+    head, body = message_frame([own, foreign], 5, 1, 0)
+    header = parse_header(head)
+    assert header is not None
+    assert header.from_elsewhere
+    rows = Rows(read_batch(bytes(body), from_elsewhere=True), 5)
+    assert [(rows.message(at).identity, rows.message(at).shares) for at in (5, 6)] == [
+        (None, b"decided"),
+        (Identity("there", 3, 70), b""),
+    ]
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=20))
@@ -64,7 +80,7 @@ def test_events_come_back_as_they_went_in(events: list[bytes]) -> None:
 
 def test_a_body_is_plain_arrow_to_anyone_who_knows_the_schema() -> None:
     _, body = message_frame([message(0), message(1)], 0, 1, 0)
-    batch = pa.ipc.read_record_batch(body, SCHEMA)
+    batch = pa.ipc.read_record_batch(body, OWN_SCHEMA)
     batch.validate(full=True)
     assert batch.column("payload").to_pylist() == [b"payload 0", b"payload 1"]
     assert batch.column("qos").to_pylist() == [1, 2]
@@ -96,10 +112,10 @@ def test_a_segment_header_names_its_node_and_does_not_survive_a_flip() -> None:
 
 
 def test_a_format_of_the_future_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.journal.frames.FORMAT_VERSION", 2)
+    monkeypatch.setattr("sterna.journal.frames.FORMAT_VERSION", 3)
     header = segment_header("node-1", 1)
     monkeypatch.undo()
-    with pytest.raises(JournalError, match=r"seg\.sterna is written in journal format 2.*reads format 1"):
+    with pytest.raises(JournalError, match=r"seg\.sterna is written in journal format 3.*reads format 2"):
         parse_segment_header(header, "seg.sterna")
 
 

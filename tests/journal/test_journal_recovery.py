@@ -88,6 +88,57 @@ def test_a_position_replays_what_was_committed_after_it_and_nothing_before() -> 
         assert (replay.recovery.since_is_gone, replay.recovery.behind_checkpoint) == (False, False)
 
 
+def test_events_a_checkpoint_knows_are_not_replayed_and_only_those() -> None:
+    store = MemoryStore(SETTINGS)
+    journal = Journal(store, SETTINGS, epoch=1)
+    for event in (b"1", b"2"):
+        journal.note(event)
+    commit(journal, store)
+    for event in (b"3", b"4", b"5"):
+        journal.note(event)
+    journal.append(message(0))
+    group = journal.close_group()
+    assert group is not None
+    at = store.write(group)
+    journal.committed(group, at)
+    journal.note(b"6")
+    commit(journal, store)
+    for known in range(5):
+        replay = Replay(store, Position.parse(str(at._replace(offset=1, events=known))))
+        assert replay.events == [b"3", b"4", b"5", b"6"][min(known, 3) :]
+        assert replay.offsets == [0]
+        assert replay.recovery.position == journal.position
+
+
+def test_a_group_that_was_lost_takes_no_event_of_a_later_one_with_it() -> None:
+    """The checkpoint knows three events of a group that was never synced; the next start writes other ones."""
+    journal, store = filled(groups=2)
+    since = journal.position._replace(events=3)
+    reopened = Journal(store, SETTINGS, epoch=2, recovered=Replay(store, since).recovery)
+    assert reopened.position.events == 0
+    store.continue_after(since.serial)
+    reopened.note(b"of the next start")
+    commit(reopened, store)
+    assert Replay(store, since).events == [b"of the next start"]
+
+
+def test_known_events_that_rotted_do_not_shift_the_others() -> None:
+    store = MemoryStore(SETTINGS)
+    journal = Journal(store, SETTINGS, epoch=1)
+    for number in range(FRAME_ROWS_MAX + 2):  # two frames
+        journal.note(b"%d" % number)
+    group = journal.close_group()
+    assert group is not None
+    at = store.write(group)
+    journal.committed(group, at)
+    flip(store, 1, at.byte + HEADER_BYTES)
+    journal.note(b"later")
+    commit(journal, store)
+    replay = Replay(store, at._replace(events=FRAME_ROWS_MAX + 1))
+    assert replay.events == [b"%d" % (FRAME_ROWS_MAX + 1), b"later"]
+    assert len(replay.damage) == 1
+
+
 def test_segments_before_the_position_are_indexed_by_their_headers_alone() -> None:
     journal, store = filled(groups=40, settings=SMALL_SEGMENTS)
     flip(store, 1, SEGMENT_HEADER_BYTES + HEADER_BYTES)

@@ -103,6 +103,40 @@ def test_a_topic_tree_emptied_in_any_order_keeps_no_branch(held: list[bytes], rn
     assert (tree.size, branches(tree), list(tree)) == (0, 0, [])
 
 
+@given(
+    st.lists(names, min_size=1, max_size=12, unique=True),
+    filters,
+    st.integers(0, 12),
+    st.lists(st.tuples(st.booleans(), names), max_size=8),
+)
+def test_a_walk_that_is_interrupted_finds_all_that_stayed_and_nothing_that_left(
+    held: list[bytes], topic_filter: bytes, steps: int, changes: list[tuple[bool, bytes]]
+) -> None:
+    tree: TopicTree[bytes] = TopicTree()
+    for topic in held:
+        tree.put(topic, topic)
+    walk = tree.walk(topic_filter)
+    early = [value for _, value in zip(range(steps), walk, strict=False) if value is not None]
+    for stays, topic in changes:
+        if stays:
+            tree.put(topic, topic)
+        else:
+            tree.remove(topic)
+    late = [value for value in walk if value is not None]
+    untouched = set(held) - {topic for _, topic in changes}
+    assert {topic for topic in untouched if by_definition(topic_filter, topic)} <= {*early, *late}
+    assert len({*early, *late}) == len(early) + len(late)
+    assert all(tree.get(topic) == topic and by_definition(topic_filter, topic) for topic in late)
+
+
+def test_a_walk_takes_a_step_for_every_branch_it_looks_at() -> None:
+    tree: TopicTree[bytes] = TopicTree()
+    for number in range(100):
+        tree.put(b"a/%d/x" % number, b"")
+    assert len(list(tree.walk(b"a/+/y"))) == 102
+    assert len(list(tree.walk(b"b/#"))) == 1
+
+
 def test_results_come_in_the_order_of_subscribing() -> None:
     tree: FilterTree[int, int] = FilterTree()
     for key in (3, 1, 2):

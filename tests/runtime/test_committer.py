@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,8 +34,13 @@ class Disk(MemoryStore):
     is_full = False
     writes = 0
 
+    def __init__(self, settings: JournalSettings) -> None:
+        super().__init__(settings)
+        self.writers: set[str] = set()
+
     def write(self, group: Group) -> Position:
         self.writes += 1
+        self.writers.add(threading.current_thread().name)
         time.sleep(self.slowness_s)
         if self.is_full:
             raise JournalError("the disk is full")
@@ -89,16 +95,78 @@ async def wait_until(holds: Callable[[], bool]) -> None:
     raise AssertionError("waited in vain")
 
 
-def test_settling_comes_to_an_end_though_every_commit_is_followed_by_another() -> None:
+def test_a_checkpoint_finds_its_moment_though_every_commit_is_followed_by_another() -> None:
     async def conversation() -> None:
         world = World("fsync")
         world.disk.slowness_s = 0.005  # longer than a group is left open, so the next one starts at once
         world.is_busy = True
         world.turn()
         async with asyncio.timeout(5):
-            assert await world.committer.settle()
-        assert not world.broker.commitments.under_way
-        world.node.changes()
+            for _ in range(3):
+                assert await world.committer.hold()
+                offset = world.publish()
+                world.broker.log._note(b"an event")
+                changes = world.node.changes()
+                position = await world.committer.write_open_group()
+                assert position is not None
+                assert world.node.journal.read(offset) is not None
+                assert changes.begun_at(position).position == Position(*position[:2], offset + 1, 1)
+        world.is_busy = False
+        await wait_until(lambda: world.is_settled)
+        world.committer.close()
+
+    asyncio.run(conversation())
+
+
+def test_no_sync_is_waited_for_on_the_loop_not_even_for_a_checkpoint_or_the_end() -> None:
+    async def conversation() -> None:
+        world = World("fsync")
+        world.publish()
+        assert await world.committer.hold()
+        assert await world.committer.write_open_group() is not None
+        world.publish()
+        assert await world.committer.settle()
+        assert world.disk.writes == 2
+        assert world.disk.writers == {"journal-writer_0"}
+        world.committer.close()
+
+    asyncio.run(conversation())
+
+
+def test_settling_comes_to_an_end_and_says_so_if_work_does_not() -> None:
+    async def conversation() -> None:
+        world = World("fsync")
+        world.disk.slowness_s = 0.005
+        world.is_busy = True
+        world.turn()
+        async with asyncio.timeout(5):
+            assert not await world.committer.settle()
+        world.is_busy = False
+        await wait_until(lambda: world.is_settled)
+        assert await world.committer.settle()
+        world.committer.close()
+
+    asyncio.run(conversation())
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_a_checkpoint_is_not_tried_while_the_journal_cannot_be_written(
+    durability: Durability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "RETRY_S", 0.02)
+
+    async def conversation() -> None:
+        world = World(durability)
+        world.disk.is_full = True
+        world.node.journal.note(b"a session event")
+        assert await world.committer.hold()
+        with pytest.raises(JournalError, match="the disk is full"):
+            await world.committer.write_open_group()
+        assert not await world.committer.hold()
+        world.disk.is_full = False
+        await wait_until(lambda: world.is_settled)
+        assert await world.committer.hold()
+        assert await world.committer.write_open_group() is None
         world.committer.close()
 
     asyncio.run(conversation())

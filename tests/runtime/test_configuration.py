@@ -171,6 +171,14 @@ transport = "websockets"
             "sterna.toml:2: [[listener]] require_certificate: no authority to check certificates by; add client_ca",
         ),
         (
+            "[[listener]]\nallowed_origins = ['https://a']",
+            "sterna.toml:2: [[listener]] allowed_origins: only browsers have an origin, and they come by WebSocket",
+        ),
+        (
+            "[[listener]]\ntransport = 'websocket'\nallowed_origins = ['*', 'null', 'https://a:1', 'https://a/b']",
+            'sterna.toml:3: [[listener]] allowed_origins: "https://a/b" is no origin; write "https://plant.example"',
+        ),
+        (
             "[[listener]]\nanonymous = false",
             "sterna.toml:1: [[listener]] bind: nobody could connect to 127.0.0.1:1883",
         ),

@@ -35,6 +35,16 @@ def test_text_has_instant_level_event_and_circumstances(stream: io.StringIO) -> 
     )
 
 
+@pytest.mark.parametrize(("form", "shown"), [("text", "connected client=a\n"), ("json", '"user": null')])
+def test_what_there_is_none_of_takes_no_room_in_text_and_is_null_in_json(
+    stream: io.StringIO, form: str, shown: str
+) -> None:
+    configure("info", "json" if form == "json" else "text", stream)
+    log.info("connected", extra={"client": "a", "user": None})
+    assert shown in stream.getvalue()
+    assert "None" not in stream.getvalue()
+
+
 def test_json_is_one_object_per_line_and_keeps_types(stream: io.StringIO) -> None:
     configure("debug", "json", stream)
     log.warning("queue full", extra={"client": "é\n", "queued": 5, "level": "forged", "topic": b"a/\xff"})

@@ -17,12 +17,15 @@ from sterna.broker.authorization import AccessList, Permissions
 from sterna.broker.commitments import Commit, Commitments, Promise
 from sterna.broker.connection import Connection, Peer, State
 from sterna.broker.deadlines import Deadlines
+from sterna.broker.decisions import FOR_NOBODY
 from sterna.broker.delivery import Delivery
 from sterna.broker.durability import SessionLog
+from sterna.broker.effort import Effort, Turns
 from sterna.broker.handshake import Handshake
 from sterna.broker.identity import Credentials
 from sterna.broker.lifecycle import Lifecycle
 from sterna.broker.limits import Limits
+from sterna.broker.network import Network
 from sterna.broker.outbox import Outbox, Transport
 from sterna.broker.publications import Publications
 from sterna.broker.requests import Requests
@@ -34,6 +37,7 @@ from sterna.journal.journal import Journal
 from sterna.journal.store import Position
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.reasons import Reason
+from sterna.vocabulary.stamps import VersionVector
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
 BACKLOG_BYTES_MAX = 16 * 1024 * 1024
@@ -55,11 +59,14 @@ class BrokerState:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.sessions: dict[bytes, Session] = {}
-        self.routes = Routes()
+        self.effort = Effort()
+        self.routes = Routes(self.effort)
         self.retained = Retained(limits)
         #: Outboxes with something to flush.
         self.dirty: list[Outbox] = []
         self.counters = Counters()
+        #: How far the messages of other nodes have been read.
+        self.vector: VersionVector = {}
 
     def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
         session = Session(client_id, Outbox(self.dirty, self.counters), permissions)
@@ -93,14 +100,20 @@ class Broker:
         self._wall_offset = 0.0
         self.started_at = 0.0
         self.counters = state.counters
+        #: The `$SYS` tree: topic -> bytes it takes among the retained.
+        self._sys: dict[bytes, int] = {}
         self.clients_connected = 0
         self.clients_maximum = 0
         self.addresses: dict[str, int] = {}
+        #: The other nodes; None for a lone one.
+        self.network: Network | None = None
         self.state = state
         self.sessions = state.sessions
         #: Why nobody can be promised anything at the moment; empty if they can.
         self.unavailable = ""
         self.deadlines = Deadlines()
+        self.effort = state.effort
+        self.turns = Turns(self)
         self.routes = state.routes
         self.retained = state.retained
         self.log = SessionLog(journal.note, enabled=durable)
@@ -108,7 +121,16 @@ class Broker:
         self._dirty = state.dirty
         self._paused: list[Connection] = []
         self.delivery = Delivery(
-            limits, journal, self.commitments, self.log, self.routes, self.retained, self.counters, self._dirty
+            limits,
+            journal,
+            self.commitments,
+            self.log,
+            self.routes,
+            self.retained,
+            self.counters,
+            self._dirty,
+            self.effort,
+            self.turns,
         )
         self.handshake = Handshake(self)
         self.requests = Requests(self)
@@ -134,6 +156,7 @@ class Broker:
 
     def handle_deadlines(self, now: float) -> None:
         self.at(now)
+        self.effort.begin(now)
         self.deadlines.run_due(now)
 
     # -- connections --
@@ -158,6 +181,9 @@ class Broker:
                 fields["client"] = connection.session.name()
         self._world.report(event, fields)
 
+    def tell(self, event: str, fields: dict[str, Any]) -> None:
+        self._world.report(event, fields)
+
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         self._world.verify_elsewhere(connection, credentials)
 
@@ -173,8 +199,7 @@ class Broker:
         paused, self._paused = self._paused, []
         for connection in paused:
             connection.reading_paused = False
-            if connection.state != State.CLOSED and not connection.stalled:
-                connection.transport.resume_reading()
+            connection.listen()
 
     def flush(self) -> int:
         """Hand every outbox's bytes to its transport; how many there were."""
@@ -196,6 +221,11 @@ class Broker:
             if self.commitments.waiting:
                 # An older one is being written and will be retained when that is done; this one is to stay.
                 self.commitments.in_turn(partial(self._retain, message))
+            if self.network is not None:
+                self.commitments.in_turn(partial(self.network.publish, message))
+        elif self.network is not None:
+            self.network.decide_shares(message)
+            self.network.publish_loose(message)
         self.delivery.deliver(message, source)
 
     def _retain(self, message: Message) -> None:
@@ -210,6 +240,23 @@ class Broker:
             self._retain(message)
         return self.delivery.deliver(message, source)
 
+    # -- the network --
+
+    def attach(self, network: Network, node: str) -> None:
+        """From here on this broker is one of several, under this name."""
+        self.network = self.delivery.network = self.commitments.network = network
+        self.delivery.node = node
+
+    def deliver_from_elsewhere(self, message: Message) -> None:
+        """A message that entered at another node and need not be written down here."""
+        self._deliver(message, None)
+
+    def remember(self, message: Message) -> None:
+        """What was retained elsewhere before this node knew: kept for those to come, sent to nobody."""
+        message.shares = FOR_NOBODY
+        self.journal.append(message)
+        self.commitments.in_turn(partial(self._retain, message))
+
     def publish(self, message: Message) -> None:
         """A message of the broker's own (a will): at QoS 1 and 2 it goes through the journal like any other."""
         if message.qos:
@@ -221,6 +268,7 @@ class Broker:
         """A value of the `$SYS` tree: retained for whoever asks, journalled by nobody."""
         message = Message(topic, payload, 0, True)
         self.retained.update(message, durable=False)
+        self._sys[topic] = len(topic) + len(payload)
         self.delivery.deliver(message, None)
 
     # -- commits --
@@ -240,6 +288,9 @@ class Broker:
         message, connection, detail = promise
         if message is not None:
             matched = self._deliver(message, connection.session if connection is not None else None)
+            if self.network is not None and message.identity is None:
+                self.network.publish(message)
+                matched = matched or self.network.wants_elsewhere(message.topic)
             if connection is not None:
                 assert isinstance(detail, int)
                 self.publications.published(connection, message, detail, matched=matched)
@@ -271,7 +322,10 @@ class Broker:
 
     def _withdraw(self, message: Message, connection: Connection | None, packet_id: int) -> None:
         """A message that was never kept: its repetition is the first we hear of it."""
-        if connection is None:
+        if connection is None and message.identity is not None:
+            assert self.network is not None
+            self.network.not_kept(message)
+        elif connection is None:
             self.publish(message)  # a will: nobody is left to send it again
         elif message.qos == 2 and connection.session is not None:
             connection.session.received.discard(packet_id)
@@ -281,28 +335,19 @@ class Broker:
 
     # -- looking back --
 
-    def retention_moved(self, first_offset: int) -> None:
-        """The journal dropped everything below `first_offset`: so do the queues, and each session counts its loss."""
-        for session in self.sessions.values():
-            dropped = self._drop_trimmed(session, first_offset)
-            if dropped:
-                session.dropped_by_retention += dropped
-                self.counters.dropped("retention", dropped)
-                self.log.touched(session)
-                self.report("retention dropped waiting messages", client=session.name(), messages=dropped)
-        for share in self.routes.shares():
-            dropped = share.queue.drop_below(first_offset)
-            if dropped:
-                self.counters.dropped("retention", dropped)
-                self.report("retention dropped waiting messages", share=share.key.decode(), messages=dropped)
-
-    def _drop_trimmed(self, session: Session, first_offset: int) -> int:
-        kept = self.retained.at_offset
-        return session.queue.drop_below(first_offset, unless=lambda offset: kept(offset) is not None)
+    def report_losses(self) -> None:
+        """Tell of every session and share that has begun to lose messages since the last time."""
+        losing, self.counters.losing = self.counters.losing, []
+        for who, reason in losing:
+            self.report("messages are dropped: too many wait already", waiting_for=who, reason=reason)
 
     def views(self, most: int) -> list[SessionView]:
         """The sessions that lost most, then those that most waits for."""
-        order = heapq.nlargest(most, self.sessions.values(), key=lambda s: (s.dropped_by_retention, len(s.queue)))
+        order = heapq.nlargest(
+            most,
+            self.sessions.values(),
+            key=lambda s: (s.dropped_by_retention + s.dropped_by_full_queue, len(s.queue)),
+        )
         return [
             SessionView(
                 session.name(),
@@ -312,6 +357,7 @@ class Broker:
                 len(session.inflight),
                 len(session.queue),
                 session.dropped_by_retention,
+                session.dropped_by_full_queue,
             )
             for session in order
         ]
@@ -319,32 +365,34 @@ class Broker:
     def statistics(self) -> Statistics:
         counters = self.counters
         sessions = self.sessions.values()
+        journal = self.journal.statistics()
         return Statistics(
-            self.now - self.started_at,
-            counters.packets_received,
-            counters.bytes_received,
-            counters.bytes_sent,
-            counters.publish_received,
-            counters.publish_sent,
-            counters.publish_bytes_received,
-            counters.publish_bytes_sent,
-            counters.publish_sent + counters.answers_sent,
-            counters.connections,
-            counters.sessions_expired,
-            dict(counters.publish_dropped),
-            dict(counters.connections_refused),
-            self.clients_connected,
-            self.clients_maximum,
-            len(self.sessions),
-            self.routes.size,
-            self.routes.shared_subscriptions,
-            len(self.retained),
-            self.retained.bytes,
-            sum(len(session.inflight) for session in sessions),
-            sum(len(session.queue) for session in sessions) + sum(len(share.queue) for share in self.routes.shares()),
-            self.journal.first_offset,
-            self.journal.next_offset,
-            self.journal.statistics().bytes,
+            uptime_s=self.now - self.started_at,
+            packets_received=counters.packets_received,
+            bytes_received=counters.bytes_received,
+            bytes_sent=counters.bytes_sent,
+            publish_received=counters.publish_received,
+            publish_sent=counters.publish_sent,
+            publish_bytes_received=counters.publish_bytes_received,
+            publish_bytes_sent=counters.publish_bytes_sent,
+            packets_sent=counters.publish_sent + counters.answers_sent,
+            connections=counters.connections,
+            sessions_expired=counters.sessions_expired,
+            publish_dropped=dict(counters.publish_dropped),
+            connections_refused=dict(counters.connections_refused),
+            clients_connected=self.clients_connected,
+            clients_maximum=self.clients_maximum,
+            sessions=len(self.sessions),
+            subscriptions=self.routes.size,
+            shared_subscriptions=self.routes.shared_subscriptions,
+            retained=len(self.retained) - len(self._sys),  # what clients had retained: what we say of ourselves is none
+            retained_bytes=self.retained.bytes - sum(self._sys.values()),
+            inflight=sum(len(session.inflight) for session in sessions),
+            queued=sum(len(session.queue) for session in sessions) + self.routes.waiting.messages,
+            journal_first_offset=journal.first_offset,
+            journal_next_offset=journal.next_offset,
+            journal_bytes=journal.bytes,
+            journal_lost=journal.lost_messages,
         )
 
 

@@ -6,10 +6,12 @@ Whatever a client does wrong ends in `fail` with the reason code the standard na
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from sterna.broker import effort
 from sterna.broker.outbox import Transport
 from sterna.mqtt import packets, wire
 from sterna.mqtt.packets import MQTT_5
@@ -52,7 +54,9 @@ ANSWERS_SHARE = 2
 class Connection:
     __slots__ = (
         "_broker",
+        "_errands",
         "_handlers",
+        "_held",
         "_needed",
         "_partial",
         "_partial_size",
@@ -106,6 +110,9 @@ class Connection:
         self._partial_size = 0
         self._needed = 0
         self._waiting = False
+        # What is done for this client over several turns, and whether it is neither heard nor read from meanwhile.
+        self._errands: deque[Iterator[None]] = deque()
+        self._held = False
         #: Topic aliases the client defined.
         self.aliases: dict[int, bytes] | None = None
         #: Topics a restricted client may publish to, as far as asked; None for an unrestricted client.
@@ -141,12 +148,18 @@ class Connection:
         # Messages no longer come on top of what a full socket holds, answers do: it is by asking that it grows.
         if self.transport.get_write_buffer_size() > ANSWERS_SHARE * broker.limits.output_bytes:
             self.stalled = True
-            if not self.reading_paused:
-                self.transport.pause_reading()
+            self.transport.pause_reading()
+
+    def listen(self) -> None:
+        """Read on from the client, unless something is left that speaks against it."""
+        if self.state != State.CLOSED and not (self.reading_paused or self.stalled or self._held):
+            self.transport.resume_reading()
 
     def _bound_waiting(self) -> None:
         """A client that talks on while it is being authenticated may do so up to one packet's worth."""
-        if self._waiting and self._partial_size > self._broker.limits.packet_bytes and self.state != State.CLOSED:
+        if self._held or not self._waiting or self.state == State.CLOSED:
+            return  # who is held back is not read from either
+        if self._partial_size > self._broker.limits.packet_bytes:
             self.fail(Reason.QUOTA_EXCEEDED, "too much data before CONNACK")
 
     def _take(self, data: bytes) -> None:
@@ -165,6 +178,48 @@ class Connection:
         self._broker.handshake.verified(self, verdict)
         if not self._waiting:
             self.proceed()
+
+    # -- more than one turn's work --
+
+    def run(self, errand: Iterator[None]) -> None:
+        """Do this for the client, step by step: now, as far as the turn allows, and the rest in later turns.
+
+        Until then no further packet of this client is taken.
+        """
+        if self._errands or not self._advance(errand):
+            self._errands.append(errand)
+            self._hold_back()
+
+    def _advance(self, errand: Iterator[None]) -> bool:
+        """Go on with it until it is done (True) or the turn is spent."""
+        spent = self._broker.effort
+        return all(spent.spent < effort.TURN for _ in errand)
+
+    def _hold_back(self) -> None:
+        if not self._held:
+            self._held = self._waiting = True
+            self.transport.pause_reading()
+            self._broker.turns.ask(self._go_on)
+
+    def _go_on(self) -> bool:
+        """One turn for this client: its errands, then the packets that waited behind them."""
+        self.heard_at = self._broker.now  # it is we who do not listen
+        try:
+            while self._errands and self.state != State.CLOSED:
+                if not self._advance(self._errands[0]):
+                    return False
+                self._errands.popleft()
+        except ProtocolError as error:
+            self.fail(error.code, error.reason)
+        self._held = False
+        if self.state == State.CLOSED:
+            self._errands.clear()
+            self._partial.clear()
+            return True
+        self.proceed()
+        self._bound_backlog()
+        self.listen()
+        return True
 
     def proceed(self) -> None:
         self._waiting = False
@@ -223,10 +278,16 @@ class Connection:
                         size = 2
                         continue
             broker.counters.packets_received += 1
+            spent = broker.effort
+            if spent.turn != broker.now:
+                spent.begin(broker.now)
             self._packet(first, data, body, stop)
             position = stop
             if self.state == State.CLOSED:
                 return
+            spent.spent += effort.PACKET
+            if spent.spent >= effort.TURN and not self._waiting:
+                self._hold_back()
         if position < end:
             rest = data[position:] if position else data
             self._partial = [rest]
@@ -343,8 +404,7 @@ class Connection:
             session.outbox.congested = False
             if self.stalled:
                 self.stalled = False
-                if not self.reading_paused:
-                    self.transport.resume_reading()
+                self.listen()
             self._broker.delivery.pump(session)
 
 

@@ -7,10 +7,16 @@ QoS 0, is dropped and counted with a reason.
 
 from __future__ import annotations
 
+from functools import partial
+
+from sterna.broker import effort
 from sterna.broker.commitments import Commitments
+from sterna.broker.decisions import is_for_share, is_for_shares_only
 from sterna.broker.durability import SessionLog
+from sterna.broker.effort import Effort, Turns
 from sterna.broker.encoding import Encodings, encode_again
 from sterna.broker.limits import Limits
+from sterna.broker.network import Network
 from sterna.broker.outbox import Outbox, send_to_all
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.retained import Retained
@@ -18,7 +24,7 @@ from sterna.broker.routes import Route, Routes
 from sterna.broker.session import Session
 from sterna.broker.shares import Share
 from sterna.broker.statistics import Counters
-from sterna.broker.subscriptions import Grant, Subscription, merge
+from sterna.broker.subscriptions import Grant
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_5, PUBREL, encode_acknowledgement, publish_head
@@ -28,14 +34,19 @@ from sterna.vocabulary.errors import JournalError
 
 class Delivery:
     __slots__ = (
+        "_catching_up",
         "_commitments",
         "_counters",
         "_dirty",
+        "_effort",
         "_journal",
         "_limits",
         "_log",
         "_retained",
         "_routes",
+        "_turns",
+        "network",
+        "node",
         "wall",
     )
 
@@ -49,6 +60,8 @@ class Delivery:
         retained: Retained,
         counters: Counters,
         dirty: list[Outbox],
+        spent: Effort,
+        turns: Turns,
     ) -> None:
         self._limits = limits
         self._journal = journal
@@ -58,6 +71,13 @@ class Delivery:
         self._retained = retained
         self._counters = counters
         self._dirty = dirty
+        self._effort = spent
+        self._turns = turns
+        #: Sessions that go on with retained messages in a later turn.
+        self._catching_up: set[Session] = set()
+        #: This node's name among others, and the others; of a lone node "" and None.
+        self.node = ""
+        self.network: Network | None = None
         #: Wall-clock second of the current turn.
         self.wall = 0.0
 
@@ -89,9 +109,19 @@ class Delivery:
             counters.publish_bytes_sent += (recipients - missed) * count * (size - head)
             if missed:
                 self._count_missed(route, count)
-        if route.special or route.shares:
+        network = self.network
+        shared = network is not None and network.is_shared(topic)
+        if network is not None and not shared and network.wants_elsewhere(topic):
+            network.publish_run(
+                topic, [data[position + head : position + size] for position in range(start, stop, size)]
+            )
+        if route.special or route.shares or shared:
             for position in range(start, stop, size):
                 message = Message(topic, data[position + head : position + size])
+                if shared:
+                    assert network is not None
+                    network.decide_shares(message)
+                    network.publish_loose(message)
                 self._fan_out_qos0(route.special, route.own, message, source)
                 self._to_shares(route, message, Encodings(message, self.wall))
 
@@ -103,6 +133,10 @@ class Delivery:
     def deliver(self, message: Message, source: Session | None) -> bool:
         """To everybody who wants it; False if nobody does."""
         route = self._routes.route(message.topic)
+        if message.shares and is_for_shares_only(message):
+            if route.shares:
+                self._to_shares(route, message, Encodings(message, self.wall))
+            return route.wanted
         if message.qos == 0:
             self._fan_out_qos0(route.deliveries, route.own, message, source)
             if route.shares:
@@ -118,7 +152,7 @@ class Delivery:
                 grant = mine
             if grant.qos == 0:
                 self._send_qos0(session, message, grant, encodings)
-            elif session.outbox.congested or session.queue or len(session.inflight) >= session.window:
+            elif session.queue or not session.ready:
                 self.enqueue(session, message.offset, grant)
             else:
                 self._send(session, message, grant, encodings)
@@ -160,7 +194,7 @@ class Delivery:
         if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
             self._counters.dropped("packet-too-large")  # as if it had been delivered [MQTT-3.1.2-25]
             return
-        session.inflight[packet_id] = (message, grant)
+        session.put_in_flight(packet_id, message, grant)
         self._counters.publish_sent += 1
         self._counters.publish_bytes_sent += len(message.payload)
         if session.expiry_s:
@@ -186,15 +220,19 @@ class Delivery:
 
     def _to_shares(self, route: Route, message: Message, encodings: Encodings) -> None:
         for share in route.shares:
+            if not is_for_share(message, share.key, self.node):
+                continue
             # What waits already goes first.
             member = None if share.queue and message.qos else share.next_member(message.topic, qos=message.qos)
             if member is not None:
                 session, grant = member
                 self._send_shared(share, session, message, grant, encodings)
-            elif message.qos and len(share.queue) < self._limits.queued:
+            elif message.qos == 0:
+                self._counters.dropped("no-member-ready")
+            elif share.has_room(self._limits):
                 share.queue.push(message.offset, None)
             else:
-                self._counters.dropped("queue-full" if message.qos else "no-member-ready")
+                share.turn_away(self._counters)
 
     def _send_shared(
         self, share: Share, session: Session, message: Message, grant: Grant, encodings: Encodings
@@ -209,11 +247,11 @@ class Delivery:
     # -- waiting --
 
     def enqueue(self, session: Session, offset: int, grant: Grant) -> None:
+        self._log.touched(session)
         if len(session.queue) >= self._limits.queued:
-            self._counters.dropped("queue-full")
+            session.turn_away(self._counters)
             return
         session.queue.push(offset, grant)
-        self._log.touched(session)
         if offset < session.subscribed_at and session.expiry_s:
             # Published before the subscription that brings it here: replay would not know that it waits.
             self._log.queued(session, offset, grant)
@@ -284,7 +322,7 @@ class Delivery:
         """The message is the client's: PUBACK, PUBCOMP, or PUBREC with an error."""
         if packet_id not in session.inflight:
             return
-        entry = session.inflight.pop(packet_id)
+        entry = session.out_of_flight(packet_id)
         if session.expiry_s:
             self._log.acknowledged(session, packet_id)
         elif entry is not None and entry[1].share:
@@ -301,7 +339,7 @@ class Delivery:
         code = Reason.SUCCESS if packet_id in session.inflight else Reason.PACKET_IDENTIFIER_NOT_FOUND
         release = encode_acknowledgement(PUBREL, packet_id, code, session.version)
         if session.inflight.get(packet_id) is not None:
-            session.inflight[packet_id] = None
+            session.passed_on(packet_id)
             if session.expiry_s:
                 self._log.received(session, packet_id)
         assert session.connection is not None
@@ -331,7 +369,7 @@ class Delivery:
             packet = encode_again(session, entry[0], entry[1], packet_id, self.wall)
             if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
                 self._counters.dropped("packet-too-large")
-                del session.inflight[packet_id]
+                session.out_of_flight(packet_id)
                 if session.expiry_s:
                     self._log.acknowledged(session, packet_id)
                 return
@@ -352,7 +390,7 @@ class Delivery:
             if share is not None:
                 share.queue.push_front(entry[0].offset, None)
                 returned[share.key] = share
-                del session.inflight[packet_id]
+                session.out_of_flight(packet_id)
                 if session.expiry_s:
                     self._log.returned(session, packet_id)
         for share in returned.values():
@@ -365,31 +403,22 @@ class Delivery:
                 return
             self._pump_share(share, member)
 
-    def queue_retained(self, session: Session, subscription: Subscription, messages: list[Message]) -> bool:
-        """Have retained messages wait for a session that is to survive a crash with them; True if any do."""
-        grant = merge([subscription])._replace(retained=True)
-        before = len(session.queue)
-        for message in messages:
-            if self._retained.get(message.topic) is not message or not session.permissions.may_receive(message.topic):
-                continue
-            if min(message.qos, grant.qos) and message.offset >= 0:
-                self.enqueue(session, message.offset, grant)
-        return len(session.queue) > before
+    # -- retained messages, one at a time: `requests.py` looks them up, over several turns if they are many --
 
-    def send_retained(self, session: Session, subscription: Subscription, messages: list[Message]) -> None:
-        """What was retained when the client subscribed; whatever replaced it since came to the client as it was."""
-        grant = merge([subscription])._replace(retained=True)
-        for message in messages:
-            if self._retained.get(message.topic) is not message or not session.permissions.may_receive(message.topic):
-                continue
-            if min(message.qos, grant.qos) == 0 or message.offset < 0:
-                self._send_retained_qos0(session, message, grant)
-            elif session.expiry_s:
-                continue  # it waits already, see queue_retained
-            elif session.ready and not session.queue:
-                self._send(session, message, grant, Encodings(message, self.wall))
-            else:
-                self.enqueue(session, message.offset, grant)
+    def queue_retained(self, session: Session, message: Message, grant: Grant) -> bool:
+        """Have a retained message wait for a session that is to survive a crash with it; False if it is not to."""
+        if min(message.qos, grant.qos) == 0 or message.offset < 0:
+            return False
+        self.enqueue(session, message.offset, grant)
+        return True
+
+    def send_retained(self, session: Session, message: Message, grant: Grant) -> None:
+        if min(message.qos, grant.qos) == 0 or message.offset < 0:
+            self._send_retained_qos0(session, message, grant)
+        elif session.ready and not session.queue:
+            self._send(session, message, grant, Encodings(message, self.wall))
+        else:
+            self.enqueue(session, message.offset, grant)
 
     def _send_retained_qos0(self, session: Session, message: Message, grant: Grant) -> None:
         """A subscriber may ask for more than its socket holds: the rest is sent as it reads, as long as it stays."""
@@ -404,9 +433,23 @@ class Delivery:
         else:
             self._counters.dropped("queue-full")
 
+    def catch_up(self, session: Session, found: OffsetQueue[Grant]) -> None:
+        """Retained messages at QoS 0, to be sent as the client reads; `pump` does."""
+        if session.catching_up is None:
+            session.catching_up = found if found else None
+            return
+        for offset, grant in found:
+            session.catching_up.push(offset, grant)
+
     def _catch_up(self, session: Session, waiting: OffsetQueue[Grant]) -> None:
         while waiting and not session.outbox.congested:
+            if self._effort.spent >= effort.TURN:
+                if session not in self._catching_up:
+                    self._catching_up.add(session)
+                    self._turns.ask(partial(self._go_on, session))
+                return
             offset, grant = waiting.pop()
+            self._effort.spent += effort.MESSAGE
             message = self._retained.at_offset(offset)  # nothing, if another has taken its place
             if message is None or (message.expires_at != NEVER and message.expires_at <= self.wall):
                 continue
@@ -414,6 +457,12 @@ class Delivery:
                 self._send_qos0(session, message, grant, Encodings(message, self.wall))
         if not waiting:
             session.catching_up = None
+
+    def _go_on(self, session: Session) -> bool:
+        self._catching_up.discard(session)
+        if session.catching_up is not None:
+            self._catch_up(session, session.catching_up)
+        return True  # it has asked again if there is more
 
 
 def _without_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:

@@ -16,6 +16,7 @@ from sterna.broker.session import Session
 from sterna.broker.shares import Share
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.packets import Will
+from sterna.vocabulary.stamps import Stamp
 
 
 class Event(IntEnum):
@@ -34,6 +35,7 @@ class Event(IntEnum):
     RETURNED = 11
     QUEUED = 12
     TAKEN = 13
+    SEEN = 14
 
 
 class SessionLog:
@@ -55,6 +57,11 @@ class SessionLog:
         if self.enabled:
             self.changed[session.client_id] = session
             self._note(self._encode(event))
+
+    def seen(self, origin: str, stamp: Stamp) -> None:
+        """Messages of another node have been read up to here."""
+        if self.enabled:
+            self._note(self._encode((Event.SEEN, origin, stamp.epoch, stamp.sequence)))
 
     def touched(self, session: Session) -> None:
         if session.expiry_s and self.enabled:

@@ -63,7 +63,8 @@ class Lifecycle:
             if len(self._broker.sessions) >= self._broker.limits.sessions:
                 raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many sessions")
             session = self._broker.state.new_session(request.client_id, user, permissions)
-        if session.permissions.unrestricted != permissions.unrestricted or not permissions.unrestricted:
+        restricted = not (session.permissions.unrestricted and permissions.unrestricted)
+        if session.subscriptions and restricted:
             self._broker.routes.forget_all()
         session.permissions = permissions
         session.user = user
@@ -96,6 +97,8 @@ class Lifecycle:
         found = request.properties
         connection.wants_reasons = bool(found.get(prop.REQUEST_PROBLEM_INFORMATION, 1))
         session.window = min(self._broker.limits.inflight, found.get(prop.RECEIVE_MAXIMUM, 65535))
+        session.window_bytes = self._broker.limits.inflight_bytes
+        session.is_losing = False
         session.packet_bytes_max = found.get(prop.MAXIMUM_PACKET_SIZE, 0)
         session.alias_maximum = min(found.get(prop.TOPIC_ALIAS_MAXIMUM, 0), self._broker.limits.topic_aliases)
         session.aliases = {} if session.alias_maximum else None
@@ -220,6 +223,7 @@ class Lifecycle:
             self._broker.delivery.offer_to_members(share)
         self._broker.log.forgotten(session)
         session.outbox.detach()
+        session.let_go()
 
     def _publish_will(self, session: Session, will: Will) -> None:
         session.will = None

@@ -31,6 +31,14 @@ class Limits:
     subscriptions_per_client: int = 10_000
     """Subscriptions of one session; one more is refused with 0x97."""
 
+    overlapping_filters: int = 64
+    """Filters of one session that a single topic might match at once: those whose wildcards stand in different places
+    (`a/+/c` and `b/+/d` count once, `+/b/c` counts anew) and those shared in different groups; one more is refused
+    with 0x97.  It bounds what one client's subscriptions can add to the cost of anybody's message."""
+
+    filters_per_packet: int = 1024
+    """Topic filters in one SUBSCRIBE or UNSUBSCRIBE; a packet with more ends the connection with 0x97."""
+
     topic_levels: int = 128
     """Levels in a topic name or filter.  Matching recurses once per level, so this also bounds the stack."""
 
@@ -40,12 +48,21 @@ class Limits:
     inflight: int = 64
     """QoS 1 and 2 messages sent to one client and not yet acknowledged; its own Receive Maximum may lower it."""
 
+    inflight_bytes: int = 4 * 1024 * 1024
+    """Bytes of messages sent to one client and not yet acknowledged, past which no further one is sent.  A single
+    message may be larger."""
+
     receive_maximum: int = 65535
     """QoS 1 and 2 messages one client may send before we answered; told to MQTT 5 clients, enforced for all.
     The default is what packet identifiers allow: many clients send everything again at once after a reconnect."""
 
     queued: int = 1_000_000
-    """Messages waiting for one session (as journal offsets, 16 bytes each); beyond it, new ones are dropped."""
+    """Messages waiting for one session or one group of a shared subscription (as journal offsets, 9 bytes each);
+    beyond it, new ones are dropped."""
+
+    shared_queued: int = 10_000_000
+    """Messages waiting in all groups of shared subscriptions together.  Half of it is for whoever comes first, half is
+    divided evenly among the groups."""
 
     output_bytes: int = 1024 * 1024
     """Bytes waiting in memory for one connection; past it QoS 0 is dropped and QoS 1 and 2 wait in the journal."""

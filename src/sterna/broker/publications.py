@@ -61,6 +61,7 @@ class Publications:
         expiry = values.get(prop.MESSAGE_EXPIRY)
         session = connection.session
         assert session is not None
+        received_at = wall if not first & 1 else broker.retained.stamp(topic, wall)
         message = Message(
             topic,
             data[position:stop],
@@ -69,7 +70,7 @@ class Publications:
             forwarded,
             NEVER if expiry is None else wall + expiry,
             session.client_id,
-            wall,
+            received_at,
         )
         broker.counters.publish_received += 1
         broker.counters.publish_bytes_received += stop - position

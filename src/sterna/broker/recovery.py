@@ -13,19 +13,26 @@ import msgspec
 
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import BrokerState
+from sterna.broker.decisions import is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
+from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
-from sterna.broker.snapshots import Snapshot, restore_retained, restore_share
+from sterna.broker.snapshots import Snapshot, restore_queue, restore_retained, restore_share, restore_vector
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.stamps import BEFORE_ALL, Stamp
+
+#: What the version vector is called among the sessions of a checkpoint.
+VECTOR = "\0"
 
 #: (journal offset, grant) of a message in flight; None after PUBREC.
 Unresolved = tuple[int, Grant] | None
 
 
 class Replay:
-    def __init__(self, state: BrokerState, access: AccessList) -> None:
+    def __init__(self, state: BrokerState, access: AccessList, node: str = "") -> None:
+        self._node = node
         self._state = state
         self._access = access
         self._inflight: dict[bytes, dict[int, Unresolved]] = {}
@@ -33,7 +40,8 @@ class Replay:
         self._known: dict[bytes, set[int]] = {}
 
     def load(self, sessions: Mapping[str, bytes], retained: Mapping[bytes, bytes]) -> None:
-        """The checkpoint.  The queue of a share stands among the sessions, under NUL and the share's key."""
+        """The checkpoint.  The queue of a share stands among the sessions, under NUL and the share's key; how far other
+        nodes' messages have been read, under NUL alone."""
         for topic, blob in retained.items():
             try:
                 message = restore_retained(topic, blob)
@@ -45,7 +53,9 @@ class Replay:
             self._state.retained.update(message, durable=False)
         queues: list[tuple[bytes, bytes]] = []
         for name, blob in sessions.items():
-            if name.startswith("\0"):
+            if name == VECTOR:
+                self._state.vector.update(restore_vector(blob))
+            elif name.startswith("\0"):
                 queues.append((name[1:].encode(), blob))
             else:
                 self._load_session(name.encode(), blob)
@@ -55,15 +65,18 @@ class Replay:
                 restore_share(share.queue, blob)
 
     def _load_session(self, client_id: bytes, blob: bytes) -> None:
+        waiting: OffsetQueue[Grant] = OffsetQueue()
         try:
             saved = msgspec.msgpack.decode(blob, type=Snapshot)
-        except msgspec.DecodeError as error:
+            grants = [grant_from(fields) for fields in saved.grants]
+            restore_queue(waiting, saved, grants)
+        except (msgspec.DecodeError, ValueError, IndexError) as error:
             raise JournalError(
                 f"the checkpoint of session {client_id.decode()!r} cannot be read ({error}); "
                 "run the version of Sterna that wrote it, or restore the data directory from a copy"
             ) from error
-        grants = [grant_from(fields) for fields in saved.grants]
         session = self._new_session(client_id, saved.user)
+        session.queue = waiting
         session.version = saved.version
         session.expiry_s = saved.expiry_s
         session.disconnected_at = saved.disconnected_at
@@ -71,10 +84,9 @@ class Replay:
         session.next_packet_id = saved.next_packet_id
         session.received = set(saved.received)
         session.dropped_by_retention = saved.dropped_by_retention
+        session.dropped_by_full_queue = saved.dropped_by_full_queue
         for packet_id, offset, grant in saved.inflight:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
-        for first, count, grant in saved.queue:
-            session.queue.push_run(first, count, grants[grant])
         for fields in saved.subscriptions:
             self._state.routes.subscribe(session, Subscription(*fields))
 
@@ -91,6 +103,8 @@ class Replay:
                 self._opened(session, key, *fields)
             elif kind == Event.TAKEN:
                 self._taken(key, *fields)
+            elif kind == Event.SEEN:
+                self._seen(key, *fields)
             elif session is not None:
                 _REPLAYS[kind](self, session, *fields)
 
@@ -163,6 +177,11 @@ class Replay:
         if entry is not None and session.client_id in self._known:
             self._known[session.client_id].discard(entry[0])
 
+    def _seen(self, origin: str, epoch: int, sequence: int) -> None:
+        stamp = Stamp(epoch, sequence)
+        if stamp > self._state.vector.get(origin, BEFORE_ALL):
+            self._state.vector[origin] = stamp
+
     def _taken(self, share_key: bytes, offset: int) -> None:
         share = self._state.routes.share(share_key)
         if share is not None:
@@ -198,17 +217,21 @@ class Replay:
         for message in messages:
             if message.retain:
                 self._state.retained.update(message)
+            only_for_shares = is_for_shares_only(message)
+            if message.identity is not None and not only_for_shares:
+                self._seen(*message.identity)
             if message.qos == 0:
                 continue
             route = self._state.routes.route(message.topic)
-            for session, grant in route.deliveries:
+            for session, grant in () if only_for_shares else route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
                 if mine is not None and mine.qos:
                     session.queue.push(message.offset, mine)
                     if session.client_id in self._known:
                         self._known[session.client_id].add(message.offset)
             for share in route.shares:
-                share.queue.push(message.offset, None)
+                if is_for_share(message, share.key, self._node):
+                    share.queue.push(message.offset, None)
 
     def resolve(self, read: Callable[[int], Message | None]) -> None:
         """The journal can be read: put what was in flight back into the sessions, with its messages.
@@ -226,7 +249,7 @@ class Replay:
                 if message is None:
                     session.dropped_by_retention += 1
                 else:
-                    session.inflight[packet_id] = (message, grant)
+                    session.put_in_flight(packet_id, message, grant)
         self._inflight.clear()
 
 

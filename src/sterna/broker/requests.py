@@ -1,16 +1,23 @@
-"""SUBSCRIBE, UNSUBSCRIBE and DISCONNECT: what a connected client asks for besides publishing."""
+"""SUBSCRIBE, UNSUBSCRIBE and DISCONNECT: what a connected client asks for besides publishing.
+
+One packet may ask for much: subscribing, and looking up what is retained, are errands of the connection that go on
+over as many turns of the loop as they take.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sterna.broker import effort
 from sterna.broker.connection import Connection, State
+from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
-from sterna.broker.subscriptions import Subscription
+from sterna.broker.subscriptions import Grant, Subscription, merge
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.message import Message
-from sterna.mqtt.packets import MQTT_5, FilterRequest, encode_suback, encode_unsuback
+from sterna.mqtt.packets import MQTT_5, FilterRequest, Subscribe, Unsubscribe, encode_suback, encode_unsuback
 from sterna.mqtt.reasons import SUBACK_3_1_1_FAILURE, Reason
 from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
 from sterna.vocabulary.errors import ProtocolError
@@ -22,6 +29,21 @@ if TYPE_CHECKING:
 RETAINED_ALWAYS, RETAINED_IF_NEW = 0, 1
 
 
+class Subscribing:
+    """One SUBSCRIBE on its way to its SUBACK."""
+
+    def __init__(self, connection: Connection, session: Session, request: Subscribe) -> None:
+        self.connection = connection
+        self.session = session
+        self.request = request
+        self.answer = b""
+        #: Subscriptions that bring what is retained, and since when they are told of what comes.
+        self.expectant: dict[bytes, tuple[Subscription, int]] = {}
+        #: Found, and to be sent after SUBACK: at QoS 0 by offset, and the `$SYS` topics, which have none.
+        self.aside: OffsetQueue[Grant] = OffsetQueue()
+        self.aside_sys: list[tuple[Message, Grant]] = []
+
+
 class Requests:
     __slots__ = ("_broker",)
 
@@ -29,52 +51,111 @@ class Requests:
         self._broker = broker
 
     def subscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        limit = self._broker.limits.user_properties
-        request = packets.decode_subscribe(data, body, stop, connection.version, limit)
+        limits = self._broker.limits
+        request = packets.decode_subscribe(
+            data, body, stop, connection.version, limits.user_properties, limits.filters_per_packet
+        )
         session = connection.session
         assert session is not None
+        connection.run(self._subscribe(Subscribing(connection, session, request)))
+
+    def _subscribe(self, task: Subscribing) -> Iterator[None]:
+        connection, session = task.connection, task.session
         codes = bytearray()
         reason = ""
-        retained: list[tuple[Subscription, list[Message]]] = []
-        seen: set[bytes] = set()
-        for asked in request.requests:
+        for asked in task.request.requests:
             refusal = self._refusal(session, asked.topic_filter)
             if refusal is None:
                 codes.append(asked.qos)
-                # A filter that stands twice in one packet brings its retained messages once.
-                again = asked.topic_filter in seen
-                self._add(session, asked, request.identifier, [] if again else retained)
-                seen.add(asked.topic_filter)
+                self._add(task, asked)
             else:
                 codes.append(refusal[0] if connection.version == MQTT_5 else SUBACK_3_1_1_FAILURE)
                 reason = refusal[1]
-        answer = encode_suback(request.packet_id, bytes(codes), connection.version)
+            yield
+        packet_id = task.request.packet_id
+        task.answer = encode_suback(packet_id, bytes(codes), connection.version)
         if reason and connection.wants_reasons:
-            explained = encode_suback(request.packet_id, bytes(codes), connection.version, reason)
-            answer = connection.within_limit(explained, answer)
-
-        def prepare() -> None:
-            """The subscription is safe; so must be what comes with it before the client may rely on it."""
-            waiting = False
-            if connection.state == State.CONNECTED:
-                for subscription, messages in retained:
-                    waiting = self._broker.delivery.queue_retained(session, subscription, messages) or waiting
-            if waiting:
-                self._broker.commitments.then(connection, confirm)
-            else:
-                confirm()
-
-        def confirm() -> None:
-            connection.send(answer)
-            if connection.state == State.CONNECTED:
-                for subscription, messages in retained:
-                    self._broker.delivery.send_retained(session, subscription, messages)
-                self._broker.delivery.pump(session)
-
+            explained = encode_suback(packet_id, bytes(codes), connection.version, reason)
+            task.answer = connection.within_limit(explained, task.answer)
+        network = self._broker.network
+        if network is None:
+            self._go_on(task)
+            return
         if session.expiry_s:
-            self._broker.commitments.then(connection, prepare)
+            network.note_vector()
+        # SUBACK says that the subscription stands: everywhere.
+        network.when_known(lambda: self._go_on(task))
+
+    def _go_on(self, task: Subscribing) -> None:
+        connection = task.connection
+        if connection.state != State.CONNECTED:
+            return  # it left while the network was being told
+        if task.session.expiry_s:
+            self._broker.commitments.then(connection, lambda: connection.run(self._prepare(task)))
         else:
-            confirm()
+            connection.send(task.answer)
+            connection.run(self._send_retained(task))
+
+    def _prepare(self, task: Subscribing) -> Iterator[None]:
+        """The subscription is safe; so must be what comes with it before the client may rely on it."""
+        waiting = False
+        queued_max = self._broker.limits.queued
+        for found in self._retained(task):
+            if found is not None:
+                message, grant = found
+                if self._broker.delivery.queue_retained(task.session, message, grant):
+                    waiting = True
+                elif message.offset < 0:
+                    task.aside_sys.append(found)
+                elif len(task.aside) < queued_max:
+                    task.aside.push(message.offset, grant)
+                else:
+                    self._broker.counters.dropped("queue-full")
+            yield
+        if waiting:
+            self._broker.commitments.then(task.connection, lambda: self._confirm(task))
+        else:
+            self._confirm(task)
+
+    def _confirm(self, task: Subscribing) -> None:
+        task.connection.send(task.answer)
+        if task.connection.state == State.CONNECTED:
+            for message, grant in task.aside_sys:
+                self._broker.delivery.send_retained(task.session, message, grant)
+            self._broker.delivery.catch_up(task.session, task.aside)
+            self._broker.delivery.pump(task.session)
+
+    def _send_retained(self, task: Subscribing) -> Iterator[None]:
+        for found in self._retained(task):
+            if found is not None:
+                self._broker.delivery.send_retained(task.session, *found)
+            yield
+        self._broker.delivery.pump(task.session)
+
+    def _retained(self, task: Subscribing) -> Iterator[tuple[Message, Grant] | None]:
+        """What was retained when the client subscribed; whatever replaced it since came to the client as it was.
+
+        None for every look that found nothing.  What is published while this goes on does not wait for it: on a topic
+        that has not been looked at yet, a message that is not retained may come before the one that is.
+        """
+        broker, session = self._broker, task.session
+        for topic_filter, (subscription, moment) in task.expectant.items():
+            grant = merge([subscription])._replace(retained=True)
+            broker.effort.spent += effort.FILTER
+            for message in broker.retained.walk(topic_filter):
+                if session.subscriptions.get(topic_filter) is not subscription:
+                    break  # unsubscribed, or subscribed anew
+                broker.effort.spent += effort.LOOK
+                if (
+                    message is None
+                    or broker.retained.later_than(moment, message.topic)
+                    or not broker.retained.alive(message, broker.wall)
+                    or not session.permissions.may_receive(message.topic)
+                ):
+                    yield None
+                    continue
+                broker.effort.spent += effort.MESSAGE
+                yield message, grant
 
     def _refusal(self, session: Session, topic_filter: bytes) -> tuple[int, str] | None:
         """Why this filter may not be subscribed to, if so; a filter that is no filter ends the connection."""
@@ -94,32 +175,41 @@ class Requests:
         held = session.subscriptions
         if topic_filter not in held and len(held) >= limits.subscriptions_per_client:
             return Reason.QUOTA_EXCEEDED, f"more than {limits.subscriptions_per_client} subscriptions"
+        if (
+            topic_filter not in held
+            and self._broker.routes.overlapping(session, topic_filter) > limits.overlapping_filters
+        ):
+            return Reason.QUOTA_EXCEEDED, f"more than {limits.overlapping_filters} filters that match the same topics"
         return None
 
-    def _add(
-        self,
-        session: Session,
-        asked: FilterRequest,
-        identifier: int,
-        retained: list[tuple[Subscription, list[Message]]],
-    ) -> None:
+    def _add(self, task: Subscribing, asked: FilterRequest) -> None:
+        broker, session = self._broker, task.session
         subscription = Subscription(
-            asked.topic_filter, asked.qos, asked.no_local, asked.retain_as_published, identifier
+            asked.topic_filter, asked.qos, asked.no_local, asked.retain_as_published, task.request.identifier
         )
-        new = self._broker.routes.subscribe(session, subscription)
+        new = broker.routes.subscribe(session, subscription)
         if session.expiry_s:
-            session.subscribed_at = self._broker.journal.next_offset
-            self._broker.log.subscribed(session, subscription)
+            session.subscribed_at = broker.journal.next_offset
+            broker.log.subscribed(session, subscription)
         shared = asked.topic_filter.startswith(SHARE)  # never gets retained messages [MQTT-4.8.2]
         wanted = asked.retain_handling == RETAINED_ALWAYS or (asked.retain_handling == RETAINED_IF_NEW and new)
-        if wanted and not shared:
-            retained.append((subscription, self._broker.retained.match(asked.topic_filter, self._broker.wall)))
+        # A filter that stands twice in one packet brings its retained messages once.
+        before = task.expectant.get(asked.topic_filter)
+        if before is not None:
+            task.expectant[asked.topic_filter] = subscription, before[1]
+        elif wanted and not shared:
+            task.expectant[asked.topic_filter] = subscription, broker.retained.moment(task)
 
     def unsubscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        limit = self._broker.limits.user_properties
-        request = packets.decode_unsubscribe(data, body, stop, connection.version, limit)
+        limits = self._broker.limits
+        request = packets.decode_unsubscribe(
+            data, body, stop, connection.version, limits.user_properties, limits.filters_per_packet
+        )
         session = connection.session
         assert session is not None
+        connection.run(self._unsubscribe(connection, session, request))
+
+    def _unsubscribe(self, connection: Connection, session: Session, request: Unsubscribe) -> Iterator[None]:
         codes = bytearray()
         for topic_filter in request.filters:
             if not topic_filter:
@@ -130,6 +220,7 @@ class Requests:
                     self._broker.log.unsubscribed(session, topic_filter)
             else:
                 codes.append(Reason.NO_SUBSCRIPTION_EXISTED)
+            yield
         answer = encode_unsuback(request.packet_id, bytes(codes), connection.version)
         self._broker.commitments.answer(connection, answer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from weakref import WeakSet
 
 from sterna.broker.limits import Limits
 from sterna.mqtt.message import NEVER, Message
@@ -12,7 +13,7 @@ from sterna.mqtt.topics import TopicTree
 class Retained:
     """Topic -> message.  Bounded in number and bytes; `changed` says what the next checkpoint has to write."""
 
-    __slots__ = ("_limits", "_topics", "_tree", "bytes", "changed")
+    __slots__ = ("_limits", "_observers", "_topics", "_tree", "_updated", "_updates", "bytes", "changed")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -22,6 +23,11 @@ class Retained:
         self.bytes = 0
         #: Topics set or cleared since the last checkpoint.
         self.changed: dict[bytes, None] = {}
+        self._updates = 0
+        #: Who has to tell what was retained at a moment from what came later, for as long as they live; and while
+        #: there is anybody, topic -> its last update.
+        self._observers: WeakSet[object] = WeakSet()
+        self._updated: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return self._tree.size
@@ -44,6 +50,12 @@ class Retained:
         room = known is not None or self._tree.size < self._limits.retained
         return room and self.bytes - freed + _size(message) <= self._limits.retained_bytes
 
+    def stamp(self, topic: bytes, wall: float) -> float:
+        """When a new message of this topic came in: now, and in any case after the one it replaces, whose node's clock
+        may be ahead of ours."""
+        known = self._tree.get(topic)
+        return wall if known is None else max(wall, known.received_at + 1e-6)
+
     def update(self, message: Message, *, durable: bool = True) -> bool:
         """Remember it in place of the one before; an empty payload forgets [MQTT-3.3.1-6].
 
@@ -53,9 +65,13 @@ class Retained:
         room = not durable or self.has_room(message)
         before = self._tree.get(topic)
         if before is not None:
-            if before.offset > message.offset >= 0:
-                return True  # it comes late: a newer one is here
+            if is_late(before, message):
+                return True  # a newer one is here
             self._forget(before)
+        if before is not message:
+            self._updates += 1
+            if self._observers:
+                self._updated[topic] = self._updates
         if message.payload and room:
             self._tree.put(topic, message)
             if message.offset >= 0:
@@ -65,21 +81,45 @@ class Retained:
             self.changed[topic] = None
         return room
 
-    def match(self, topic_filter: bytes, wall: float) -> list[Message]:
-        """Messages to send to a new subscription; the expired are forgotten on the way."""
-        found = list(self._tree.match(topic_filter))
-        alive = [m for m in found if m.expires_at == NEVER or m.expires_at > wall]
-        if len(alive) < len(found):
-            for message in found:
-                if message.expires_at != NEVER and message.expires_at <= wall:
-                    self._forget(message)
-                    self.changed[message.topic] = None
-        return alive
+    def moment(self, observer: object) -> int:
+        """This moment, for `later_than`; it can be asked about while `observer` lives."""
+        if not self._observers:
+            self._updated.clear()
+        self._observers.add(observer)
+        return self._updates
+
+    def later_than(self, moment: int, topic: bytes) -> bool:
+        """Was the topic's message retained after that moment?"""
+        return self._updated.get(topic, 0) > moment
+
+    def walk(self, topic_filter: bytes) -> Iterator[Message | None]:
+        """What the filter matches, one look at a time; it may be gone on with in a later turn, see `TopicTree.walk`."""
+        return self._tree.walk(topic_filter)
+
+    def alive(self, message: Message, wall: float) -> bool:
+        """May it still be sent?  One that has expired is forgotten."""
+        if message.expires_at == NEVER or message.expires_at > wall:
+            return True
+        self._forget(message)
+        self.changed[message.topic] = None
+        return False
 
     def _forget(self, message: Message) -> None:
         self._tree.remove(message.topic)
         self._topics.pop(message.offset, None)
         self.bytes -= _size(message)
+
+
+def is_late(before: Message, message: Message) -> bool:
+    """Does it come after one that is newer?  All nodes of a network have to say the same of the same two messages."""
+    if message.offset < 0:
+        return False
+    here, there = before.identity, message.identity
+    if here is None and there is None:
+        return before.offset > message.offset
+    if here is not None and there is not None and here.origin == there.origin:
+        return here.stamp > there.stamp
+    return (before.received_at, before.payload) > (message.received_at, message.payload)
 
 
 def _size(message: Message) -> int:

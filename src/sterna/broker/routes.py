@@ -2,17 +2,21 @@
 
 `Routes` holds the subscriptions of all sessions in one tree.  The first message on a topic walks the tree and builds
 a `Route`; the next ones find it in a dict.  Whatever could change the answer (a subscription, a session's protocol
-version, its permissions) forgets the routes concerned.
+version, its permissions) forgets the routes concerned, and seldom any other.
 """
 
 from __future__ import annotations
 
+from sterna.broker import effort
+from sterna.broker.effort import Effort
+from sterna.broker.names import Names
+from sterna.broker.network import Interest
 from sterna.broker.outbox import Outbox
 from sterna.broker.session import Session
-from sterna.broker.shares import Share
+from sterna.broker.shares import Share, Waiting
 from sterna.broker.subscriptions import Grant, Subscription, merge
 from sterna.mqtt.packets import MQTT_3_1_1
-from sterna.mqtt.topics import FilterTree, is_reserved, split_share
+from sterna.mqtt.topics import SHARE, FilterTree, is_reserved, split_share
 
 #: Routes remembered at once.  A stranger can publish to any number of topics; past this the memory starts anew.
 REMEMBERED_MAX = 100_000
@@ -56,25 +60,54 @@ class Route:
     def wanted(self) -> bool:
         return bool(self.deliveries or self.shares)
 
+    @property
+    def keeps(self) -> bool:
+        """May a QoS 1 or 2 message have to wait for somebody?"""
+        return bool(self.shares) or any(grant.qos for _, grant in self.deliveries)
+
 
 class Routes:
-    __slots__ = ("_grants", "_shares", "_tree", "remembered", "shared_subscriptions")
+    __slots__ = (
+        "_effort",
+        "_grants",
+        "_names",
+        "_shapes",
+        "_shares",
+        "_tree",
+        "interest",
+        "remembered",
+        "shared_subscriptions",
+        "waiting",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, spent: Effort) -> None:
+        self._effort = spent
         # Keyed by client id, or by NUL and the share's key: no client id contains NUL.
         self._tree: FilterTree[bytes, tuple[Session, Subscription] | Share] = FilterTree()
         self._shares: dict[bytes, Share] = {}
+        self.waiting = Waiting()
         #: topic -> route.  Cleared in place, so that the hot path may hold on to the dict.
         self.remembered: dict[bytes, Route] = {}
+        #: The same topics, to be found by a filter.
+        self._names = Names()
+        #: client id -> shape -> how many of its filters have it, see `shape_of`.
+        self._shapes: dict[bytes, dict[bytes, int]] = {}
         #: Grants are few and shared by many routes and queues.
         self._grants: dict[Grant, Grant] = {}
         self.shared_subscriptions = 0
+        #: Told of every subscription that begins or ends.
+        self.interest: Interest | None = None
 
     def subscribe(self, session: Session, subscription: Subscription) -> bool:
         """Add or replace; True if the session did not have this filter."""
         topic_filter = subscription.topic_filter
         new = topic_filter not in session.subscriptions
         session.subscriptions[topic_filter] = subscription
+        self._effort.spent += effort.FILTER
+        if new:
+            self._count_shape(session.client_id, shape_of(topic_filter), 1)
+            if self.interest is not None:
+                self.interest.gained(topic_filter)
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
         if shared is None:
             self._tree.add(topic_filter, session.client_id, (session, subscription))
@@ -82,7 +115,7 @@ class Routes:
             return new
         share = self._shares.get(topic_filter)
         if share is None:
-            share = self._shares[topic_filter] = Share(topic_filter)
+            share = self._shares[topic_filter] = Share(topic_filter, self.waiting)
             self._tree.add(shared[1], b"\0" + topic_filter, share)
         share.join(session, merge([subscription], topic_filter))
         if new:
@@ -95,6 +128,10 @@ class Routes:
         """Remove; True if the session had this filter."""
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
+        self._effort.spent += effort.FILTER
+        self._count_shape(session.client_id, shape_of(topic_filter), -1)
+        if self.interest is not None:
+            self.interest.lost_interest(topic_filter)
         share = self._shares.get(topic_filter)
         if share is None:
             self._tree.remove(topic_filter, session.client_id)
@@ -105,11 +142,16 @@ class Routes:
         share.leave(session)
         if not share.members:
             del self._shares[topic_filter]
+            share.close()
             split = split_share(topic_filter)
             assert split is not None
             self._tree.remove(split[1], b"\0" + topic_filter)
             self._forget(split[1])
         return True
+
+    def filters(self) -> list[bytes]:
+        """Every filter anybody here has subscribed to; those of shared subscriptions without their group."""
+        return self._tree.filters()
 
     def share(self, key: bytes) -> Share | None:
         return self._shares.get(key)
@@ -122,15 +164,43 @@ class Routes:
         """Subscriptions held, shared ones counted per member."""
         return self._tree.size - len(self._shares) + self.shared_subscriptions
 
+    def overlapping(self, session: Session, topic_filter: bytes) -> int:
+        """How many of a session's filters one topic might match with this one; 0 if it makes no difference."""
+        shapes = self._shapes.get(session.client_id, {})
+        shape = shape_of(topic_filter)
+        return len(shapes) + 1 if shape and shape not in shapes else 0
+
+    def _count_shape(self, client_id: bytes, shape: bytes, by: int) -> None:
+        if not shape:
+            return
+        shapes = self._shapes.setdefault(client_id, {})
+        shapes[shape] = shapes.get(shape, 0) + by
+        if not shapes[shape]:
+            del shapes[shape]
+            if not shapes:
+                del self._shapes[client_id]
+
     def forget_all(self) -> None:
         self.remembered.clear()
+        self._names.clear()
 
     def _forget(self, topic_filter: bytes) -> None:
-        # A filter without wildcards concerns one topic; any other may concern all of them.
-        if b"+" in topic_filter or b"#" in topic_filter:
-            self.remembered.clear()
-        else:
-            self.remembered.pop(topic_filter, None)
+        """Forget the routes of all topics that the filter matches; of all topics, if finding those takes long."""
+        if b"+" not in topic_filter and b"#" not in topic_filter:
+            if self.remembered.pop(topic_filter, None) is not None:
+                self._names.remove(topic_filter)
+            return
+        # To forget one by one costs several times what looking costs, and to forget all very little per topic.  Twice
+        # a turn, because a session that ends unsubscribes from everything in one.
+        found, looked_at = self._names.match(topic_filter, (2 * effort.TURN - self._effort.spent) // 4)
+        self._effort.spent += looked_at
+        if found is None:
+            self.forget_all()
+            return
+        self._effort.spent += effort.RECIPIENT * len(found)
+        for topic in found:
+            del self.remembered[topic]
+            self._names.remove(topic)
 
     def route(self, topic: bytes) -> Route:
         """The route of a valid topic name, from memory or built now."""
@@ -139,14 +209,19 @@ class Routes:
             if is_reserved(topic):
                 return self._build(topic)  # what is remembered, any client may publish to
             if len(self.remembered) >= REMEMBERED_MAX:
-                self.remembered.clear()
+                self.forget_all()
             route = self.remembered[topic] = self._build(topic)
+            self._names.add(topic)
         return route
 
     def _build(self, topic: bytes) -> Route:
         matching: dict[bytes, tuple[Session, list[Subscription]]] = {}
         route = Route()
-        for found in self._tree.match(topic):
+        before = self._tree.looked_at
+        everything = self._tree.match(topic)
+        looked_at = self._tree.looked_at - before
+        self._effort.spent += effort.ROUTE + looked_at + effort.RECIPIENT * len(everything)
+        for found in everything:
             if isinstance(found, Share):
                 route.shares.append(found)
                 continue
@@ -171,3 +246,19 @@ class Routes:
         if len(self._grants) > REMEMBERED_MAX:
             self._grants.clear()
         return self._grants.setdefault(grant, grant)
+
+
+def shape_of(topic_filter: bytes) -> bytes:
+    """Where a filter's wildcards stand, and the group it is shared in; empty if it has neither.
+
+    Two different filters of the same shape never match the same topic.  So the shapes of a session bound how many of
+    its filters a topic can match, and how many branches of the tree they make it look at.
+    """
+    group = b""
+    if b"+" not in topic_filter and b"#" not in topic_filter and not topic_filter.startswith(SHARE):
+        return group
+    if topic_filter.startswith(SHARE):
+        _, group, topic_filter = topic_filter.split(b"/", 2)
+        group = SHARE + group + b"/"
+    levels = [level if level in (b"+", b"#") else b"" for level in topic_filter.split(b"/")]
+    return group + b"/".join(levels).rstrip(b"/")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sterna.broker.authorization import Permissions
 from sterna.broker.outbox import Outbox
 from sterna.broker.queue import OffsetQueue
+from sterna.broker.statistics import Counters
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import MQTT_5, Will
@@ -38,9 +39,12 @@ class Session:
         "client_id",
         "connection",
         "disconnected_at",
+        "dropped_by_full_queue",
         "dropped_by_retention",
         "expiry_s",
         "inflight",
+        "inflight_bytes",
+        "is_losing",
         "logged",
         "looked_at_next",
         "needs",
@@ -58,6 +62,7 @@ class Session:
         "version",
         "will",
         "window",
+        "window_bytes",
     )
 
     def __init__(self, client_id: bytes, outbox: Outbox, permissions: Permissions) -> None:
@@ -85,11 +90,15 @@ class Session:
 
         #: In order of sending, which is the order of resending [MQTT-4.6.0-1].
         self.inflight: dict[int, Inflight] = {}
+        #: Payloads and properties of the messages among them.
+        self.inflight_bytes = 0
         #: Packet identifiers in flight that this connection has not sent yet, the next one last.
         self.unsent: list[int] = []
         self.next_packet_id = 1
         #: How many may be in flight: our limit, or the client's Receive Maximum if lower.
         self.window = 1
+        #: From how many bytes in flight on nothing more is sent.
+        self.window_bytes = 1
         self.queue: OffsetQueue[Grant] = OffsetQueue()
         #: Retained messages at QoS 0 that wait for room in the socket; None if there are none, as nearly always.
         self.catching_up: OffsetQueue[Grant] | None = None
@@ -105,6 +114,10 @@ class Session:
         self.needs = (0, False, False)
         #: Messages that waited here longer than the journal kept them.
         self.dropped_by_retention = 0
+        #: Messages that came when too many waited here already.
+        self.dropped_by_full_queue = 0
+        #: Its queue is full, and the operator has been told or is about to be.
+        self.is_losing = False
 
     @property
     def persistent(self) -> bool:
@@ -113,7 +126,45 @@ class Session:
     @property
     def ready(self) -> bool:
         """May one more QoS 1 or 2 message be sent now?"""
-        return not self.outbox.congested and len(self.inflight) < self.window
+        return (
+            not self.outbox.congested
+            and len(self.inflight) < self.window
+            and self.inflight_bytes < self.window_bytes  # a message larger than all of it goes alone
+        )
+
+    def put_in_flight(self, packet_id: int, message: Message, grant: Grant) -> None:
+        self.inflight[packet_id] = (message, grant)
+        self.inflight_bytes += len(message.payload) + len(message.properties)
+
+    def passed_on(self, packet_id: int) -> None:
+        """A QoS 2 receiver has the message: the identifier stays in flight without it, in its place in the order."""
+        entry = self.inflight[packet_id]
+        if entry is not None:
+            self.inflight_bytes -= len(entry[0].payload) + len(entry[0].properties)
+        self.inflight[packet_id] = None
+
+    def out_of_flight(self, packet_id: int) -> Inflight:
+        entry = self.inflight.pop(packet_id)
+        if entry is not None:
+            self.inflight_bytes -= len(entry[0].payload) + len(entry[0].properties)
+        return entry
+
+    def turn_away(self, counters: Counters) -> None:
+        """A message for which there is no room; the operator is told once, until the client has been here again."""
+        self.dropped_by_full_queue += 1
+        counters.dropped("queue-full")
+        if not self.is_losing:
+            self.is_losing = True
+            counters.begins_to_lose(self.name(), "queue-full")
+
+    def let_go(self) -> None:
+        """It has ended: whoever still knows it by a deadline or a route must not keep its messages in memory."""
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.unsent.clear()
+        self.queue.clear()
+        self.catching_up = None
+        self.received.clear()
 
     def take_packet_id(self) -> int:
         packet_id = self.next_packet_id

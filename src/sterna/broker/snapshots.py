@@ -15,6 +15,7 @@ from sterna.broker.session import Session
 from sterna.broker.shares import Share
 from sterna.broker.subscriptions import Grant
 from sterna.mqtt.message import Message
+from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -30,10 +31,12 @@ class Snapshot(msgspec.Struct, array_like=True):
     #: (packet identifier, journal offset, grant number); offset and grant are -1 after PUBREC.
     inflight: list[tuple[int, int, int]]
     received: list[int]
-    #: (first offset, how many follow each other, grant number): what waits tends to come in a row.
-    queue: list[tuple[int, int, int]]
+    #: (first offset, how many follow each other, grant number): what waits tends to come in a row.  What does not:
+    #: (offsets as 8 bytes each, a byte per message, grant numbers the bytes are places in).
+    queue: list[tuple[int | bytes, int | bytes, int | list[int]]]
     grants: list[list[Any]]
     dropped_by_retention: int
+    dropped_by_full_queue: int = 0
 
 
 def snapshot(session: Session) -> bytes:
@@ -46,7 +49,12 @@ def snapshot(session: Session) -> bytes:
         (packet_id, -1, -1) if entry is None else (packet_id, entry[0].offset, number(entry[1]))
         for packet_id, entry in session.inflight.items()
     ]
-    waiting = [(first, count, number(grant)) for first, count, grant in session.queue.runs()]
+    waiting: list[tuple[int | bytes, int | bytes, int | list[int]]] = []
+    for part in session.queue.parts():
+        if isinstance(part[0], int):
+            waiting.append((part[0], part[1], number(part[2])))
+        else:
+            waiting.append((part[0], part[1], [number(grant) for grant in part[2]]))
     will = will_fields(session.will)
     return msgspec.msgpack.encode(
         Snapshot(
@@ -62,25 +70,52 @@ def snapshot(session: Session) -> bytes:
             waiting,
             [list(grant) for grant in grants],
             session.dropped_by_retention,
+            session.dropped_by_full_queue,
         )
     )
 
 
+def restore_queue(queue: OffsetQueue[Grant], saved: Snapshot, grants: list[Grant]) -> None:
+    for first, count, grant in saved.queue:
+        if isinstance(first, int) and isinstance(count, int) and isinstance(grant, int):
+            queue.push_run(first, count, grants[grant])
+        elif isinstance(first, bytes) and isinstance(count, bytes) and isinstance(grant, list):
+            queue.push_block(first, count, [grants[number] for number in grant])
+        else:
+            raise ValueError("a queue of runs and blocks holds something else")
+
+
 def share_snapshot(share: Share) -> bytes:
-    return msgspec.msgpack.encode([(first, count) for first, count, _ in share.queue.runs()])
+    return msgspec.msgpack.encode([(first, count) for first, count, _ in share.queue.parts()])
 
 
 def restore_share(queue: OffsetQueue[None], blob: bytes) -> None:
-    for first, count in msgspec.msgpack.decode(blob, type=list[tuple[int, int]]):
-        queue.push_run(first, count, None)
+    for first, count in msgspec.msgpack.decode(blob, type=list[tuple[int | bytes, int | bytes]]):
+        if isinstance(first, int) and isinstance(count, int):
+            queue.push_run(first, count, None)
+        elif isinstance(first, bytes) and isinstance(count, bytes):
+            queue.push_block(first, count, [None])
+        else:
+            raise ValueError("a queue of runs and blocks holds something else")
 
 
 def retained_snapshot(message: Message) -> bytes:
     m = message
-    fields = (m.payload, m.qos, m.properties, m.expires_at, m.publisher, m.received_at, m.offset)
+    fields = (m.payload, m.qos, m.properties, m.expires_at, m.publisher, m.received_at, m.offset, m.identity)
     return msgspec.msgpack.encode(fields)
 
 
 def restore_retained(topic: bytes, blob: bytes) -> Message:
-    payload, qos, properties, expires_at, publisher, received_at, offset = msgspec.msgpack.decode(blob)
-    return Message(topic, payload, qos, True, properties, expires_at, publisher, received_at, offset)
+    payload, qos, properties, expires_at, publisher, received_at, offset, identity = msgspec.msgpack.decode(blob)
+    message = Message(topic, payload, qos, True, properties, expires_at, publisher, received_at, offset)
+    message.identity = None if identity is None else Identity(*identity)
+    return message
+
+
+def vector_snapshot(vector: VersionVector) -> bytes:
+    return msgspec.msgpack.encode([(origin, *stamp) for origin, stamp in sorted(vector.items())])
+
+
+def restore_vector(blob: bytes) -> VersionVector:
+    entries = msgspec.msgpack.decode(blob, type=list[tuple[str, int, int]])
+    return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in entries}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+#: Losers named to the operator at a time.
+LOSING_MAX = 100
+
 
 class Counters:
     """Mutable, one per broker.  Plain integers in slots because they are touched per message."""
@@ -14,6 +17,7 @@ class Counters:
         "bytes_sent",
         "connections",
         "connections_refused",
+        "losing",
         "packets_received",
         "publish_bytes_received",
         "publish_bytes_sent",
@@ -39,9 +43,15 @@ class Counters:
         self.publish_dropped: dict[str, int] = {}
         #: reason -> connections.
         self.connections_refused: dict[str, int] = {}
+        #: Who has begun to lose messages since somebody last looked, and why; at most LOSING_MAX.
+        self.losing: list[tuple[str, str]] = []
 
     def dropped(self, reason: str, count: int = 1) -> None:
         self.publish_dropped[reason] = self.publish_dropped.get(reason, 0) + count
+
+    def begins_to_lose(self, who: str, reason: str) -> None:
+        if len(self.losing) < LOSING_MAX:
+            self.losing.append((who, reason))
 
     def refused(self, reason: str) -> None:
         self.connections_refused[reason] = self.connections_refused.get(reason, 0) + 1
@@ -59,6 +69,8 @@ class SessionView:
     queued: int
     dropped_by_retention: int
     """Messages that waited for it longer than the journal kept them."""
+    dropped_by_full_queue: int = 0
+    """Messages that came when `limits.queued` waited for it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +102,4 @@ class Statistics:
     journal_first_offset: int = 0
     journal_next_offset: int = 0
     journal_bytes: int = 0
+    journal_lost: int = 0

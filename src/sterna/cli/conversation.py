@@ -1,7 +1,8 @@
 """One MQTT connection of `sterna pub` or `sterna sub`: paho does the protocol, this the manners of mosquitto's clients.
 
-A lost connection is taken up again; a refused one ends the command.  Exit statuses are Mosquitto's: the CONNACK code if
-the broker refuses, 27 if time ran out, else 1, or 8 if TLS failed.
+A lost connection is taken up again; a refused one ends the command, and so does one that never came about, unless
+--keep-trying was asked for.  Exit statuses are Mosquitto's: the CONNACK code if the broker refuses, 7 if it hangs up
+before that, 27 if time ran out, else 1, or 8 if TLS failed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import socket
 import ssl
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
@@ -40,10 +42,11 @@ _PACKETS = {
     "DISCONNECT": PacketTypes.DISCONNECT,
     "WILL": PacketTypes.WILLMESSAGE,
 }
+_TLS_HINT = "Is this a TLS port? Try --cafile."
 _new_properties: Callable[[int], Properties] = Properties  # paho's constructor carries no types
 
 
-class Conversation:
+class Conversation(ABC):
     """A client about to connect.  Subclasses say what to do once it is, in `on_ready` and `talk`."""
 
     def __init__(self, flags: ConnectionFlags) -> None:
@@ -51,6 +54,7 @@ class Conversation:
         self.target = flags.target
         self.exit_code = 0
         self.is_finished = False
+        self._was_welcome = False
         self.changed = threading.Condition()
         self.client = Client(
             CallbackAPIVersion.VERSION2,
@@ -61,13 +65,13 @@ class Conversation:
         )
         self._prepare(self.client)
 
+    @abstractmethod
     def on_ready(self) -> None:
         """The broker took us in; called again after every reconnect."""
-        raise NotImplementedError
 
+    @abstractmethod
     def talk(self) -> None:
         """Run the conversation until it is finished."""
-        raise NotImplementedError
 
     def _prepare(self, client: Client) -> None:
         client.on_connect = self._on_connect
@@ -103,13 +107,10 @@ class Conversation:
         """Connect, talk, take leave; the exit status.  SIGTERM and Ctrl-C end the talk early."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            self._connect()
-        except OSError as error:
-            self.complain(f"Error: {error.strerror or error}")
-            # A peer that hangs up during connect did so because of our handshake.
-            return TLS_ERROR if isinstance(error, ssl.SSLError | ConnectionResetError) else FAILED
-        try:
-            self.talk()
+            failure = self._connect()
+            if failure and not self.flags.keep_trying:
+                return failure
+            self.talk()  # which takes up a connection that is not there as it does one that was lost
         except KeyboardInterrupt:
             self.finish()
         self._take_leave()
@@ -127,7 +128,17 @@ class Conversation:
         if not self.flags.quiet:
             print(text, file=sys.stderr, flush=True)
 
-    def _connect(self) -> None:
+    def _connect(self) -> int:
+        """The exit status to end with, 0 if there is a connection."""
+        try:
+            self._dial()
+        except OSError as error:
+            self.complain(f"Error: {error.strerror or error}")
+            # A peer that hangs up during connect did so because of our handshake.
+            return TLS_ERROR if isinstance(error, ssl.SSLError | ConnectionResetError) else FAILED
+        return 0
+
+    def _dial(self) -> None:
         how: dict[str, Any] = {"keepalive": self.flags.keep_alive, "bind_address": self.flags.bind_address}
         properties = self.properties("CONNECT")
         if properties is not None:
@@ -151,6 +162,7 @@ class Conversation:
             code = reason.value if is_v5 else _V3_CODES.get(reason.value, FAILED)
             self.finish(code, f"Connection error: {reason}")
         elif not self.is_finished:
+            self._was_welcome = True
             self.on_ready()
 
     def _on_disconnect(
@@ -158,6 +170,17 @@ class Conversation:
     ) -> None:
         if flags.is_disconnect_packet_from_server and reason.value in _FINAL:
             self.finish(reason.value, f"Disconnected: {reason}")
+        elif not self._was_welcome and not self.is_finished:
+            self._hung_up()
+
+    def _hung_up(self) -> None:
+        """The connection ended before CONNACK: most likely the other end expected something else of us."""
+        hint = "Does it ask for a client certificate? Try --cert and --key." if self.target.is_secure else _TLS_HINT
+        complaint = f"Error: The connection was closed before CONNACK. {hint}"
+        if self.flags.keep_trying:
+            self.complain(complaint)
+        else:
+            self.finish(CONNECTION_LOST, complaint)
 
 
 def _set_nodelay(sock: Any) -> None:

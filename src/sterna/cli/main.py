@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Annotated
 
 import typer
 
+from sterna import __version__
 from sterna.vocabulary.errors import SternaError
 
-COMMANDS = ("node", "check-config", "passwd", "pub", "sub", "bench", "demo")
-_GROUPS = frozenset({"bench"})
+COMMANDS = ("node", "check-config", "passwd", "pub", "sub", "bench", "simulate", "demo")
+_GROUPS = frozenset({"bench", "simulate"})
 """Commands that have commands of their own."""
 _MOSQUITTO_LIKE = frozenset({"pub", "sub"})
 _USAGE_ERROR = 2
+_VERSION = "--version"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -39,11 +42,22 @@ def assemble(command: str) -> typer.Typer:
     """The application with the one command, or with all of them if it knows no such one (help, or a slip)."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
     app.callback()(_sterna)
-    for name in [command] if command in COMMANDS else COMMANDS:
+    wanted = [command] if command in COMMANDS else [] if command == _VERSION else COMMANDS
+    for name in wanted:
         module = importlib.import_module(f"sterna.cli.{name.replace('-', '_')}")
         app.add_typer(module.app, name=name if name in _GROUPS else None)
     return app
 
 
-def _sterna() -> None:
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"sterna {__version__}")
+        raise typer.Exit
+
+
+def _sterna(
+    version: Annotated[
+        bool, typer.Option(_VERSION, callback=_show_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
     """An MQTT broker that loses nothing, and the tools around it."""

@@ -1,5 +1,7 @@
 """The flags that mosquitto_pub and mosquitto_sub have in common, with the same letters and the same meaning.
 
+--keep-trying is ours: theirs give up at the first failed connect (mosquitto_sub not if it is hung up on), and so do we.
+
 A set of flags is a dataclass; `command_of` turns it into a command.  Flags of Mosquitto's that have no counterpart here
 are refused by name, never ignored.
 """
@@ -67,6 +69,7 @@ class ConnectionFlags:
     inflight: Annotated[int, typer.Option("-M", min=1, max=65535, help="QoS 1 and 2 messages in flight.")] = 20
     nodelay: Annotated[bool, typer.Option("--nodelay", help="Disable Nagle's algorithm.")] = False
     debug: Annotated[bool, typer.Option("-d", "--debug", help="Say on stderr what is sent and received.")] = False
+    keep_trying: Annotated[bool, typer.Option("--keep-trying", help="Try again if the first connect fails.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no errors.")] = False
     will_topic: Annotated[str | None, typer.Option("--will-topic")] = None
     will_payload: Annotated[str | None, typer.Option("--will-payload")] = None

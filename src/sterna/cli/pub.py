@@ -84,6 +84,8 @@ class Publisher(Conversation):
     def talk(self) -> None:
         self.client.loop_start()
         self._wait_for(lambda: self._is_ready)
+        if self.is_finished:
+            return  # without waiting for input that nobody will take
         for number, payload in enumerate(self._messages):
             if number and self._how.repeat_delay:
                 time.sleep(self._how.repeat_delay)

@@ -5,7 +5,7 @@ and body each carry a CRC-32, so that a walk over headers alone can be trusted, 
 
     frame header, little endian: magic u32, kind u8, flags u8, reserved u16, epoch u32, items u32, base offset u64,
                                  newest u64 (microseconds), body length u32, body crc u32, header crc u32
-    body of MESSAGES: one Arrow IPC record batch (columns.SCHEMA), `items` rows
+    body of MESSAGES: one Arrow IPC record batch (see columns.py), `items` rows
     body of EVENTS:   `items` lengths u32, then the events end to end
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sterna.journal.columns import to_batch, to_microseconds
+from sterna.journal.columns import OWN_SCHEMA, to_batch, to_microseconds
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 
@@ -32,7 +32,10 @@ ENDS_GROUP = 2
 """Flag of the last frame of a group.  A group whose end is not there was never whole, so none of it counts: an event
 without the message it came with, or the other way round, would make a message lost or delivered twice."""
 
-FORMAT_VERSION = 1
+FROM_ELSEWHERE = 4
+"""Flag of a frame in which some messages entered at other nodes, or are decided to go there: it has every column."""
+
+FORMAT_VERSION = 2
 
 _MAGIC = 0x4E525453  # "STRN"
 _HEADER = struct.Struct("<IBBHIIQQIII")
@@ -64,6 +67,10 @@ class FrameHeader(NamedTuple):
         return self.base + self.items if self.kind == MESSAGES else self.base
 
     @property
+    def from_elsewhere(self) -> bool:
+        return bool(self.flags & FROM_ELSEWHERE)
+
+    @property
     def starts_group(self) -> bool:
         return bool(self.flags & STARTS_GROUP)
 
@@ -80,7 +87,10 @@ def _frame(kind: int, flags: int, epoch: int, count: int, base: int, newest_us: 
 
 def message_frame(messages: Sequence[Message], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
     """Header and body of a frame of messages whose offsets are dense from `base`."""
-    body = to_batch(messages).serialize()
+    batch = to_batch(messages)
+    if batch.num_columns > len(OWN_SCHEMA):
+        flags |= FROM_ELSEWHERE
+    body = batch.serialize()
     return _frame(MESSAGES, flags, epoch, len(messages), base, to_microseconds(messages[-1].received_at), body)
 
 

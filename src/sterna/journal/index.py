@@ -43,12 +43,28 @@ _first_offset = attrgetter("first_offset")
 class Index:
     def __init__(self) -> None:
         self.segments: list[IndexedSegment] = []
+        #: (first offset, epoch), whenever the epoch changed: few, so they outlive the segments they stood in.
+        self.epochs: list[tuple[int, int]] = []
 
     def begin_segment(self, serial: int, first_offset: int, size: int) -> IndexedSegment:
         newest_us = self.segments[-1].newest_us if self.segments else 0
         segment = IndexedSegment(serial, first_offset, size, newest_us)
         self.segments.append(segment)
         return segment
+
+    def note_epoch(self, offset: int, epoch: int) -> None:
+        """From this offset on, messages are of this epoch."""
+        if not self.epochs or self.epochs[-1][1] != epoch:
+            self.epochs.append((offset, epoch))
+
+    def epoch_of(self, offset: int) -> int:
+        number = bisect_right(self.epochs, offset, key=lambda entry: entry[0]) - 1
+        return self.epochs[max(number, 0)][1]
+
+    def offset_after(self, epoch: int, sequence: int) -> int:
+        """Where to go on reading after that message: behind it, or where a later epoch took its place."""
+        later = (first for first, number in self.epochs if number > epoch)
+        return min(sequence + 1, next(later, sequence + 1))
 
     def find(self, offset: int) -> FramePlace | None:
         """The last frame that begins at or before `offset`: if `offset` is kept at all, it is in there."""

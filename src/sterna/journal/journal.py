@@ -10,12 +10,13 @@ Session events of a group are written before its messages, so an event may rely 
 from __future__ import annotations
 
 import errno
+import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sterna.journal.columns import Rows, read_batch, to_batch, to_microseconds
+from sterna.journal.columns import Rows, read_batch, to_batch, to_microseconds, with_every_column
 from sterna.journal.frame_cache import FrameCache
 from sterna.journal.frames import HEADER_BYTES, FrameHeader, body_is_intact, parse_header
 from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group, message_weight
@@ -25,6 +26,7 @@ from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Group, Position, Store
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.stamps import Stamp
 
 BASE_OFFSET_KEY = b"sterna.base_offset"
 EPOCH_KEY = b"sterna.epoch"
@@ -50,7 +52,7 @@ class Journal:
     """The public attributes are for reading.
 
     next_offset: what the next message gets.  first_offset: the oldest one kept.  pending_bytes: weight of the open
-    group's messages.  damage: what could not be read back, each piece once.
+    group's messages.  epoch: how often the node has started.  damage: what could not be read back, each piece once.
     """
 
     def __init__(
@@ -63,11 +65,12 @@ class Journal:
         recovered: Recovery | None = None,
         tail_messages: int = 16384,
         tail_bytes: int = 64 * 1024 * 1024,
+        tell_damage: Callable[[Damage], None] = lambda _: None,
     ) -> None:
         assert recovered is None or recovered.complete, "iterate the recovery to its end first"
         self._store = store
         self._settings = settings
-        self._epoch = epoch
+        self.epoch = epoch
         self._in_memory = settings.durability == "memory"
         self.next_offset = max(next_offset, recovered.next_offset if recovered else 0)
         self.first_offset = recovered.first_offset if recovered else self.next_offset
@@ -75,6 +78,9 @@ class Journal:
         self.damage: list[Damage] = list(recovered.damage) if recovered else []
         self.pending_bytes = 0
         self._index = recovered.index if recovered else Index()
+        if epoch:
+            self._index.note_epoch(self.next_offset, epoch)
+        self._tell_damage = tell_damage
         self._unreadable: set[FramePlace] = set()
         self._frames = FrameCache(_FRAME_CACHE_BYTES)
         self._events: list[bytes] = []
@@ -128,7 +134,7 @@ class Journal:
         if not self.pending:
             return None
         messages: Any = self._tail[self._open_base - self._tail_base :]
-        group = encode_group(messages, self._events, base=self._open_base, epoch=self._epoch, weight=self.pending_bytes)
+        group = encode_group(messages, self._events, base=self._open_base, epoch=self.epoch, weight=self.pending_bytes)
         self._events = []
         self._put_back = 0
         self._open_base = self.next_offset
@@ -211,18 +217,19 @@ class Journal:
             loaded = self._load(place)
             if loaded is not None and loaded[0].end_offset > offset:
                 header, body = loaded
-                yield _slice(read_batch(body), header.base, header.epoch, offset, stop)
+                batch = read_batch(body, from_elsewhere=header.from_elsewhere)
+                yield _slice(batch, header.base, header.epoch, offset, stop)
             place = self._index.find_after(max(place.base, self.first_offset - 1))
         if self._in_memory and max(offset, self._open_base) < min(stop, self.next_offset):
             messages: Any = self._tail[self._open_base - self._tail_base :]
-            yield _slice(to_batch(messages), self._open_base, self._epoch, offset, stop)
+            yield _slice(to_batch(messages), self._open_base, self.epoch, offset, stop)
 
     def _rows(self, place: FramePlace) -> Rows | None:
         loaded = self._load(place)
         if loaded is None:
             return None
         header, body = loaded
-        rows = Rows(read_batch(body), header.base)
+        rows = Rows(read_batch(body, from_elsewhere=header.from_elsewhere), header.base)
         self._frames.put(rows, len(body))
         return rows
 
@@ -251,19 +258,37 @@ class Journal:
         name = next(
             (file.name for file in self._store.segments() if file.serial == place.serial), "a segment that is gone"
         )
-        self.damage.append(Damage(name, place.start, place.base, stop, f"a frame of messages: {problem}"))
+        damage = Damage(name, place.start, place.base, stop, f"a frame of messages: {problem}")
+        self.damage.append(damage)
+        self._tell_damage(damage)
 
     # Retention
 
-    def enforce_retention(self, *, now: float, checkpoint: Position | None = None) -> int:
+    def begin_epoch(self, epoch: int) -> None:
+        """The number of this start of the node, known only once retention has made room to write it down."""
+        assert not self._writing, "groups of the epoch before are under way"
+        self.epoch = epoch
+        self._index.note_epoch(self.next_offset, epoch)
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which a message was given this offset."""
+        return self._index.epoch_of(offset)
+
+    def offset_after(self, stamp: Stamp) -> int:
+        """The offset a reader that has seen this stamp goes on from."""
+        return self._index.offset_after(stamp.epoch, stamp.sequence)
+
+    def enforce_retention(self, *, now: float, checkpoint: Position | None = None, most: int = sys.maxsize) -> int:
         """Drop whole old segments by size and age, never the newest; returns the new `first_offset`.
 
         `checkpoint` is where the next recovery will begin to replay: segments it needs stay.  None: nobody replays.
+        `most` is how many segments may go at once: removing a file takes time.
         """
         oldest_us = to_microseconds(now - self._settings.retention_age_s)
         segments = self._index.segments
         excess = self._index.total_bytes() - self._settings.retention_bytes
-        while len(segments) > 1 and (excess > 0 or segments[0].newest_us < oldest_us):
+        spared = max(1, len(segments) - most)
+        while len(segments) > spared and (excess > 0 or segments[0].newest_us < oldest_us):
             if checkpoint is not None and segments[0].serial >= checkpoint.serial:
                 break
             self._store.drop(segments[0].serial)
@@ -284,5 +309,5 @@ class Journal:
 
 def _slice(batch: Any, base: int, epoch: int, start: int, stop: int) -> Any:
     first = max(start, base)
-    rows = batch.slice(first - base, stop - first)
+    rows = with_every_column(batch).slice(first - base, stop - first)
     return rows.replace_schema_metadata({BASE_OFFSET_KEY: b"%d" % first, EPOCH_KEY: b"%d" % epoch})

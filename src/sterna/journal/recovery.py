@@ -128,7 +128,7 @@ class Recovery:
     def _finish(self, end: Position) -> None:
         self.behind_checkpoint = end[:2] < self._since[:2]
         self.next_offset = max(end.offset, self._since.offset)
-        self.position = max(end, self._since)._replace(offset=self.next_offset)
+        self.position = max(end, self._since)._replace(offset=self.next_offset, events=0)
         # Otherwise what is written from now on could lie before the checkpoint, and the next replay would skip it.
         self._store.continue_after(self._since.serial)
         self.complete = True
@@ -155,6 +155,7 @@ class _SegmentWalk:
         #: The segment stops between two frames of a group.
         self.lacks_the_end = False
         self._store = store
+        self._whole_index = index
         self._segment = index.begin_segment(file.serial, file.first_offset, file.size)
         self._damage = damage
         self._is_last = is_last
@@ -174,23 +175,26 @@ class _SegmentWalk:
                 break
             self._group.append(_Found(start, header, body if wanted else None, intact))
             if header.ends_group:
-                yield from self._group_is_whole()
+                yield from self._group_is_whole(since)
         if self._group and not self._is_last:
             # Its end was cut off after a later segment had been begun, so it was whole once.
-            yield from self._group_is_whole()
+            yield from self._group_is_whole(since)
             self.lacks_the_end = True
         if node is None:
             self._judge_bad_header()
 
-    def _group_is_whole(self) -> Iterator[RecoveredMessages | RecoveredEvents]:
+    def _group_is_whole(self, since: Position) -> Iterator[RecoveredMessages | RecoveredEvents]:
         group, self._group = self._group, []
+        known = since.events if (self.file.serial, group[0].start) == since[:2] else 0
         for start, header, body, intact in group:
+            skip = min(known, header.items) if header.kind != MESSAGES else 0
+            known -= skip
             if not intact:
                 self._report(start, header)
             else:
                 self._index(start, header)
                 if body is not None:
-                    yield _decode(header, body)
+                    yield _decode(header, body, skip)
             self.end = start + HEADER_BYTES + header.length
             self.next_offset = max(self.next_offset, header.end_offset)
             self.last_epoch = max(self.last_epoch, header.epoch)
@@ -210,6 +214,7 @@ class _SegmentWalk:
     def _index(self, start: int, header: FrameHeader) -> None:
         if header.kind == MESSAGES:
             self._segment.add_frame(header.base, start)
+            self._whole_index.note_epoch(header.base, header.epoch)
             self._segment.newest_us = max(self._segment.newest_us, header.newest_us)
 
     def _report(self, start: int, header: FrameHeader) -> None:
@@ -232,8 +237,8 @@ class _SegmentWalk:
         return self._window[skip : skip + length]
 
 
-def _decode(header: FrameHeader, body: bytes) -> RecoveredMessages | RecoveredEvents:
+def _decode(header: FrameHeader, body: bytes, skip: int) -> RecoveredMessages | RecoveredEvents:
     if header.kind != MESSAGES:
-        return RecoveredEvents(header.epoch, read_events(header, body))
-    rows = Rows(read_batch(body), header.base)
+        return RecoveredEvents(header.epoch, read_events(header, body)[skip:])
+    rows = Rows(read_batch(body, from_elsewhere=header.from_elsewhere), header.base)
     return RecoveredMessages(header.epoch, [rows.message(offset) for offset in range(header.base, header.end_offset)])

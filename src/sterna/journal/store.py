@@ -19,22 +19,26 @@ class Position(NamedTuple):
 
     `offset` is one that no message had yet when the position was taken.  Recovery goes on no lower, so whatever else
     the checkpoint mentions (messages not yet committed, or of a tail or a journal since lost), no offset comes twice.
+
+    `events` is how many events of the group that begins here the checkpoint knows already: it was taken when they had
+    happened, and saved when that group was safe.
     """
 
     serial: int
     byte: int
     offset: int
+    events: int = 0
 
     def __str__(self) -> str:
-        return f"{self.serial}:{self.byte}:{self.offset}"
+        return ":".join(map(str, self))
 
     @classmethod
     def parse(cls, text: str) -> Self:
         try:
-            serial, byte, offset = map(int, text.split(":"))
-        except ValueError:
+            serial, byte, offset, *events = map(int, text.split(":"))
+            return cls(serial, byte, offset, *events)
+        except (ValueError, TypeError):
             raise JournalError(f"not a position in a journal: {text!r}") from None
-        return cls(serial, byte, offset)
 
 
 BEGINNING = Position(0, 0, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sterna.vocabulary.stamps import Identity
+
 NEVER = 0.0
 """`expires_at` of a message that does not expire."""
 
@@ -12,7 +14,19 @@ class Message:
     A class with slots rather than a dataclass: one is made per message on the hot path.
     """
 
-    __slots__ = ("expires_at", "offset", "payload", "properties", "publisher", "qos", "received_at", "retain", "topic")
+    __slots__ = (
+        "expires_at",
+        "identity",
+        "offset",
+        "payload",
+        "properties",
+        "publisher",
+        "qos",
+        "received_at",
+        "retain",
+        "shares",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -41,6 +55,10 @@ class Message:
         self.received_at = received_at
         #: Place in this node's journal, or -1 if it was never journalled.
         self.offset = offset
+        #: Where it entered the network and as what, if that was another node.
+        self.identity: Identity | None = None
+        #: Which nodes' members of shared subscriptions are to have it; empty if that is for the node of entry to say.
+        self.shares = b""
 
     def __repr__(self) -> str:
         return f"Message({self.topic!r}, {self.payload[:32]!r}, qos={self.qos}, offset={self.offset})"

@@ -33,6 +33,9 @@ MQTT_5: Final = 5
 
 PINGRESP_BYTES = b"\xd0\x00"
 
+#: Topic filters in one packet if the caller names no bound: more than the largest packet can hold.
+FILTERS_MAX: Final = 1 << 28
+
 
 @dataclass(frozen=True, slots=True)
 class Will:
@@ -149,7 +152,9 @@ def _decode_will(
     return will, position
 
 
-def decode_subscribe(data: bytes, position: int, end: int, version: int, user_properties_max: int) -> Subscribe:
+def decode_subscribe(
+    data: bytes, position: int, end: int, version: int, user_properties_max: int, filters_max: int = FILTERS_MAX
+) -> Subscribe:
     packet_id, position = _read_packet_id(data, position, end)
     found: Properties = NONE
     if version == MQTT_5:
@@ -158,6 +163,8 @@ def decode_subscribe(data: bytes, position: int, end: int, version: int, user_pr
     while position < end:
         topic_filter, position = wire.read_text(data, position, end)
         options, position = wire.read_byte(data, position, end)
+        if len(requests) == filters_max:
+            raise ProtocolError(Reason.QUOTA_EXCEEDED, f"more than {filters_max} topic filters in one packet")
         requests.append(_filter_request(topic_filter, options, version))
     if not requests:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "SUBSCRIBE without a filter")  # [MQTT-3.8.3-2]
@@ -177,13 +184,17 @@ def _filter_request(topic_filter: bytes, options: int, version: int) -> FilterRe
     return FilterRequest(topic_filter, options & 3, no_local, bool(options & 0x08), options >> 4 & 3)
 
 
-def decode_unsubscribe(data: bytes, position: int, end: int, version: int, user_properties_max: int) -> Unsubscribe:
+def decode_unsubscribe(
+    data: bytes, position: int, end: int, version: int, user_properties_max: int, filters_max: int = FILTERS_MAX
+) -> Unsubscribe:
     packet_id, position = _read_packet_id(data, position, end)
     if version == MQTT_5:
         _, _, position = read_properties(data, position, end, "UNSUBSCRIBE", user_properties_max)
     filters: list[bytes] = []
     while position < end:
         topic_filter, position = wire.read_text(data, position, end)
+        if len(filters) == filters_max:
+            raise ProtocolError(Reason.QUOTA_EXCEEDED, f"more than {filters_max} topic filters in one packet")
         filters.append(topic_filter)
     if not filters:
         raise ProtocolError(Reason.PROTOCOL_ERROR, "UNSUBSCRIBE without a filter")  # [MQTT-3.10.3-2]

@@ -146,10 +146,27 @@ class FilterTree(_Tree[Key, Value]):
     Insertion order decides the order of results, so that it never depends on hashing.
     """
 
-    __slots__ = ()
+    __slots__ = ("looked_at",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Branches that all matching so far has looked at: what it has cost.
+        self.looked_at = 0
 
     def add(self, topic_filter: bytes, key: Key, value: Value) -> None:
         self._put(topic_filter, key, value)
+
+    def filters(self) -> list[bytes]:
+        """Every filter that has a value, once."""
+        found: list[bytes] = []
+        line = [(b"", self._root)]
+        while line:
+            name, branch = line.pop()
+            if branch.values:
+                found.append(name[1:])
+            for level, below in branch.below.items():
+                line.append((name + b"/" + level, below))
+        return found
 
     def remove(self, topic_filter: bytes, key: Key) -> None:
         self._take(topic_filter, key)
@@ -160,6 +177,7 @@ class FilterTree(_Tree[Key, Value]):
         branches = [self._root]
         # Breadth first: all branches that fit the first n levels, then n + 1.  A `#` found on the way matches the rest.
         for depth, level in enumerate(levels):
+            self.looked_at += len(branches)
             wild = depth > 0 or level[:1] != b"$"
             following: list[_Branch[Key, Value]] = []
             for branch in branches:
@@ -172,6 +190,7 @@ class FilterTree(_Tree[Key, Value]):
                 if (exact := below.get(level)) is not None:
                     following.append(exact)
             branches = following
+        self.looked_at += len(branches)
         for branch in branches:
             found.extend(branch.values.values())
             if (rest := branch.below.get(b"#")) is not None:
@@ -195,28 +214,44 @@ class TopicTree(_Tree[bytes, Value]):
         self._take(topic, _ONLY)
 
     def match(self, topic_filter: bytes) -> Iterator[Value]:
+        for value in self.walk(topic_filter):
+            if value is not None:
+                yield value
+
+    def walk(self, topic_filter: bytes) -> Iterator[Value | None]:
+        """One step per branch: what it holds if the filter matches its name, else None.
+
+        It may be left and gone on with later, whatever has changed: what stayed is found, what was removed is not, and
+        what was put meanwhile may be found or not.
+        """
         levels = topic_filter.split(b"/")
-        return self._match(self._root, levels, 0)
-
-    def _match(self, branch: _Branch[bytes, Value], levels: list[bytes], depth: int) -> Iterator[Value]:
-        if depth == len(levels):
-            yield from branch.values.values()
-            return
-        level = levels[depth]
-        if level == b"#":
-            yield from self._everything(branch, depth)
-        elif level == b"+":
-            for name, below in branch.below.items():
-                if depth or name[:1] != b"$":
-                    yield from self._match(below, levels, depth + 1)
-        elif (exact := branch.below.get(level)) is not None:
-            yield from self._match(exact, levels, depth + 1)
-
-    def _everything(self, branch: _Branch[bytes, Value], depth: int) -> Iterator[Value]:
-        yield from branch.values.values()
-        for name, below in branch.below.items():
-            if depth or name[:1] != b"$":
-                yield from self._everything(below, depth + 1)
+        rest = levels.index(b"#") if b"#" in levels else len(levels) + 1
+        branches = [self._root]
+        names: list[Iterator[bytes]] = []
+        while branches:
+            branch = branches[-1]
+            depth = len(branches) - 1
+            if len(names) < len(branches):  # just come to it
+                names.append(_below(branch, levels, depth, rest))
+                yield branch.values.get(_ONLY) if depth >= rest or depth == len(levels) else None
+            name = next(names[-1], None)
+            if name is None:
+                branches.pop()
+                names.pop()
+            elif (below := branch.below.get(name)) is not None and (depth or name[:1] != b"$" or levels[0] == name):
+                branches.append(below)
 
     def __iter__(self) -> Iterator[Value]:
-        return self._everything(self._root, 1)
+        return self._everything(self._root)
+
+    def _everything(self, branch: _Branch[bytes, Value]) -> Iterator[Value]:
+        yield from branch.values.values()
+        for below in branch.below.values():
+            yield from self._everything(below)
+
+
+def _below(branch: _Branch[bytes, Value], levels: list[bytes], depth: int, rest: int) -> Iterator[bytes]:
+    """The names under a branch that a filter goes on with; a copy, so that branches may come and go meanwhile."""
+    if depth >= rest or (depth < len(levels) and levels[depth] == b"+"):
+        return iter(list(branch.below))
+    return iter(levels[depth : depth + 1])

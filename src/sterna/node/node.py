@@ -7,7 +7,7 @@ a file or waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from sterna import __version__
@@ -15,13 +15,18 @@ from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import Broker, BrokerState, World
 from sterna.broker.limits import Limits
-from sterna.broker.recovery import Replay
-from sterna.broker.snapshots import retained_snapshot, share_snapshot, snapshot
+from sterna.broker.recovery import VECTOR, Replay
+from sterna.broker.retention import Sweep
+from sterna.broker.snapshots import retained_snapshot, share_snapshot, snapshot, vector_snapshot
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
 from sterna.journal.recovery import Cut, Damage, RecoveredEvents, recover
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position, Store
+from sterna.node.network import Network, NetworkSettings, NetworkWorld
+
+#: A wall clock that is this far ahead of steady time was set, and did not just drift.
+CLOCK_JUMP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,22 @@ class Changes:
     """A checkpoint as it is written: what differs from the one before."""
 
     position: Position
+    """As of where; final only if `events` is 0."""
+    events: int
+    """How many session events in it were not yet written when it was taken: see `begun_at`."""
     sessions: dict[str, bytes]
     sessions_gone: list[str]
     retained: dict[bytes, bytes]
     retained_gone: list[bytes]
+
+    def begun_at(self, group: Position | None) -> Changes:
+        """The group that was open when it was taken has been written from here on (None: there was nothing to write).
+
+        The events of that group are in the checkpoint already, its messages are not.
+        """
+        if group is None:
+            return self
+        return replace(self, position=group._replace(offset=self.position.offset, events=self.events))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +88,12 @@ class Node:
         rng: Random,
         now: float,
         wall: float,
+        name: str = "",
     ) -> None:
+        self._world = world
+        self._rng = rng
         state = BrokerState(limits)
-        replay = Replay(state, access)
+        replay = Replay(state, access, name)
         replay.load(saved.sessions, saved.retained)
         recovery = recover(store, saved.position)
         for piece in recovery:
@@ -81,22 +101,35 @@ class Node:
                 replay.events(piece.events)
             else:
                 replay.messages(piece.messages)
-        self.journal = Journal(store, settings, epoch=next_epoch(recovery.last_epoch), recovered=recovery)
-        replay.resolve(self.journal.read)
         durable = settings.durability != "memory"
+        #: Queues hold nothing below it, but for what is retained.
+        self._swept_to = 0
+        self.journal = Journal(store, settings, epoch=0, recovered=recovery, tell_damage=self._tell_damage)
+        # Before the first write: if the disk is full, this may be what makes room for it.
+        self.journal.enforce_retention(now=wall, checkpoint=saved.position if durable else None)
+        self.journal.begin_epoch(next_epoch(recovery.last_epoch))
+        replay.resolve(self.journal.read)
         self.broker = Broker(limits, self.journal, authenticator, access, world, durable=durable, rng=rng, state=state)
         self.broker.tell_time(now, wall)
         self.broker.started_at = now
+        self._boot = (now, wall)
+        self._clock_jumped = False
+        self._sweep = Sweep(self.broker)
+        #: The other nodes, once this one has joined them.
+        self.network: Network | None = None
         self.sys_tree = SysTree(__version__, self.broker.publish_sys)
         self._settings = settings
         self._durable = durable
         self._checkpointed = saved.position
-        self._share_queues: set[str] = {name for name in saved.sessions if name.startswith("\0")}
+        #: Share queues in the checkpoint, by the name they have there, and the edition of the queue it holds.
+        self._share_queues: dict[str, int] = {
+            name: -1 for name in saved.sessions if name.startswith("\0") and name != VECTOR
+        }
         # What the replay touched differs from the checkpoint it began with.
         for session in state.sessions.values():
             self.broker.log.changed[session.client_id] = session
-        for name in saved.sessions.keys() - self._share_queues:
-            if name.encode() not in state.sessions:
+        for name in saved.sessions.keys() - self._share_queues.keys():
+            if name != VECTOR and name.encode() not in state.sessions:
                 self.broker.log.ended[name.encode()] = None
         self.broker.lifecycle.recovered()
         self.started = StartReport(
@@ -108,33 +141,41 @@ class Node:
             recovery.behind_checkpoint,
         )
 
+    def join(self, settings: Callable[[int], NetworkSettings], world: NetworkWorld) -> Network:
+        """Become one of several nodes; `settings` is told this node's epoch."""
+        vector = dict(self.broker.state.vector)
+        self.network = Network(self.broker, settings(self.journal.epoch), world, vector, self._rng)
+        return self.network
+
+    def flush(self) -> int:
+        """Send what the last piece of work gave rise to; how many clients there was something for."""
+        if self.network is not None:
+            self.network.flush()
+        return self.broker.flush()
+
     # -- checkpoints --
 
     def checkpoint_due(self) -> bool:
         """Has the journal grown by so much that replaying it would take noticeable time?"""
         here, there = self.journal.position, self._checkpointed
-        grown = here.serial > there.serial + 1 or here.byte - there.byte > self._settings.segment_bytes // 2
-        return self._durable and (grown or here.serial != there.serial)
+        grown = here.serial != there.serial or here.byte - there.byte > self._settings.segment_bytes // 2
+        return self._durable and grown
 
     def changes(self) -> Changes:
-        """Everything that differs from the last checkpoint.
+        """Everything that differs from the last checkpoint.  Only to be called when no group is being written.
 
-        Only to be called when nothing waits to be written: a snapshot must not know of a QoS 2 message that a crash
-        could still take away, nor may its events be replayed on top of it.
+        The open group must be closed before anything else happens, and be safe before the changes are saved: a
+        snapshot must not know of a QoS 2 message that a crash could still take away.  See `Changes.begun_at`.
         """
-        assert not self.broker.commitments.pending
         assert not self.broker.commitments.under_way
         log, retained = self.broker.log, self.broker.retained
         sessions = {session.name(): snapshot(session) for session in log.changed.values() if session.expiry_s}
         gone = [client_id.decode() for client_id in log.ended]
         # Once to be kept, now to end with its connection: a crash is the end of that.
         gone += [session.name() for session in log.changed.values() if not session.expiry_s]
-        queues = {
-            f"\0{share.key.decode()}": share_snapshot(share) for share in self.broker.routes.shares() if share.queue
-        }
-        sessions.update(queues)
-        gone += sorted(self._share_queues - queues.keys())
-        self._share_queues = set(queues)
+        self._share_changes(sessions, gone)
+        if self.network is not None:
+            sessions[VECTOR] = vector_snapshot(self.network.settled_vector())
         kept: dict[bytes, bytes] = {}
         forgotten: list[bytes] = []
         for topic in retained.changed:
@@ -146,7 +187,18 @@ class Node:
         log.changed.clear()
         log.ended.clear()
         retained.changed.clear()
-        return Changes(self.journal.position, sessions, gone, kept, forgotten)
+        return Changes(self.journal.position, self.journal.pending_events, sessions, gone, kept, forgotten)
+
+    def _share_changes(self, changed: dict[str, bytes], gone: list[str]) -> None:
+        editions: dict[str, int] = {}
+        for share in self.broker.routes.shares():
+            if share.queue:
+                name = f"\0{share.key.decode()}"
+                editions[name] = share.queue.edition
+                if self._share_queues.get(name) != share.queue.edition:
+                    changed[name] = share_snapshot(share)
+        gone += sorted(self._share_queues.keys() - editions.keys())
+        self._share_queues = editions
 
     def checkpointed(self, changes: Changes) -> None:
         """The changes are on disk: what the journal holds before them is no longer needed to start again."""
@@ -156,20 +208,55 @@ class Node:
         """They are not: the next checkpoint has to write them too."""
         log = self.broker.log
         for name in (*changes.sessions, *changes.sessions_gone):
+            if name == VECTOR:
+                continue
+            if name.startswith("\0"):
+                self._share_queues[name] = -1  # as the checkpoint has it, or does not
+                continue
             session = self.broker.sessions.get(name.encode())
             if session is not None:
                 log.changed.setdefault(session.client_id, session)
-            elif not name.startswith("\0"):
+            else:
                 log.ended[name.encode()] = None
-        self._share_queues.update(name for name in changes.sessions_gone if name.startswith("\0"))
         for topic in (*changes.retained, *changes.retained_gone):
             self.broker.retained.changed[topic] = None
 
     # -- retention --
 
-    def enforce_retention(self) -> None:
+    def tidy(self) -> bool:
+        """One step of keeping the journal and the queues as small as they are to be; True if there is more to do."""
+        self.broker.report_losses()
         before = self.journal.first_offset
         checkpoint = self._checkpointed if self._durable else None
-        after = self.journal.enforce_retention(now=self.broker.wall, checkpoint=checkpoint)
+        after = self.journal.enforce_retention(now=self._age_clock(), checkpoint=checkpoint, most=1)
         if after > before:
-            self.broker.retention_moved(after)
+            return True
+        if after > self._swept_to:
+            self._swept_to = after
+            self._sweep.begin(after)
+        return self._sweep.step()
+
+    def _age_clock(self) -> float:
+        """The time by which messages grow old: what the clock said at the start, and steady time since.
+
+        Whoever sets the clock forward, or has it set by a time server, does not mean to have a week of messages
+        dropped at once.  A clock that was set back makes messages live longer.
+        """
+        now, wall = self._boot
+        steady = wall + self.broker.now - now
+        if self.broker.wall - steady > CLOCK_JUMP_S and not self._clock_jumped:
+            self._clock_jumped = True
+            self.broker.report(
+                "the clock was set forward",
+                seconds=round(self.broker.wall - steady),
+                reason="retention by age goes on by the time before, until the node is started again",
+            )
+        return min(self.broker.wall, steady)
+
+    def _tell_damage(self, damage: Damage) -> None:
+        """Found while running; what recovery found is in `started`."""
+        fields = {"reason": damage.what, "file": damage.file, "byte": damage.byte}
+        self._world.report(
+            "the journal is damaged",
+            {**fields, "first_offset": damage.first_offset, "stop_offset": damage.stop_offset},
+        )

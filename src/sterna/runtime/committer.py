@@ -19,7 +19,8 @@ from sterna.vocabulary.errors import JournalError
 
 log = logging.getLogger(__name__)
 
-#: Commits made in place in one turn.  Each may give rise to another (an acknowledgement noted by a delivery it made).
+#: Commits made in place in one turn, and to settle.  Each may give rise to another (an acknowledgement noted by a
+#: delivery it made).
 IN_PLACE_MAX = 8
 
 RETRY_S = 1.0
@@ -37,13 +38,14 @@ class Committer:
         self._writing: asyncio.Future[Position] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_start = 0.0
-        self._settling = False
+        #: No group is to be begun: somebody needs the moment between two.
+        self._held = False
         #: Why the journal could not be written the last time it was tried; None if it could.
         self.trouble: str | None = None
 
     def commit_soon(self) -> None:
         """End of a turn: see that what is pending gets written."""
-        if not self._broker.commitments.pending or self._settling:
+        if not self._broker.commitments.pending or self._held:
             return
         if self.trouble is not None:
             self._retry_later()
@@ -70,6 +72,8 @@ class Committer:
 
     def _retry(self) -> None:
         self._timer = None
+        if self._held:
+            return
         if not self._broker.commitments.pending:
             self.trouble = None  # for all we know: the next group will tell
         elif self._in_thread:
@@ -89,16 +93,22 @@ class Committer:
 
     def _start(self) -> None:
         self._timer = None
-        loop = asyncio.get_running_loop()
-        self._last_start = loop.time()
+        if self._held:
+            return
         commit = self._broker.commitments.close()
         if commit.group is None:
             self._committed(commit, None)
             self._turn()
-            return
+        else:
+            self._write_in_thread(commit, commit.group)
+
+    def _write_in_thread(self, commit: Commit, group: Group) -> asyncio.Future[Position]:
         assert self._writer is not None
-        writing = self._writing = loop.run_in_executor(self._writer, self._write, commit.group)
+        loop = asyncio.get_running_loop()
+        self._last_start = loop.time()
+        writing = self._writing = loop.run_in_executor(self._writer, self._write, group)
         writing.add_done_callback(lambda done: self._written(commit, done))
+        return writing
 
     def _write(self, group: Group) -> Position:
         return self._store.write(group)
@@ -125,21 +135,60 @@ class Committer:
         self._broker.failed(commit, str(error))
         self._retry_later()
 
-    async def settle(self) -> bool:
-        """Write everything that is pending, now; for checkpoints and shutdown.  False if it could not be written."""
-        self._settling = True  # or busy clients would have the next group under way whenever one is done
+    async def hold(self) -> bool:
+        """Wait for the moment between two groups, which lasts until `write_open_group`; False if writing fails anyway.
+
+        Under load the next group is begun as soon as one is done, so it does not come by itself.
+        """
+        if self.trouble is None:
+            await self._come_to_rest()
+        if self.trouble is None:
+            return True
+        self._held = False
+        self.commit_soon()
+        return False
+
+    async def write_open_group(self) -> Position | None:
+        """Write what is pending, where all groups are written; where it begins, or None if there was nothing.
+
+        Raises JournalError if it could not be written.
+        """
+        self._held = False
+        if not self._broker.commitments.pending:
+            return None
+        commit = self._broker.commitments.close()
+        if commit.group is not None and self._in_thread:
+            return await self._write_in_thread(commit, commit.group)
         try:
-            while self._writing is not None:
-                await asyncio.wait([self._writing])
-                await asyncio.sleep(0)  # its callback runs before we look again
-        finally:
-            self._settling = False
+            position = None if commit.group is None else self._store.write(commit.group)
+        except JournalError as error:
+            self._failed(commit, error)
+            raise
+        self._committed(commit, position)
+        self._turn()
+        return position
+
+    async def _come_to_rest(self) -> None:
+        self._held = True
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+            await asyncio.sleep(0)  # its callback runs before we look again
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._commit_in_place()
+
+    async def settle(self) -> bool:
+        """Write what is pending and what comes of it, for shutdown.  False if something is left."""
+        for _ in range(IN_PLACE_MAX):
+            await self._come_to_rest()
+            try:
+                await self.write_open_group()
+            except JournalError:
+                break  # `_failed` has said so
+            if not self._broker.commitments.pending:
+                break
         self._broker.flush()
-        return not self._broker.commitments.pending
+        return not self._broker.commitments.pending and not self._broker.commitments.under_way
 
     def close(self) -> None:
         if self._writer is not None:

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import math
 import re
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from sterna.broker.tokens import ALGORITHMS
 from sterna.runtime import access
+from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
 from sterna.runtime.configuration_problems import Report
+from sterna.runtime.network_rules import NETWORK_RANGES, check_network
 from sterna.runtime.settings import Bind, Configuration, Listener, Token, as_plain
 from sterna.runtime.toml_source import Place
-from sterna.vocabulary.errors import ConfigurationError
 
 _ANY = (0, 2**63 - 1)
 _RANGES: dict[Place, tuple[float, float]] = {
@@ -32,6 +31,7 @@ _RANGES: dict[Place, tuple[float, float]] = {
     ("limits", "topic_levels"): (1, 512),  # one stack frame each
     ("limits", "topic_bytes"): (1, 65535),
     ("limits", "inflight"): (1, 65535),
+    ("limits", "inflight_bytes"): (1, _ANY[1]),
     ("limits", "receive_maximum"): (1, 65535),
     ("limits", "output_bytes"): (1024, _ANY[1]),
     ("limits", "topic_aliases"): (0, 65535),
@@ -40,7 +40,7 @@ _RANGES: dict[Place, tuple[float, float]] = {
     ("journal", "segment_bytes"): (64 * 1024, 2**40),
     ("journal", "group_commit_ms"): (0, 1000),
     ("mqtt", "sys_interval_s"): (0, 86400),
-}
+} | {("network", key): bounds for key, bounds in NETWORK_RANGES.items()}
 
 
 def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Report) -> Configuration:
@@ -52,6 +52,7 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Repo
     _check_authentication(completed, report)
     _check_listeners(completed, report)
     _check_authorization(completed, report)
+    check_network(completed, report)
     return completed
 
 
@@ -103,6 +104,8 @@ def _binds(configuration: Configuration) -> Iterator[tuple[Place, Bind]]:
         yield ("listener", index, "bind"), listener.bind
     if configuration.admin.bind:
         yield ("admin", "bind"), configuration.admin.bind
+    if configuration.network and configuration.network.bind:
+        yield ("network", "bind"), configuration.network.bind
 
 
 def _check_addresses(configuration: Configuration, report: Report) -> None:
@@ -119,7 +122,7 @@ def _check_addresses(configuration: Configuration, report: Report) -> None:
 def _check_authentication(configuration: Configuration, report: Report) -> None:
     settings = configuration.authentication
     if settings.password_file:
-        _try(partial(access.passwords, settings.password_file), ("authentication", "password_file"), report)
+        attempt(partial(access.passwords, settings.password_file), ("authentication", "password_file"), report)
     if settings.certificates and not any(listener.client_ca for listener in configuration.listeners):
         place = ("authentication", "certificates")
         report.add(place, "no listener asks for certificates", "set client_ca in a [[listener]]")
@@ -134,17 +137,7 @@ def _check_token(token: Token, report: Report) -> None:
         key = "secret_file" if name.startswith("HS") else "public_key_file"
         report.add((*place, key), f"is missing, and {name} needs it", "name the file")
     if not missing:
-        _try(partial(access.tokens, token), (*place, "algorithms"), report)
-
-
-def _try(build: Callable[[], object], place: Place, report: Report) -> None:
-    """Build it as the node will, and report what stops it."""
-    try:
-        build()
-    except ConfigurationError as error:
-        report.add(place, str(error), "")
-    except OSError as error:
-        report.add(place, f"{error.filename} cannot be read: {error.strerror}", "name a readable file")
+        attempt(partial(access.tokens, token), (*place, "algorithms"), report)
 
 
 def _check_listeners(configuration: Configuration, report: Report) -> None:
@@ -153,6 +146,7 @@ def _check_listeners(configuration: Configuration, report: Report) -> None:
     for index, listener in enumerate(configuration.listeners):
         place: Place = ("listener", index)
         _check_tls(listener, place, report)
+        _check_origins(listener, (*place, "allowed_origins"), report)
         is_guarded = checks_users or (listener.require_certificate and listener.client_ca)
         if not is_guarded and not listener.anonymous and report.is_sound("authentication"):
             _refuse_unguarded(listener, (*place, "bind"), report)
@@ -171,6 +165,14 @@ def _refuse_unguarded(listener: Listener, place: Place, report: Report) -> None:
     report.add(place, text, fix)
 
 
+def _check_origins(listener: Listener, place: Place, report: Report) -> None:
+    if listener.allowed_origins and listener.transport != "websocket":
+        report.add(place, "only browsers have an origin, and they come by WebSocket", 'set transport = "websocket"')
+    for origin in listener.allowed_origins:
+        if origin not in ("*", "null") and not re.fullmatch(r"[a-zA-Z][\w+.-]*://[^/\s]+", origin, re.ASCII):
+            report.add(place, f'"{origin}" is no origin', 'write "https://plant.example", without a path, or "*"')
+
+
 def _check_tls(listener: Listener, place: Place, report: Report) -> None:
     if listener.key and not listener.certificate:
         report.add((*place, "key"), "a key without a certificate", "add certificate")
@@ -181,36 +183,13 @@ def _check_tls(listener: Listener, place: Place, report: Report) -> None:
     if listener.certificate and not listener.key:
         report.add((*place, "certificate"), "a certificate without its key", "add key")
     named = {key: file for key in ("certificate", "key", "client_ca") if (file := getattr(listener, key))}
-    readable = {key for key, file in named.items() if _contents(file, (*place, key), report) is not None}
+    readable = {key for key, file in named.items() if contents(file, (*place, key), report) is not None}
     if listener.certificate and listener.key and {"certificate", "key"} <= readable:
-        _check_pair(listener.certificate, listener.key, place, report)
+        check_pair(listener.certificate, listener.key, place, report)
     if listener.client_ca and "client_ca" in readable:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(listener.client_ca)
-        except ssl.SSLError:
-            report.add((*place, "client_ca"), f"{listener.client_ca} holds no certificate", "name a PEM file")
-
-
-def _check_pair(certificate: Path, key: Path, place: Place, report: Report) -> None:
-    try:
-        # An encrypted key would ask for its password on the terminal; an empty one makes it fail instead.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            report.add((*place, "key"), f"{key} is not the key of {certificate}", "name the key that belongs to it")
-        else:
-            text = f"{certificate} and {key} cannot be loaded"
-            report.add((*place, "certificate"), text, "use a PEM certificate chain and an unencrypted PEM key")
-
-
-def _contents(file: Path, place: Place, report: Report) -> bytes | None:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        report.add(place, f"{file} cannot be read: {error.strerror}", "name a readable file")
-        return None
+        check_authority(listener.client_ca, (*place, "client_ca"), report)
 
 
 def _check_authorization(configuration: Configuration, report: Report) -> None:
     for index, rule in enumerate(configuration.authorization.rules):
-        _try(partial(access.access_rule, rule), ("authorization", "rule", index, "filters"), report)
+        attempt(partial(access.access_rule, rule), ("authorization", "rule", index, "filters"), report)

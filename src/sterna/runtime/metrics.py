@@ -54,6 +54,7 @@ METRICS = (
     Metric("inflight", "QoS 1 and 2 messages sent and not yet acknowledged.", _GAUGE, lambda s: s.inflight),
     Metric("queued", "Messages waiting for their sessions.", _GAUGE, lambda s: s.queued),
     Metric("journal_bytes", "Size of the journal.", _GAUGE, lambda s: s.journal_bytes),
+    Metric("journal_lost", "Messages whose bytes in the journal are damaged.", _GAUGE, lambda s: s.journal_lost),
     Metric("journal_first_offset", "Oldest message the journal keeps.", _GAUGE, lambda s: s.journal_first_offset),
     Metric("journal_next_offset", "Offset of the next message.", _GAUGE, lambda s: s.journal_next_offset),
 )

@@ -36,6 +36,7 @@ from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
+from sterna.runtime.networking import Networking
 from sterna.runtime.pace import WINDOW_S, Pace
 from sterna.runtime.session_store import SessionStore
 from sterna.runtime.storage import FileStore
@@ -100,15 +101,22 @@ class NodeServer:
             settings=configuration.journal,
             store=self._store,
             saved=Saved(checkpoint.position, checkpoint.sessions, checkpoint.retained) if checkpoint else Saved(),
-            next_epoch=self._sessions.next_epoch if self._sessions else lambda _: 1,
+            # Without a disk, boots cannot be counted: seconds grow too.
+            next_epoch=self._sessions.next_epoch if self._sessions else lambda _: int(time.time()),
             authenticator=self._authenticator,
             access=access.access_list(configuration.authorization),
             world=self,
             rng=random.SystemRandom(),
             now=time.monotonic(),
             wall=time.time(),
+            name=configuration.node.name,
         )
         self.broker = self._node.broker
+        self.networking: Networking | None = None
+        if configuration.network is not None:
+            self.networking = Networking(
+                configuration.network, configuration.node.name, self._node, self, random.SystemRandom()
+            )
         self._committer = Committer(self.broker, self._store, configuration.journal, self.after_work)
         self._pace = Pace()
         self._listeners = Listeners(self)
@@ -120,10 +128,11 @@ class NodeServer:
         #: Connections the transports still know, those included that were told goodbye.
         self._sockets = 0
         self._deserted = asyncio.Event()
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.Handle | None = None
         self._due = math.inf
         self._stopping = asyncio.Event()
         self._serving = False
+        self._checkpoint_failed = False
 
     def _open_stores(self) -> tuple[FileStore | MemoryStore, SessionStore | None]:
         node, journal = self._configuration.node, self._configuration.journal
@@ -140,6 +149,9 @@ class NodeServer:
             self._loop.add_signal_handler(number, self._stopping.set)
         self._report_start()
         self.after_work()
+        if self.networking is not None:
+            door = await self.networking.start()
+            log.info("open to other nodes", extra={"address": str(door) if door else None})
         for listener in self._configuration.listeners:
             address = await self._listeners.open(listener)
             log.info("listening", extra={"address": str(address), "transport": listener.transport})
@@ -190,8 +202,10 @@ class NodeServer:
         self.broker.at(time.monotonic())
         await self._committer.settle()
         self.broker.lifecycle.shut_down()
-        self.broker.flush()
+        self._node.flush()
         await self._committer.settle()
+        if self.networking is not None:
+            await self.networking.stop()
         await self._let_go()
         if self._sessions is not None:
             await self._checkpoint()
@@ -231,7 +245,7 @@ class NodeServer:
         broker = self.broker
         if broker.commitments.pending:
             self._committer.commit_soon()
-        self._pace.sent(broker.flush(), broker.now)
+        self._pace.sent(self._node.flush(), broker.now)
         due = broker.deadlines.next()
         if due is not None and due < self._due:
             self._set_deadline(due)
@@ -246,7 +260,11 @@ class NodeServer:
         if self._deadline is not None:
             self._deadline.cancel()
         self._due = due
-        self._deadline = self._loop.call_at(due, self._deadline_reached)
+        if due <= time.monotonic():
+            # Work that goes on in the next turn: the loop's own clock lags behind, and a timer would wait that much.
+            self._deadline = self._loop.call_soon(self._deadline_reached)
+        else:
+            self._deadline = self._loop.call_at(due, self._deadline_reached)
 
     def _deadline_reached(self) -> None:
         self._deadline = None
@@ -270,28 +288,36 @@ class NodeServer:
             if self._sessions is not None and self._node.checkpoint_due():
                 await self._checkpoint()
             if rounds % RETENTION_EVERY == 0:
-                self._enforce_retention()
+                await self._tidy()
             rounds += 1
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), HOUSEKEEPING_S)
 
-    def _enforce_retention(self) -> None:
+    async def _tidy(self) -> None:
+        """Retention, in steps: however much has to go, clients are served between two of them."""
         try:
-            self._node.enforce_retention()
+            more = True
+            while more and not self._stopping.is_set():
+                more = self._node.tidy()
+                await asyncio.sleep(0)
         except JournalError as error:
             log.error("the journal cannot be trimmed", extra={"reason": str(error)})
 
     async def _checkpoint(self) -> None:
         assert self._sessions is not None
-        if not await self._committer.settle():
+        if not await self._committer.hold():
             return  # the journal cannot be written, and the committer has said so
         changes = self._node.changes()
         try:
+            changes = changes.begun_at(await self._committer.write_open_group())
             await self._loop.run_in_executor(None, self._save, changes)
         except JournalError as error:
-            log.error("the checkpoint failed; the journal still holds everything", extra={"reason": str(error)})
+            if not self._checkpoint_failed:  # it will be tried every second
+                log.error("the checkpoint failed; the journal still holds everything", extra={"reason": str(error)})
+            self._checkpoint_failed = True
             self._node.checkpoint_failed(changes)
         else:
+            self._checkpoint_failed = False
             self._node.checkpointed(changes)
 
     def _save(self, changes: Changes) -> None:

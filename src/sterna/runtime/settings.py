@@ -102,6 +102,9 @@ class Listener(Table, frozen=True):
     """Authorities (PEM) whose client certificates are believed.  With it clients are asked for a certificate."""
     require_certificate: bool = False
     """Refuse clients that show no certificate."""
+    allowed_origins: tuple[str, ...] = ()
+    """Web pages that may connect by WebSocket, such as "https://plant.example"; "*" is all of them.
+    Empty: those of the same host name.  Requests without Origin, which come from no browser, are always taken."""
 
     @property
     def is_secure(self) -> bool:
@@ -150,6 +153,105 @@ class Authorization(Table, frozen=True):
     rules: tuple[Rule, ...] = field(default=(), name="rule")
 
 
+class NetworkTls(Table, frozen=True):
+    """TLS between nodes: everybody shows a certificate, and it must be of this authority."""
+
+    certificate: Path
+    """This node's certificate chain (PEM), good for serving and for connecting."""
+    key: Path
+    """Private key of the certificate (PEM, not encrypted)."""
+    ca: Path
+    """Authorities (PEM) whose certificates are believed."""
+    check_names: bool = True
+    """A certificate must name the host that was dialled.  False if the authority signs nodes of this network only."""
+
+
+class Tree(Table, frozen=True):
+    """Timers and weights of the spanning tree, see `overlay.tree_settings`."""
+
+    multicast: Bind | None = Bind("239.255.83.84", 7884)
+    """Group in which nodes look for each other; "" where there is no multicast: then `neighbours` are called."""
+    cpu_weight: float = 1.0
+    """Weight of the processors (MHz, all together) in a node's capability; the most capable node is the root."""
+    memory_weight: float = 1.0
+    """Weight of the memory (MiB)."""
+    listen_s: float = 0.3
+    """After the start, how long to listen before the first parent is dialled."""
+    ping_s: float = 0.5
+    """How often every other node is pinged."""
+    dead_after_s: float = 1.5
+    """A node not heard for so long is dead."""
+    probe_s: float = 0.5
+    """A node whose link broke and that does not answer for so long is dead."""
+    discover_s: float = 2.0
+    """How often to call for nodes that are not known yet."""
+    round_s: float = 0.25
+    """How often the root says that it is there."""
+    change_s: float = 0.002
+    """A shorter path to the root is taken only if it is shorter by more than this ..."""
+    change_ratio: float = 0.2
+    """... and by more than this part of the present one ..."""
+    steady_s: float = 1.0
+    """... and has been so for this long."""
+
+
+class Routing(Table, frozen=True):
+    """What the strategy `advertisement` goes by."""
+
+    advertisement_idle_s: float = 300.0
+    """A topic nobody has published on for so long is no longer advertised."""
+    advertised_topics_max: int = 1000
+    """Topics a node advertises one by one; more are gathered under common beginnings."""
+
+
+class Network(Table, frozen=True):
+    """This node's place among others.  Without the table it is alone."""
+
+    name: str
+    """Name of the network; nodes of other networks are refused."""
+    bind: Bind | None = None
+    """Where other nodes connect; "" or left out: only this node makes connections."""
+    advertise: str | None = None
+    """Address (host:port) others are told to reach this node by, if it is not `bind`."""
+    key: str | None = None
+    """The secret all nodes of the network share.  Never printed; a file or the environment keeps it better."""
+    key_file: Path | None = None
+    """A file with the secret; a newline at its end does not count."""
+    overlay: Literal["static", "spanning-tree"] = "static"
+    """How neighbours are found: the listed ones, or a tree that forms by itself."""
+    neighbours: tuple[str, ...] = ()
+    """Addresses (host:port): the static neighbours, or where a spanning tree begins to look for others."""
+    strategy: Literal["publication-flooding", "subscription-flooding", "advertisement"] = "subscription-flooding"
+    """How messages find their subscribers; the same on every node."""
+    tls: NetworkTls | None = None
+    tree: Tree = field(default_factory=Tree)
+    routing: Routing = field(default_factory=Routing)
+    settle_s: float = 1.0
+    """How long SUBACK may wait for the news of a subscription to have reached every node."""
+    dial_s: float = 0.1
+    """Pause before a connection that failed is tried again; doubled each time ..."""
+    dial_max_s: float = 5.0
+    """... up to this."""
+    keep_alive_s: float = 1.0
+    """A link on which nothing else was sent for so long says that it is there."""
+    dead_after_s: float = 3.0
+    """A connection on which nothing was heard for so long is dropped."""
+    resume_s: float = 2.0
+    """How long a link waits for a new connection before its neighbour counts as gone."""
+    handshake_s: float = 5.0
+    """From connecting to an authenticated link."""
+    resend_bytes: int = 8 * 1024 * 1024
+    """Bytes kept for one link until they are acknowledged; congested at half of it, given up at all of it."""
+    batch_bytes: int = 256 * 1024
+    """Bytes gathered for one link before they are sent without waiting for the end of the turn."""
+    ack_bytes: int = 256 * 1024
+    """Bytes received over one link before they are acknowledged without waiting for something to send."""
+    frame_bytes: int = 2 * 1024 * 1024
+    """Largest single thing sent over a link; a message of `packet_bytes` must fit."""
+    pending_handshakes: int = 64
+    """Connections of nodes not authenticated yet."""
+
+
 class Admin(Table, frozen=True):
     bind: Bind | None = Bind("127.0.0.1", 9883)
     """Where metrics and health are served; "" switches it off."""
@@ -172,6 +274,7 @@ class Configuration(Table, frozen=True):
     listeners: tuple[Listener, ...] = field(default=(Listener(),), name="listener")
     authentication: Authentication = field(default_factory=Authentication)
     authorization: Authorization = field(default_factory=Authorization)
+    network: Network | None = None
     admin: Admin = field(default_factory=Admin)
     log: Log = field(default_factory=Log)
 
@@ -221,6 +324,8 @@ def as_plain(value: Any) -> Any:
         plain = {key: as_plain(getattr(value, found.attribute)) for key, found in keys_of(type(value)).items()}
         if isinstance(value, Admin) and value.bind is None:
             plain["bind"] = ""  # Silence would mean the default.
+        if isinstance(value, Network):
+            del plain["key"]  # What is printed ends up in logs and tickets.
         return {key: item for key, item in plain.items() if item is not None}
     if isinstance(value, tuple):
         return [as_plain(item) for item in value]

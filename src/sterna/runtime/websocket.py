@@ -1,7 +1,8 @@
 """MQTT over WebSocket (section 6 of the standard): binary messages, subprotocol `mqtt`, packets cut anywhere.
 
 The WebSocket rules are the `websockets` library's sans-I/O server; this file carries bytes between it, the socket and
-`ClientProtocol`.
+`ClientProtocol`.  A browser says which page it acts for (Origin, RFC 6454); pages of other hosts are refused unless
+they are allowed, so that no page can use its reader's browser to reach a node the reader can reach.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from time import monotonic
 from typing import cast
+from urllib.parse import urlsplit
 
-from websockets.exceptions import NegotiationError
+from websockets.exceptions import InvalidOrigin, NegotiationError
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
@@ -37,11 +40,36 @@ def _select_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> S
     raise NegotiationError("the client does not offer the subprotocol mqtt")  # [MQTT-6.0.0-3]
 
 
-class WebSocketClientProtocol(ClientProtocol):
-    __slots__ = ("_raw", "_websocket")
+def foreign_origin(request: Request, allowed: tuple[str, ...]) -> str | None:
+    """The origin that may not connect; None if there is nothing against it.
 
-    def __init__(self, server: Server, *, anonymous: bool) -> None:
+    Without a list, a page of the host that is being connected to may, whatever its port: the node serves no pages, so
+    the page comes from another server there.  No Origin at all: no browser.
+    """
+    origins = request.headers.get_all("Origin")
+    if not origins or "*" in allowed:
+        return None
+    origin = origins[0].lower()
+    if len(origins) == 1 and (origin in {one.lower() for one in allowed} if allowed else _is_of_host(origin, request)):
+        return None
+    return ", ".join(origins)
+
+
+def _is_of_host(origin: str, request: Request) -> bool:
+    try:
+        page, node = urlsplit(origin).hostname, urlsplit(f"//{request.headers['Host']}").hostname
+    except (KeyError, ValueError, LookupError):
+        return False
+    return page is not None and page == node
+
+
+class WebSocketClientProtocol(ClientProtocol):
+    __slots__ = ("_allowed_origins", "_raw", "_websocket")
+
+    def __init__(self, server: Server, *, anonymous: bool, allowed_origins: tuple[str, ...] = ()) -> None:
+        """`allowed_origins`: the pages that may connect; "*" is all of them, none those of the same host."""
         super().__init__(server, anonymous=anonymous)
+        self._allowed_origins = allowed_origins
         self._websocket = ServerProtocol(
             select_subprotocol=_select_mqtt,
             max_size=server.broker.limits.packet_bytes + MESSAGE_MARGIN_BYTES,
@@ -58,20 +86,28 @@ class WebSocketClientProtocol(ClientProtocol):
     def data_received(self, data: bytes) -> None:
         websocket = self._websocket
         websocket.receive_data(data)
+        parts: list[bytes] = []
         for event in websocket.events_received():
             if isinstance(event, Request):
                 self._handshake(event)
             elif isinstance(event, Frame):
-                self._frame(event)
+                self._frame(event, parts)
+        if parts:
+            super().data_received(b"".join(parts))  # in one piece: it is one turn's work
         self._send()
 
     def _handshake(self, request: Request) -> None:
-        response = self._websocket.accept(request)
-        self._websocket.send_response(response)
+        websocket = self._websocket
+        foreign = foreign_origin(request, self._allowed_origins)
+        if foreign is None:
+            websocket.send_response(websocket.accept(request))
+            return
+        websocket.handshake_exc = InvalidOrigin(foreign)
+        websocket.send_response(websocket.reject(HTTPStatus.FORBIDDEN, "this origin may not connect here\n"))
 
-    def _frame(self, frame: Frame) -> None:
+    def _frame(self, frame: Frame, parts: list[bytes]) -> None:
         if frame.opcode in (Opcode.BINARY, Opcode.CONT):
-            super().data_received(bytes(frame.data))
+            parts.append(bytes(frame.data))
         elif frame.opcode == Opcode.TEXT:
             self._websocket.fail(CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames")  # [MQTT-6.0.0-1]
             self._fail("a text frame")

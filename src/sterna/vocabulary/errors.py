@@ -3,6 +3,7 @@
 SternaError
 ├── ConfigurationError      the operator's: the message says file, place and fix
 ├── ProtocolError           the client's: carries the MQTT reason code that closes its connection
+├── LinkProtocolError       a neighbour's: its link session is given up and begun afresh
 ├── JournalError            the disk's: the message says which file and what was done about it
 │   └── JournalCorrupt      bytes that a checksum refuses; never guessed at
 └── (our own bugs are assertions, not errors)
@@ -26,6 +27,10 @@ class ProtocolError(SternaError):
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+
+class LinkProtocolError(SternaError):
+    """A neighbour said what makes no sense; the text says what."""
 
 
 class JournalError(SternaError):

@@ -1,0 +1,45 @@
+"""What a broker asks of the network it is part of, and tells it.  A lone broker has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sterna.mqtt.message import Message
+
+
+class Interest(Protocol):
+    """Who wants to know what this broker's clients want."""
+
+    def gained(self, topic_filter: bytes) -> None:
+        """A session has a subscription it did not have."""
+
+    def lost_interest(self, topic_filter: bytes) -> None:
+        """A session has no longer a subscription it had."""
+
+
+class Network(Protocol):
+    def publish(self, message: Message) -> None:
+        """A message of one of our clients that is safe in the journal."""
+
+    def publish_loose(self, message: Message) -> None:
+        """A message at QoS 0."""
+
+    def publish_run(self, topic: bytes, payloads: list[bytes]) -> None:
+        """Several, of one topic that is not shared elsewhere."""
+
+    def wants_elsewhere(self, topic: bytes) -> bool: ...
+    def is_shared(self, topic: bytes) -> bool:
+        """Does a group with members on other nodes want this topic?"""
+
+    def decide_shares(self, message: Message) -> None:
+        """Before a message is written down: set its `shares`, if there is anything to decide."""
+
+    def when_known(self, action: Callable[[], None]) -> None:
+        """Do this once every node that can be reached knows what our clients want now."""
+
+    def note_vector(self) -> None:
+        """Write down how far the other nodes' messages have been read."""
+
+    def not_kept(self, message: Message) -> None:
+        """A message of another node could not be written down."""

@@ -1,0 +1,178 @@
+"""`sterna simulate ...`: the same nodes in a made-up world.  Results to stdout, progress to stderr; 1 means broken."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from sterna.routing.strategies import STRATEGIES
+from sterna.simulation.chaos import Chaos, Outcome, Plan
+from sterna.simulation.faults import KINDS, LONE_KINDS
+from sterna.simulation.kernel import Trace
+from sterna.simulation.membership import OVERLAYS
+
+EXPLAINED_MAX = 5
+"""Violations that are told with what led to them."""
+LAST_EVENTS = 12
+ALONE = "none"
+"""The strategy of nodes that have no neighbours."""
+
+app = typer.Typer(help="Run nodes in a made-up world and check every promise.", no_args_is_help=True)
+
+
+@app.callback()
+def simulate() -> None:
+    """Run nodes in a made-up world and check every promise."""
+
+
+@app.command()
+def chaos(
+    nodes: Annotated[int, typer.Option(min=1, max=100, help="Nodes.")] = 3,
+    minutes: Annotated[float, typer.Option(min=0.01, max=10_000, help="Virtual minutes of traffic and faults.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same run, byte for byte.")] = 1,
+    seeds: Annotated[str, typer.Option(help="Many runs: A..B, both included.")] = "",
+    strategy: Annotated[
+        str, typer.Option(help=f"Routing: {', '.join(STRATEGIES)}, or {ALONE} for nodes without neighbours.")
+    ] = STRATEGIES[1],
+    overlay: Annotated[str, typer.Option(help=f"How neighbours are found: {', '.join(OVERLAYS)}.")] = OVERLAYS[0],
+    faults: Annotated[str, typer.Option(help=f"Only these, with commas: {', '.join(KINDS)}.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document per run.")] = False,
+    trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
+) -> None:
+    """Random clients, random faults, a quiet time; then every message is accounted for."""
+    signal.signal(signal.SIGTERM, _leave)
+    plan = Plan(
+        seed,
+        nodes=nodes,
+        seconds=round(minutes * 60, 3),
+        faults=_kinds(faults, strategy),
+        strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ALONE), "--strategy"),
+        overlay=_one_of(overlay, OVERLAYS, "--overlay"),
+    )
+    wanted = _range(seeds) if seeds else range(seed, seed + 1)
+    if trace is not None and len(wanted) > 1:
+        raise typer.BadParameter("a trace is of one run: give --seed instead of --seeds", param_hint="--trace")
+    many = len(wanted) > 1
+    broken: list[int] = []
+    totals = dict.fromkeys(("published", "acknowledged", "arrived", "faults", "boots"), 0)
+    for number in wanted:
+        outcome = run(replace(plan, seed=number), trace)
+        if not outcome.kept:
+            broken.append(number)
+        for name in totals:
+            totals[name] += getattr(outcome, name)
+        show(outcome, json=json, many=many)
+        if many:
+            done = number - wanted.start + 1
+            print(f"\r{done}/{len(wanted)} runs, {len(broken)} broken", end="", file=sys.stderr, flush=True)
+    if many:
+        print(file=sys.stderr)
+        if not json:
+            typer.echo(_summary_of_many(len(wanted), broken, totals))
+    if broken:
+        raise typer.Exit(1)
+
+
+def _summary_of_many(runs: int, broken: list[int], totals: dict[str, int]) -> str:
+    what = ", ".join(f"{number} {name}" for name, number in totals.items())
+    verdict = f"broken in seeds {', '.join(map(str, broken))}" if broken else "every promise kept"
+    return f"{runs} runs, {verdict}.  {what}"
+
+
+def run(plan: Plan, trace: Path | None) -> Outcome:
+    with ExitStack() as stack:
+        if trace is None:
+            return Chaos(plan).run()
+        file = stack.enter_context(trace.open("w"))
+        return Chaos(plan, Trace(lambda line: file.write(line + "\n"))).run()
+
+
+def replay_command(plan: Plan) -> str:
+    """The command that does exactly this again."""
+    words = ["sterna", "simulate", "chaos", "--nodes", str(plan.nodes), "--minutes", repr(plan.seconds / 60)]
+    words += ["--seed", str(plan.seed), "--strategy", plan.strategy or ALONE, "--overlay", plan.overlay]
+    if plan.faults != (KINDS if plan.strategy else LONE_KINDS):
+        words += ["--faults", ",".join(plan.faults)]
+    return shlex.join(words)
+
+
+def show(outcome: Outcome, *, json: bool, many: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode(_document(outcome)).decode())
+        return
+    if outcome.kept:
+        if not many:
+            typer.echo(_summary(outcome))
+        return
+    if many:
+        print(file=sys.stderr)
+    typer.echo(f"seed {outcome.plan.seed}: {len(outcome.violations)} promises broken; again with:")
+    typer.echo(f"  {replay_command(outcome.plan)} --trace trace.txt")
+    for violation in outcome.violations[:EXPLAINED_MAX]:
+        typer.echo(f"- {violation.claim}: {violation.detail}")
+    if len(outcome.violations) > EXPLAINED_MAX:
+        typer.echo(f"  and {len(outcome.violations) - EXPLAINED_MAX} more")
+    names = outcome.violations[0].names
+    if names:
+        typer.echo(f"The last events that mention {', '.join(names)}:")
+        for line in last_events(outcome.plan, names):
+            typer.echo(f"  {line}")
+
+
+def last_events(plan: Plan, names: tuple[str, ...]) -> list[str]:
+    """What led to it: the same run again, this time reading along."""
+    found: list[str] = []
+
+    def read(line: str) -> None:
+        if " < " not in line and any(name in line for name in names):
+            found.append(line)
+
+    Chaos(plan, Trace(read)).run()
+    # The first name is the message concerned, if there is one: everything about it, and the last of the rest.
+    about = [line for line in found if f" {names[0]} " in line]
+    return [*about[-LAST_EVENTS:], *(line for line in found[-LAST_EVENTS:] if line not in about)]
+
+
+def _document(outcome: Outcome) -> dict[str, Any]:
+    return {**asdict(outcome), "kept": outcome.kept, "command": replay_command(outcome.plan)}
+
+
+def _summary(outcome: Outcome) -> str:
+    o = outcome
+    return (
+        f"seed {o.plan.seed}: every promise kept.  {o.published} published, {o.acknowledged} acknowledged, "
+        f"{o.arrived} arrived; {o.faults} faults, {o.boots} boots, {o.torn} torn groups, {o.checkpoints} checkpoints; "
+        f"{o.virtual_s:.0f} virtual seconds, {o.events} events, trace {o.digest}"
+    )
+
+
+def _kinds(text: str, strategy: str) -> tuple[str, ...]:
+    if not text:
+        return LONE_KINDS if strategy == ALONE else KINDS
+    return tuple(_one_of(kind.strip(), KINDS, "--faults") for kind in text.split(","))
+
+
+def _one_of(value: str, known: tuple[str, ...], option: str) -> str:
+    if value not in known:
+        raise typer.BadParameter(f"there is no {value!r}; known: {', '.join(known)}", param_hint=option)
+    return value
+
+
+def _range(text: str) -> range:
+    first, dots, last = text.partition("..")
+    if not dots or not first.isdecimal() or not last.isdecimal() or int(last) < int(first):
+        raise typer.BadParameter(f"{text!r} is not like 1..100", param_hint="--seeds")
+    return range(int(first), int(last) + 1)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

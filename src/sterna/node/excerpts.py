@@ -1,0 +1,71 @@
+"""Pages of a node's journal for a reader elsewhere: what entered here after a stamp, as far as one page goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.journal.grouping import message_weight
+from sterna.journal.journal import Journal
+from sterna.mqtt.message import Message
+from sterna.mqtt.topics import FilterTree
+from sterna.vocabulary.stamps import Stamp
+
+#: A page ends when it holds this much (or one message that is bigger), or when so many rows were looked at for it.
+PAGE_BYTES = 256 * 1024
+PAGE_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    messages: list[tuple[int, int, Message]]
+    reached: Stamp
+    complete: bool
+    lost: int
+    """Rows between the stamp and the oldest one kept; how many of them the reader wanted, nobody knows any more."""
+
+
+class Wanted:
+    """Does a reader want this topic?"""
+
+    def __init__(self, filters: list[bytes] | None) -> None:
+        self._tree: FilterTree[bytes, None] | None = None
+        self._known: dict[bytes, bool] = {}
+        if filters is not None:
+            self._tree = FilterTree()
+            for topic_filter in filters:
+                self._tree.add(topic_filter, topic_filter, None)
+
+    def __contains__(self, topic: bytes) -> bool:
+        if self._tree is None:
+            return True
+        known = self._known.get(topic)
+        if known is None:
+            known = self._known[topic] = bool(self._tree.match(topic))
+        return known
+
+
+def read_own(journal: Journal, after: Stamp, until: Stamp, filters: list[bytes] | None) -> Excerpt:
+    """Messages of this node's own clients between two stamps, sequenced ones only, retained ones in any case."""
+    wanted = Wanted(filters)
+    start = journal.offset_after(after)
+    lost = max(0, min(journal.first_offset, until.sequence + 1) - start)
+    offset = max(start, journal.first_offset)
+    stop = min(until.sequence + 1, offset + PAGE_ROWS)
+    found: list[tuple[int, int, Message]] = []
+    size = 0
+    while offset < stop:
+        message = journal.read(offset)
+        if message is not None and message.identity is None and is_wanted(message, wanted):
+            size += message_weight(message)
+            if found and size > PAGE_BYTES:
+                break
+            found.append((journal.epoch_of(offset), offset, message))
+        offset += 1
+    if offset > until.sequence:
+        return Excerpt(found, until, True, lost)
+    return Excerpt(found, Stamp(journal.epoch_of(offset - 1), offset - 1), False, lost)
+
+
+def is_wanted(message: Message, wanted: Wanted) -> bool:
+    """Retained messages are wanted by everybody; others at QoS 0 are not sequenced, and not in the journal."""
+    return message.retain or (message.qos > 0 and message.topic in wanted)

@@ -1,0 +1,339 @@
+"""Where a node's broker meets the other nodes: the overlay says who the neighbours are, links carry frames, the
+router decides what goes where, and this file gives it the node's own broker and journal.
+
+To the broker the network is somebody who wants messages and brings some; to the router the broker is one more place
+where messages are wanted.  Neither knows the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Protocol
+
+from sterna.broker.broker import Broker
+from sterna.broker.decisions import decode_decision, encode_decision
+from sterna.journal.grouping import message_weight
+from sterna.mqtt.message import Message
+from sterna.mqtt.topics import split_share
+from sterna.node.excerpts import PAGE_BYTES, Excerpt, read_own
+from sterna.node.shares import SharedElsewhere
+from sterna.overlay.channel import Channel
+from sterna.overlay.link import Link, LinkTransport
+from sterna.overlay.link_settings import LinkSettings
+from sterna.overlay.links import Links
+from sterna.overlay.neighbours import Overlay
+from sterna.overlay.spanning_tree import SpanningTreeOverlay
+from sterna.overlay.static import StaticOverlay
+from sterna.overlay.tree_settings import TreeSettings
+from sterna.routing.forwarded import LooseRecord
+from sterna.routing.router import Router
+from sterna.routing.strategies import make_strategy
+from sterna.routing.strategy import RoutingOutput, RoutingSettings, Strategy
+from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
+
+#: Of retained messages in one page.
+RETAINED_PAGE = 1024
+
+
+class NetworkWorld(Protocol):
+    """What the network asks of whoever runs the node."""
+
+    def hold_links(self, dial: dict[str, str]) -> None:
+        """Keep exactly these dialled, see `OverlayWorld.hold_links`."""
+
+    def send_datagram(self, address: str, data: bytes) -> None: ...
+    def send_discovery(self, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """What a node's part in a network is made of."""
+
+    link: LinkSettings
+    overlay: TreeSettings | tuple[str, ...] = ()
+    """How neighbours are found: a spanning tree, or the addresses of static ones."""
+    routing: RoutingSettings = field(default_factory=RoutingSettings)
+    settle_s: float = 1.0
+    """How long a subscriber may wait for the news of its subscription to have reached every node."""
+
+
+class Network:
+    def __init__(
+        self, broker: Broker, settings: NetworkSettings, world: NetworkWorld, vector: VersionVector, rng: Random
+    ) -> None:
+        self._broker = broker
+        self._world = world
+        self._settings = settings
+        self.node = settings.link.node
+        self._epoch = settings.link.epoch
+        schedule = broker.deadlines.at
+        now = self._now
+        self._elsewhere = SharedElsewhere(self.node)
+        self.router = Router(
+            self.node,
+            self._epoch,
+            self,
+            self._strategy,
+            vector,
+            settle_s=settings.settle_s,
+            now=now,
+            schedule=schedule,
+        )
+        self.links = Links(settings.link, self, now=now, schedule=schedule, rng=rng)
+        self.overlay: Overlay
+        if isinstance(settings.overlay, TreeSettings):
+            self.overlay = SpanningTreeOverlay(settings.overlay, self, now=now, schedule=schedule, rng=rng)
+        else:
+            self.overlay = StaticOverlay(self.node, settings.overlay, self)
+        #: The last of our own messages that was given to the router; what the journal held at the start is past.
+        self._frontier = broker.journal.next_offset - 1
+        #: As of the last note in the journal.
+        self._noted: VersionVector = dict(vector)
+        self._watch_interest()
+
+    def _strategy(self, output: RoutingOutput) -> Strategy:
+        settings = self._settings
+        return make_strategy(
+            settings.link.strategy,
+            self.node,
+            output,
+            now=self._now,
+            schedule=self._broker.deadlines.at,
+            settings=settings.routing,
+        )
+
+    def _now(self) -> float:
+        return self._broker.now
+
+    def _watch_interest(self) -> None:
+        for session in self._broker.sessions.values():
+            for topic_filter in session.subscriptions:
+                self.gained(topic_filter)
+        self._broker.routes.interest = self
+        self._broker.attach(self, self.node)
+
+    def start(self) -> None:
+        self.overlay.start()
+
+    def stop(self) -> None:
+        self.overlay.stop()
+        for peer in list(self.links.links):
+            self.links.close(peer, "the node is stopping")
+        self.links.flush()
+
+    # -- the world calls --
+
+    def accept(self, transport: LinkTransport, address: str) -> Channel:
+        return self.links.accept(transport, address)
+
+    def dialled(self, transport: LinkTransport, address: str) -> Channel:
+        return self.links.dialled(transport, address)
+
+    def datagram(self, sender: str, data: bytes) -> None:
+        self.overlay.datagram(sender, data)
+
+    def flush(self) -> None:
+        """The end of a turn."""
+        self.router.flush()
+        self.links.flush()
+
+    # -- the overlay asks --
+
+    def hold_links(self, dial: dict[str, str]) -> None:
+        self._world.hold_links(dial)
+
+    def send_datagram(self, address: str, data: bytes) -> None:
+        self._world.send_datagram(address, data)
+
+    def send_discovery(self, data: bytes) -> None:
+        self._world.send_discovery(data)
+
+    def report(self, event: str, **fields: object) -> None:
+        self._broker.tell(event, fields)
+
+    # -- links tell --
+
+    def session_started(self, link: Link) -> None:
+        self.report("link up", peer=link.peer)
+        self.overlay.link_started(link.peer)
+        self.router.session_started(link)
+
+    def session_ended(self, link: Link, reason: str) -> None:
+        self.report("link down", peer=link.peer, reason=reason)
+        self.router.session_ended(link)
+        self.overlay.link_ended(link.peer)
+
+    def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
+        self.router.frames(link, frames)
+
+    def link_relieved(self, link: Link) -> None:
+        """Nothing was held back: what a congested link did not take was dropped and counted, or is fetched later."""
+
+    def accepts(self, peer: str) -> str | None:
+        return self.overlay.accepts(peer)
+
+    # -- the broker tells: interest --
+
+    def gained(self, topic_filter: bytes) -> None:
+        """A session has a new subscription."""
+        shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
+        self.router.want(shared[1] if shared else topic_filter)
+        if shared:
+            self.router.shares_changed()
+
+    def lost_interest(self, topic_filter: bytes) -> None:
+        shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
+        self.router.unwant(shared[1] if shared else topic_filter)
+        if shared:
+            self.router.shares_changed()
+
+    def when_known(self, action: Callable[[], None]) -> None:
+        self.router.when_known(action)
+
+    def note_vector(self) -> None:
+        """Write down how far we have read: a subscription made now must not get, after a crash, what was before it."""
+        vector = self.settled_vector()
+        for origin, stamp in vector.items():
+            if self._noted.get(origin) != stamp:
+                self._noted[origin] = stamp
+                self._broker.log.seen(origin, stamp)
+
+    def settled_vector(self) -> VersionVector:
+        """How far reading has come, of the origins whose reading has properly begun."""
+        streams = self.router.streams
+        return {origin: stamp for origin, stamp in streams.vector.items() if not streams.is_new(origin)}
+
+    # -- the broker tells: messages --
+
+    def publish(self, message: Message) -> None:
+        """HOT.  A sequenced message of our own, safe in the journal."""
+        self._frontier = max(self._frontier, message.offset)
+        self.router.publish(message)
+
+    def publish_loose(self, message: Message) -> None:
+        self.router.publish_loose(
+            message.topic, [message.payload], message.properties, message.expires_at, message.shares
+        )
+
+    def publish_run(self, topic: bytes, payloads: list[bytes]) -> None:
+        """HOT.  QoS 0 messages of one topic that nobody shares."""
+        self.router.publish_loose(topic, payloads, b"", 0.0, b"")
+
+    def wants_elsewhere(self, topic: bytes) -> bool:
+        return self.router.wants_elsewhere(topic)
+
+    def is_shared(self, topic: bytes) -> bool:
+        """Does a group with members elsewhere want this topic?"""
+        return bool(self._elsewhere) and bool(self._elsewhere.matching(topic))
+
+    def decide_shares(self, message: Message) -> None:
+        """Before a message of our own is written down: which nodes' members are to have it."""
+        if self._elsewhere and (keys := self._elsewhere.matching(message.topic)):
+            share_of = self._broker.routes.share
+            decision = {}
+            for key in keys:
+                share = share_of(key)
+                decision[key] = self._elsewhere.decide(key, len(share.members) if share else 0)
+            message.shares = encode_decision(decision)
+
+    def not_kept(self, message: Message) -> None:
+        """A message from elsewhere could not be written down: it will have to be read again."""
+        assert message.identity is not None
+        origin, epoch, sequence = message.identity
+        self.router.streams.taken_back({origin: Stamp(epoch, sequence - 1)})
+
+    # -- the router asks --
+
+    def overloaded(self) -> bool:
+        return self._broker.overloaded()
+
+    def wants(self, topic: bytes) -> bool:
+        return self._broker.routes.route(topic).wanted
+
+    def take(self, message: Message) -> None:
+        """A sequenced message from elsewhere.  It is journalled if a queue may have to point to it."""
+        broker = self._broker
+        self._pass_on_shares(message)
+        if message.retain or (message.qos and broker.routes.route(message.topic).keeps):
+            broker.commitments.publication(message, None, 0)
+        else:
+            broker.commitments.in_turn(partial(broker.deliver_from_elsewhere, message))
+
+    def _pass_on_shares(self, message: Message) -> None:
+        """It is for members of ours who have left: on to whoever has members now."""
+        if not message.shares:
+            return
+        _, decision = decode_decision(message.shares)
+        share_of = self._broker.routes.share
+        orphaned = [key for key, node in decision.items() if node == self.node and share_of(key) is None]
+        elsewhere = self._elsewhere.matching(message.topic) if orphaned else []
+        passed_on = {key: self._elsewhere.decide(key, 0) for key in orphaned if key in elsewhere}
+        if passed_on:
+            copy = Message(
+                message.topic, message.payload, message.qos, False, message.properties, message.expires_at,
+                message.publisher, message.received_at,
+            )  # fmt: skip
+            copy.shares = encode_decision(passed_on, only=True)
+            self._broker.commitments.publication(copy, None, 0)
+
+    def take_loose(self, origin: str, record: LooseRecord) -> None:
+        broker = self._broker
+        identity = Identity(origin, 0, -1)
+        for payload in record.payloads:
+            message = Message(record.topic, payload, 0, False, record.properties, record.expires_at)
+            message.shares = record.shares
+            message.identity = identity
+            broker.deliver_from_elsewhere(message)
+
+    def remember(self, message: Message) -> None:
+        self._broker.remember(message)
+
+    def filters(self) -> list[bytes] | None:
+        """What our clients want, for a FETCH; None: everything."""
+        if self.router.strategy.everything():
+            return None
+        return self._broker.routes.filters()
+
+    def read_own(self, after: Stamp, filters: list[bytes] | None) -> Excerpt:
+        return read_own(self._broker.journal, after, self.frontier(), filters)
+
+    def frontier(self) -> Stamp:
+        return Stamp(self._epoch, self._frontier)
+
+    def retained_after(
+        self, topic: bytes, *, of_others: bool
+    ) -> tuple[list[tuple[str, int, int, Message]], bytes | None]:
+        kept = (
+            message
+            for message in self._broker.retained
+            if message.topic > topic and message.offset >= 0 and (of_others or message.identity is None)
+        )
+        page = heapq.nsmallest(RETAINED_PAGE, kept, key=lambda message: message.topic)
+        found: list[tuple[str, int, int, Message]] = []
+        size = 0
+        for message in page:
+            size += message_weight(message)
+            if found and size > PAGE_BYTES:
+                break
+            identity = message.identity or (self.node, self._broker.journal.epoch_of(message.offset), message.offset)
+            found.append((*identity, message))
+        is_last = len(found) == len(page) < RETAINED_PAGE
+        return found, None if is_last else found[-1][3].topic
+
+    def first_seen(self, origin: str, stamp: Stamp) -> None:
+        self._noted[origin] = stamp
+        self._broker.log.seen(origin, stamp)
+
+    def lost(self, origin: str, messages: int) -> None:
+        self._broker.counters.dropped("origin-retention", messages)
+        self.report("what was missed is no longer kept", origin=origin, messages_at_most=messages, reason="retention")
+
+    def shares(self) -> list[tuple[bytes, int]]:
+        return sorted((share.key, len(share.members)) for share in self._broker.routes.shares() if share.members)
+
+    def shares_elsewhere(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
+        self._elsewhere.announced(origin, shares)

@@ -1,0 +1,97 @@
+"""Shared subscriptions with members on several nodes: one message, one member, wherever it is.
+
+The node a message enters decides which node's members are to have it (`broker.decisions`), nodes taking turns.  Groups
+whose node cannot be reached are kept in mind: if nobody else has members, the message waits for that node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sterna.mqtt.topics import FilterTree, split_share
+from sterna.vocabulary.errors import LinkProtocolError
+
+#: Topics whose groups are remembered; past this the memory starts anew.
+REMEMBERED_MAX = 100_000
+
+
+@dataclass(slots=True)
+class _Group:
+    #: node -> its members
+    members: dict[str, int] = field(default_factory=dict)
+    turn: int = 0
+
+
+class SharedElsewhere:
+    """Which groups have members on which other nodes."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._groups: dict[bytes, _Group] = {}
+        self._announced: dict[str, dict[bytes, int]] = {}
+        self._unreachable: dict[str, None] = {}
+        self._tree: FilterTree[bytes, bytes] = FilterTree()
+        self._remembered: dict[bytes, list[bytes]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def announced(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
+        """What a node has members of; None: it can no longer be reached."""
+        if shares is None:
+            self._unreachable[origin] = None
+            return
+        self._unreachable.pop(origin, None)
+        before, after = self._announced.get(origin, {}), dict(shares)
+        if before == after:
+            return
+        self._remembered.clear()
+        for key in before.keys() - after.keys():
+            self._leave(key, origin)
+        for key, members in sorted(after.items()):
+            self._join(key, origin, members)
+        self._announced[origin] = after
+
+    def _join(self, key: bytes, origin: str, members: int) -> None:
+        split = split_share(key)
+        if split is None or members <= 0:
+            raise LinkProtocolError("not a shared subscription")
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
+            self._tree.add(split[1], key, key)
+        group.members[origin] = members
+
+    def _leave(self, key: bytes, origin: str) -> None:
+        group = self._groups[key]
+        del group.members[origin]
+        if not group.members:
+            del self._groups[key]
+            split = split_share(key)
+            assert split is not None
+            self._tree.remove(split[1], key)
+
+    def matching(self, topic: bytes) -> list[bytes]:
+        """Groups with members elsewhere whose filter matches."""
+        keys = self._remembered.get(topic)
+        if keys is None:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            keys = self._remembered[topic] = self._tree.match(topic)
+        return keys
+
+    def decide(self, key: bytes, members_here: int) -> str:
+        """Whose turn it is: nodes take as many turns as they have members."""
+        group = self._groups[key]
+        candidates = sorted((node, n) for node, n in group.members.items() if node not in self._unreachable)
+        if members_here:
+            candidates.append((self._node, members_here))
+        if not candidates:
+            candidates = sorted(group.members.items())
+        turn = group.turn % sum(members for _, members in candidates)
+        group.turn += 1
+        for node, members in candidates:
+            if turn < members:
+                return node
+            turn -= members
+        raise AssertionError("a turn beyond the members")

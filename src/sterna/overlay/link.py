@@ -1,0 +1,337 @@
+"""A link session: frames to one neighbour, each exactly once and in order, over as many connections as it takes.
+
+Frames gather during a turn and leave as one numbered batch.  A batch is kept until the neighbour has acknowledged it
+and sent again when a connection is lost before that.  When too much is kept, or nobody connects in time, the session
+is over: nothing more is delivered in it, and both sides know that they must agree anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sterna.overlay.batches import HEAD_BYTES, LOW, BrokenBatch, Opener, Sealer, frame_head
+from sterna.overlay.link_settings import LinkSettings
+
+
+class LinkTransport(Protocol):
+    """What the world gives us to reach the other end of one connection."""
+
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None:
+        """Send what was written, then close."""
+
+    def abort(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """Of all sessions with one peer together."""
+
+    messages: int = 0
+    """Frames given to `send`."""
+    bytes_sent: int = 0
+    """Every byte written to connections, handshakes included."""
+    bytes_received: int = 0
+    control_bytes: int = 0
+    """Those of `bytes_sent` that are no frame: handshakes, heads of batches, acknowledgements, keep-alives.
+    Whoever sends frames of control adds them."""
+    resends: int = 0
+    """Frames written again because a connection was lost before they were acknowledged."""
+    resumptions: int = 0
+    """Connections that carried on a session."""
+    sessions: int = 0
+
+
+class Line:
+    """One authenticated connection that carries a session."""
+
+    __slots__ = ("_sealer", "_transport", "blocked", "counters", "heard", "opener", "sent")
+
+    def __init__(
+        self,
+        transport: LinkTransport,
+        sealer: Sealer,
+        opener: Opener,
+        counters: LinkCounters,
+        now: float,
+        blocked: bool,
+    ) -> None:
+        self._transport = transport
+        self._sealer = sealer
+        self.opener = opener
+        self.counters = counters
+        #: The transport has enough to do: batches wait here instead of there.
+        self.blocked = blocked
+        self.heard = now
+        self.sent = now
+
+    def write(self, number: int, ack: int, payload: bytes, farewell: bool = False) -> None:
+        data = self._sealer.seal(number, ack, payload, farewell)
+        self.counters.bytes_sent += len(data)
+        self.counters.control_bytes += len(data) if farewell else HEAD_BYTES
+        self._transport.write(data)
+
+
+class _Kept:
+    """A batch that is not acknowledged yet."""
+
+    __slots__ = ("frames", "number", "payload")
+
+    def __init__(self, number: int, payload: bytes, frames: int) -> None:
+        self.number = number
+        self.payload = payload
+        self.frames = frames
+
+
+class Link:
+    """The session.  A fresh session with the same peer is another Link; one that has ended swallows what it is sent."""
+
+    __slots__ = (
+        "_ack_bytes",
+        "_acked",
+        "_batch_bytes",
+        "_congested_at",
+        "_dirty",
+        "_frames",
+        "_gathered",
+        "_is_dirty",
+        "_kept_bytes",
+        "_now",
+        "_parts",
+        "_relieved",
+        "_resend_bytes",
+        "_sent",
+        "_to_acknowledge",
+        "_unsent",
+        "congested",
+        "counters",
+        "ended",
+        "frame_bytes",
+        "given_up",
+        "line",
+        "losses",
+        "number",
+        "peer",
+        "peer_attachments",
+        "peer_epoch",
+        "peer_incarnation",
+        "received",
+        "session_id",
+    )
+
+    def __init__(
+        self,
+        peer: str,
+        session_id: int,
+        settings: LinkSettings,
+        counters: LinkCounters,
+        *,
+        dirty: list[Link],
+        now: Callable[[], float],
+        relieved: Callable[[Link], None],
+    ) -> None:
+        self.peer = peer
+        self.session_id = session_id
+        self.peer_epoch = 0
+        self.peer_incarnation = b""
+        #: The newest count of connections the peer has told; a claim with a smaller one was made before that.
+        self.peer_attachments = 0
+        #: Largest body `send` takes; a larger one ends the session, for it would be missing in it.
+        self.frame_bytes = settings.frame_bytes
+        #: Half of what may wait for acknowledgement does: whoever can drop or hold back frames should.
+        self.congested = False
+        self.counters = counters
+        #: Why the session is given up, as soon as it is; it ends at the next flush.
+        self.given_up: str | None = None
+        self.ended = False
+        self.line: Line | None = None
+        #: Connections lost so far: a timer can tell whether its loss was the last.
+        self.losses = 0
+        #: Of the last batch made and the last batch received.
+        self.number = 0
+        self.received = 0
+        self._acked = 0
+        self._parts: list[bytes] = []
+        self._frames = 0
+        self._gathered = 0
+        self._unsent: deque[_Kept] = deque()
+        self._sent: deque[_Kept] = deque()
+        self._kept_bytes = 0
+        self._to_acknowledge = 0
+        #: All links with something to flush, shared by all of the node's.
+        self._dirty = dirty
+        self._is_dirty = False
+        self._now = now
+        self._relieved = relieved
+        self._batch_bytes = settings.batch_bytes
+        self._ack_bytes = settings.ack_bytes
+        self._resend_bytes = settings.resend_bytes
+        self._congested_at = settings.resend_bytes // 2
+
+    @property
+    def connected(self) -> bool:
+        """A connection carries the session right now; otherwise it waits for one."""
+        return self.line is not None
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        return self._kept_bytes + self._gathered
+
+    # -- sending --
+
+    def send(self, kind: int, body: bytes) -> None:
+        """HOT.  Add a frame to what goes out at the end of this turn."""
+        if self.given_up is not None:
+            return
+        size = len(body)
+        if size > self.frame_bytes:
+            self.restart(f"a frame of {size} bytes; {self.frame_bytes} is the most both sides take")
+            return
+        head = frame_head(kind, size)
+        self._parts.append(head)
+        self._parts.append(body)
+        self._frames += 1
+        self._gathered += len(head) + size
+        self.counters.messages += 1
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._dirty.append(self)
+        waiting = self._kept_bytes + self._gathered
+        if waiting > self._congested_at:
+            self._press(waiting)
+        if self._gathered >= self._batch_bytes:
+            self._close_batch()
+            self.pump()
+
+    def restart(self, reason: str) -> None:
+        """Give this session up: at the next flush it ends on both sides, and the next connection starts a fresh one."""
+        if self.given_up is None:
+            self.given_up = reason
+            self._forget()
+            self._mark()
+
+    def flush(self) -> None:
+        """Hand over what was gathered and acknowledge what is due."""
+        self._is_dirty = False
+        if self._parts:
+            self._close_batch()
+        self.pump()
+        line = self.line
+        if line is not None and not line.blocked and self._to_acknowledge >= self._ack_bytes:
+            self._write(line, 0, b"")
+
+    def pump(self) -> None:
+        """Write what waits, as long as the connection takes it."""
+        line = self.line
+        while line is not None and not line.blocked and self._unsent:
+            kept = self._unsent.popleft()
+            self._sent.append(kept)
+            self._write(line, kept.number, kept.payload)
+            line = self.line
+
+    def keep_alive(self, line: Line) -> None:
+        if line.blocked:
+            line.sent = self._now()  # What the transport still holds keeps the connection alive.
+        else:
+            self._write(line, 0, b"")
+
+    def _write(self, line: Line, number: int, payload: bytes) -> None:
+        self._to_acknowledge = 0
+        line.sent = self._now()
+        line.write(number, self.received, payload)
+
+    def _close_batch(self) -> None:
+        payload = b"".join(self._parts)
+        self.number += 1
+        self._unsent.append(_Kept(self.number, payload, self._frames))
+        self._kept_bytes += len(payload)
+        self._parts = []
+        self._frames = 0
+        self._gathered = 0
+
+    def _press(self, waiting: int) -> None:
+        self.congested = True
+        if waiting > self._resend_bytes:
+            self.restart(f"{waiting} bytes were not acknowledged in time")
+
+    def _mark(self) -> None:
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._dirty.append(self)
+
+    # -- receiving --
+
+    def acknowledged(self, low: int) -> None:
+        """The peer has every batch up to the number with these lowest bits."""
+        last_sent = self._sent[-1].number if self._sent else self._acked
+        news = (low - self._acked) & LOW
+        if news > last_sent - self._acked:
+            raise BrokenBatch("an acknowledgement of what was never sent")
+        if news:
+            self._acked += news
+            self._drop_acknowledged(self._sent)
+            self._relieve()
+
+    def take(self, low: int, size: int) -> None:
+        """A batch with frames came in; they may be delivered if this returns."""
+        if low != (self.received + 1) & LOW:
+            raise BrokenBatch("a batch out of order")
+        self.received += 1
+        self._to_acknowledge += size + HEAD_BYTES
+        if self._to_acknowledge >= self._ack_bytes:
+            self._mark()
+
+    def _drop_acknowledged(self, batches: deque[_Kept]) -> None:
+        while batches and batches[0].number <= self._acked:
+            self._kept_bytes -= len(batches.popleft().payload)
+
+    def _relieve(self) -> None:
+        # Room for as much again as was too much: no flutter around the mark.
+        if self.congested and self.given_up is None and self.unacknowledged_bytes <= self._congested_at // 2:
+            self.congested = False
+            self._relieved(self)
+
+    # -- connections --
+
+    def can_resume(self, received: int) -> bool:
+        """Whether a peer that has our batches up to this one can be sent the rest."""
+        return self.given_up is None and self._acked <= received <= self.number
+
+    def attach(self, line: Line, received: int) -> None:
+        """Go on over this connection, from the batch after the one the peer has."""
+        again = self._sent
+        self._acked = received
+        self._drop_acknowledged(again)
+        self.counters.resends += sum(kept.frames for kept in again)
+        again.extend(self._unsent)
+        self._unsent = again
+        self._drop_acknowledged(self._unsent)
+        self._sent = deque()
+        self.line = line
+        self._relieve()
+        self.pump()
+
+    def detach(self) -> None:
+        self.line = None
+        self.losses += 1
+
+    def end(self) -> None:
+        self.ended = True
+        self.line = None
+        if self.given_up is None:
+            self.given_up = "the session has ended"
+        self._forget()
+
+    def _forget(self) -> None:
+        self._parts = []
+        self._frames = 0
+        self._gathered = 0
+        self._unsent.clear()
+        self._sent.clear()
+        self._kept_bytes = 0

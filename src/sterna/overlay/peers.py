@@ -1,0 +1,160 @@
+"""The peers a node knows, and in which state: a table.  Only a peer that echoed a fresh nonce is believed, every
+datagram counts once, and there are never more than a set number of peers.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from sterna.overlay.datagrams import Advert
+from sterna.overlay.round_trips import Questions, RoundTrips
+
+REPLAY_WINDOW = 64
+"""Datagrams may overtake each other by this many; what is older is dropped."""
+
+LIVES_REMEMBERED = 4
+"""Earlier boots of a peer whose datagrams are refused for good."""
+
+
+class State(Enum):
+    CANDIDATE = "candidate"
+    """Heard of; has not yet proved that it is there."""
+    ALIVE = "alive"
+    SUSPECT = "suspect"
+    """Perhaps gone: being probed.  It stays in use until that is certain."""
+    DEAD = "dead"
+    """Gone; asked now and then whether it is back."""
+    FORGOTTEN = "forgotten"
+
+
+class Event(Enum):
+    PROVED = "it echoed a fresh nonce"
+    HEARD = "a datagram with a new counter came"
+    DOUBTED = "its link broke, it has been quiet, or others left it"
+    SILENT = "nothing came for too long"
+    LEFT = "it said goodbye"
+
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.CANDIDATE, Event.PROVED): State.ALIVE,
+    (State.CANDIDATE, Event.HEARD): State.CANDIDATE,
+    (State.CANDIDATE, Event.DOUBTED): State.CANDIDATE,
+    (State.CANDIDATE, Event.SILENT): State.FORGOTTEN,
+    (State.CANDIDATE, Event.LEFT): State.FORGOTTEN,
+    (State.ALIVE, Event.PROVED): State.ALIVE,
+    (State.ALIVE, Event.HEARD): State.ALIVE,
+    (State.ALIVE, Event.DOUBTED): State.SUSPECT,
+    (State.ALIVE, Event.SILENT): State.DEAD,
+    (State.ALIVE, Event.LEFT): State.DEAD,
+    (State.SUSPECT, Event.PROVED): State.ALIVE,
+    # It may have been under way when the peer died.  What comes later is looked at when the probes run out.
+    (State.SUSPECT, Event.HEARD): State.SUSPECT,
+    (State.SUSPECT, Event.DOUBTED): State.SUSPECT,
+    (State.SUSPECT, Event.SILENT): State.DEAD,
+    (State.SUSPECT, Event.LEFT): State.DEAD,
+    (State.DEAD, Event.PROVED): State.ALIVE,
+    (State.DEAD, Event.HEARD): State.DEAD,
+    (State.DEAD, Event.DOUBTED): State.DEAD,
+    (State.DEAD, Event.SILENT): State.FORGOTTEN,
+    (State.DEAD, Event.LEFT): State.DEAD,
+}
+
+USABLE = (State.ALIVE, State.SUSPECT)
+
+
+class ReplayWindow:
+    """Which counters of one boot have been seen."""
+
+    def __init__(self) -> None:
+        self.highest = -1
+        self._seen = 0
+
+    def take(self, counter: int) -> bool:
+        """True once per counter, if it is not too old."""
+        ahead = counter - self.highest
+        if ahead > 0:
+            self._seen = ((self._seen << min(ahead, REPLAY_WINDOW)) | 1) & ((1 << REPLAY_WINDOW) - 1)
+            self.highest = counter
+            return True
+        bit = 1 << -ahead
+        if -ahead >= REPLAY_WINDOW or self._seen & bit:
+            return False
+        self._seen |= bit
+        return True
+
+
+class Peer:
+    """One other node, as far as it is known here."""
+
+    def __init__(self, name: str, address: str, boot: int, now: float) -> None:
+        self.name = name
+        self.address = address
+        self.boot = boot
+        self.earlier_boots: list[int] = []
+        self.state = State.CANDIDATE
+        self.since = now
+        """When it came into this state."""
+        self.heard_at = now
+        self.proved_at = now
+        self.gone_at = now
+        """While suspect: when it is dead unless it answers."""
+        self.ping_at = now
+        self.answer_at = now
+        """Before this, nothing unproved is answered."""
+        self.young_until = now
+        self.passed_over_until = now
+        self.questions = Questions()
+        self.round_trips = RoundTrips()
+        self.window = ReplayWindow()
+        self.capability = 0.0
+        self.advert: Advert | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.state in USABLE
+
+    def enter(self, event: Event, now: float) -> bool:
+        """Take the step of the table; True if the state changed."""
+        state = TRANSITIONS[self.state, event]
+        if state is self.state:
+            return False
+        self.state, self.since = state, now
+        return True
+
+    def begin_life(self, boot: int) -> None:
+        """A new start of the same node: what was known of the earlier one no longer holds."""
+        self.earlier_boots = [*self.earlier_boots[1 - LIVES_REMEMBERED :], self.boot]
+        self.boot = boot
+        self.window = ReplayWindow()
+        self.round_trips = RoundTrips()
+        self.questions = Questions()
+        self.advert = None
+
+
+class Peers:
+    """All peers by name, bounded."""
+
+    def __init__(self, peers_max: int) -> None:
+        self._max = peers_max
+        self.by_name: dict[str, Peer] = {}
+        self.usable = 0
+        """How many are in use; kept by `recount`."""
+
+    def admit(self, name: str, address: str, boot: int, now: float) -> Peer | None:
+        """A new candidate, at the cost of the longest dead or unproved one if need be; None if there is no room."""
+        if len(self.by_name) >= self._max:
+            spare = [peer for peer in self.by_name.values() if not peer.usable]
+            if not spare:
+                return None
+            del self.by_name[min(spare, key=lambda peer: (peer.since, peer.name)).name]
+        peer = self.by_name[name] = Peer(name, address, boot, now)
+        return peer
+
+    def recount(self) -> None:
+        """Drop the forgotten, count the usable."""
+        self.by_name = {name: peer for name, peer in self.by_name.items() if peer.state is not State.FORGOTTEN}
+        self.usable = sum(peer.usable for peer in self.by_name.values())
+
+    def addresses(self, besides: str = "") -> list[str]:
+        """Where the peers in use are, except one of them."""
+        return [peer.address for peer in self.by_name.values() if peer.usable and peer.name != besides]

@@ -1,0 +1,96 @@
+"""The knobs of the spanning tree, each with its unit and with what a lower or higher value costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    network: str
+    """The network's name.  Datagrams of other networks look like junk: the name is part of the key."""
+
+    node: str
+    """This node's name, unique in the network, at most 128 bytes."""
+
+    address: str = ""
+    """Where others reach this node ("host:port"), datagrams and links alike.  Empty: where its datagrams come from."""
+
+    key: bytes = field(default=b"", repr=False)
+    """The network's shared key.  Whoever has it is believed; whoever has not is not heard."""
+
+    cpu: float = 0.0
+    """What this machine's processors can do, in MHz (L of the paper)."""
+
+    memory: float = 0.0
+    """What this machine can remember, in MiB (M of the paper; there in KiB, which made the processor irrelevant)."""
+
+    cpu_weight: float = 1.0
+    """alpha in capability = alpha * cpu + beta * memory.  The most capable node is the root."""
+
+    memory_weight: float = 1.0
+    """beta in capability = alpha * cpu + beta * memory."""
+
+    listen_s: float = 0.3
+    """After the start, how long to listen before the first parent is dialled.  Lower: more false starts in a crowd."""
+
+    ping_s: float = 0.5
+    """How often a peer is pinged.  Lower: changes are seen sooner, for more datagrams (two per peer and ping)."""
+
+    young_ping_s: float = 0.15
+    """How often a peer is pinged while it is new, so that its distance is known when the tree forms."""
+
+    young_s: float = 1.0
+    """How long a peer is new.  A root too: while it is, shorter paths to it are taken at once."""
+
+    pings_per_s: float = 400.0
+    """Pings sent per second at most; with more peers than that allows, everything slows down in proportion."""
+
+    dead_after_s: float = 1.5
+    """A peer not heard for this long is dead.  After half of it, it is asked more often.  Lower: deaths without a hint
+    are noticed sooner, and lost datagrams are more often taken for a death."""
+
+    probe_s: float = 0.5
+    """A peer whose link broke is asked repeatedly; without an answer for this long (and two round trips) it is dead."""
+
+    dead_ping_s: float = 1.0
+    """How often the dead are asked whether they are back.  It bounds how long a healed partition goes unnoticed."""
+
+    forget_s: float = 600.0
+    """How long the dead are asked.  After that only discovery finds them again."""
+
+    discover_s: float = 2.0
+    """How often to call into the multicast group and to the seed addresses (more often in the first second)."""
+
+    round_s: float = 0.25
+    """How often the root starts a new round.  What is known of a root dies when its rounds stop rising."""
+
+    change_s: float = 0.002
+    """A shorter path is taken only if it is shorter by more than this ..."""
+
+    change_ratio: float = 0.2
+    """... and by more than this part of the present one.  Lower: nearer to the best tree, and more changes."""
+
+    steady_s: float = 1.0
+    """... and has been so for this long."""
+
+    hop_s: float = 0.0005
+    """What passing through a node costs, added to the round trip of each hop.  0: round trips alone count; then, on a
+    network much faster than its nodes, chance makes long branches."""
+
+    link_patience_s: float = 5.0
+    """A parent that answers datagrams but gives no link for this long is passed over ..."""
+
+    pass_over_s: float = 30.0
+    """... for this long, if there is any other way to the root."""
+
+    peers_max: int = 256
+    """Peers known at once.  One more is not heard, and reported."""
+
+    seeds: tuple[str, ...] = ()
+    """Addresses to call besides those the world knows; more can be added at run time."""
+
+    @property
+    def capability(self) -> float:
+        """C = alpha * L + beta * M."""
+        return self.cpu_weight * self.cpu + self.memory_weight * self.memory

@@ -1,0 +1,212 @@
+"""Messages as they travel between nodes.
+
+A body names its origin and epoch once, then holds records.  A record is the same bytes on every link, so that a node
+on the way hands on what it got, whole or in pieces, without building a message.
+
+    body     := origin length (1), origin, epoch (4), record*
+    record   := flags (1), sequence (8), received at (8), lengths of topic (2), publisher (2), payload (4),
+                [lengths of properties (4) and shares (2), expires at (8)],
+                topic, publisher, properties, shares, payload
+
+Instants are microseconds.  A LOOSE body (QoS 0) has a number (8) after the epoch and its records are
+
+    loose    := flags (1), length of topic (2), how many (2),
+                [lengths of properties (4) and shares (2), expires at (8)], topic, properties, shares,
+                then so many times: length (4), payload
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+
+from sterna.mqtt.message import Message
+from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.stamps import Identity
+
+QOS = 0x03
+RETAIN = 0x04
+EXTRA = 0x08
+
+_HEAD = Struct(">BQqHHI")
+_EXTRA = Struct(">IHq")
+_EPOCH = Struct(">I")
+_NUMBER = Struct(">Q")
+_LOOSE = Struct(">BHH")
+_LENGTH = Struct(">I")
+
+#: Of messages with one topic in one loose record.
+LOOSE_MAX = 0xFFFF
+
+
+def opening(origin: str, epoch: int) -> bytes:
+    name = origin.encode()
+    return bytes((len(name),)) + name + _EPOCH.pack(epoch)
+
+
+def loose_opening(origin: str, epoch: int, number: int) -> bytes:
+    return opening(origin, epoch) + _NUMBER.pack(number)
+
+
+def read_opening(body: bytes) -> tuple[str, int, int]:
+    """(origin, epoch, where the records begin)."""
+    try:
+        start = 1 + body[0]
+        (epoch,) = _EPOCH.unpack_from(body, start)
+        return body[1:start].decode(), epoch, start + 4
+    except (IndexError, StructError, UnicodeDecodeError):
+        raise LinkProtocolError("a body of messages without an origin") from None
+
+
+def read_number(body: bytes, position: int) -> tuple[int, int]:
+    try:
+        (number,) = _NUMBER.unpack_from(body, position)
+    except StructError:
+        raise LinkProtocolError("a body of loose messages without a number") from None
+    return number, position + 8
+
+
+def encode_record(message: Message, sequence: int) -> bytes:
+    topic, publisher, payload, shares = message.topic, message.publisher, message.payload, message.shares
+    flags = message.qos | (RETAIN if message.retain else 0)
+    received_us = int(message.received_at * 1e6 + 0.5)
+    if not (message.properties or shares or message.expires_at):
+        head = _HEAD.pack(flags, sequence, received_us, len(topic), len(publisher), len(payload))
+        return head + topic + publisher + payload
+    head = _HEAD.pack(flags | EXTRA, sequence, received_us, len(topic), len(publisher), len(payload))
+    extra = _EXTRA.pack(len(message.properties), len(shares), int(message.expires_at * 1e6 + 0.5))
+    return b"".join((head, extra, topic, publisher, message.properties, shares, payload))
+
+
+class Record:
+    """Where one record lies in a body, and what a node on the way has to know of it."""
+
+    __slots__ = ("flags", "sequence", "start", "stop", "topic")
+
+    def __init__(self, flags: int, sequence: int, start: int, stop: int, topic: bytes) -> None:
+        self.flags = flags
+        self.sequence = sequence
+        self.start = start
+        self.stop = stop
+        self.topic = topic
+
+
+def read_records(body: bytes, position: int) -> list[Record]:
+    """HOT.  All records of a body of sequenced messages, which must increase."""
+    records: list[Record] = []
+    end = len(body)
+    before = -1
+    try:
+        while position < end:
+            flags, sequence, _, topic, publisher, payload = _HEAD.unpack_from(body, position)
+            start = position + 25
+            stop = start + topic + publisher + payload
+            if flags & EXTRA:
+                properties, shares, _ = _EXTRA.unpack_from(body, start)
+                start += 14
+                stop += 14 + properties + shares
+            if stop > end or sequence <= before:
+                raise LinkProtocolError("a record that is cut off or out of order")
+            records.append(Record(flags, sequence, position, stop, body[start : start + topic]))
+            before = sequence
+            position = stop
+    except StructError:
+        raise LinkProtocolError("a record that is cut off") from None
+    return records
+
+
+def read_message(body: bytes, start: int, origin: str, epoch: int) -> Message:
+    """The message of the record at `start`."""
+    flags, sequence, received_us, topic_size, publisher_size, payload_size = _HEAD.unpack_from(body, start)
+    position = start + 25
+    properties_size = shares_size = expires_us = 0
+    if flags & EXTRA:
+        properties_size, shares_size, expires_us = _EXTRA.unpack_from(body, position)
+        position += 14
+    topic = body[position : position + topic_size]
+    position += topic_size
+    publisher = body[position : position + publisher_size]
+    position += publisher_size
+    properties = body[position : position + properties_size]
+    position += properties_size
+    shares = body[position : position + shares_size]
+    position += shares_size
+    message = Message(
+        topic,
+        body[position : position + payload_size],
+        flags & QOS,
+        bool(flags & RETAIN),
+        properties,
+        expires_us / 1e6,
+        publisher,
+        received_us / 1e6,
+    )
+    message.identity = Identity(origin, epoch, sequence)
+    message.shares = shares
+    return message
+
+
+# -- QoS 0 -----------------------------------------------------------------------------------------------------------
+
+
+def encode_loose(topic: bytes, payloads: list[bytes], properties: bytes, expires_at: float, shares: bytes) -> bytes:
+    if properties or shares or expires_at:
+        extra = _EXTRA.pack(len(properties), len(shares), int(expires_at * 1e6 + 0.5))
+        parts = [_LOOSE.pack(EXTRA, len(topic), len(payloads)), extra, topic, properties, shares]
+    else:
+        parts = [_LOOSE.pack(0, len(topic), len(payloads)), topic]
+    pack = _LENGTH.pack
+    for payload in payloads:
+        parts.append(pack(len(payload)))
+        parts.append(payload)
+    return b"".join(parts)
+
+
+class LooseRecord:
+    """Messages that differ in nothing but their payloads."""
+
+    __slots__ = ("expires_at", "payloads", "properties", "shares", "start", "stop", "topic")
+
+    def __init__(self, start: int, topic: bytes) -> None:
+        self.start = start
+        self.stop = start
+        self.topic = topic
+        self.properties = b""
+        self.shares = b""
+        self.expires_at = 0.0
+        self.payloads: list[bytes] = []
+
+
+def read_loose(body: bytes, position: int) -> list[LooseRecord]:
+    """HOT.  All records of a body of loose messages."""
+    records: list[LooseRecord] = []
+    end = len(body)
+    try:
+        while position < end:
+            start = position
+            flags, topic_size, count = _LOOSE.unpack_from(body, position)
+            position += 5
+            properties_size = shares_size = expires_us = 0
+            if flags & EXTRA:
+                properties_size, shares_size, expires_us = _EXTRA.unpack_from(body, position)
+                position += 14
+            record = LooseRecord(start, body[position : position + topic_size])
+            position += topic_size
+            if flags & EXTRA:
+                record.properties = body[position : position + properties_size]
+                position += properties_size
+                record.shares = body[position : position + shares_size]
+                position += shares_size
+                record.expires_at = expires_us / 1e6
+            payloads = record.payloads
+            for _ in range(count):
+                (size,) = _LENGTH.unpack_from(body, position)
+                position += 4 + size
+                payloads.append(body[position - size : position])
+            if position > end:
+                raise LinkProtocolError("a loose record that is cut off")
+            record.stop = position
+            records.append(record)
+    except StructError:
+        raise LinkProtocolError("a loose record that is cut off") from None
+    return records

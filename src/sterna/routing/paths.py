@@ -1,0 +1,115 @@
+"""Where the other nodes are: for every origin, the link its messages come in by.
+
+An origin announces itself with a growing number; an announcement floods the tree, and the link it came in by becomes
+the path to its origin.  Every hop folds the link session it came through into a digest: as long as the digest stays
+the same, so do the path and all sessions on it, and nothing can have been lost on the way.  Whatever else happens to
+links (a session ends, another starts, the tree takes a new shape) reaches the others as a new announcement with
+another digest, ahead of any message that takes the new path.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+from sterna.routing.control import Announce, Frame, Lost, encode
+
+#: Nodes a network may have, dead ones included; what exceeds it is not believed.
+ORIGINS_MAX = 4096
+
+
+class Path(NamedTuple):
+    link: str
+    number: tuple[int, int]
+    digest: int
+
+
+class PathUser(Protocol):
+    """What the rest of a router is told and asked."""
+
+    def links(self) -> list[str]: ...
+    def session_of(self, link: str) -> int: ...
+    def send(self, link: str, kind: int, body: bytes) -> None: ...
+    def path_changed(self, origin: str, link: str) -> None:
+        """Messages of this origin may have been missed, and come by this link from now on."""
+
+    def path_lost(self, origin: str) -> None: ...
+    def shares_announced(self, origin: str, shares: list[tuple[bytes, int]]) -> None: ...
+    def asked(self) -> None:
+        """Somebody wants to hear who is here."""
+
+
+class Paths:
+    def __init__(self, node: str, epoch: int, user: PathUser) -> None:
+        self._node = node
+        self._epoch = epoch
+        self._user = user
+        self._number = 0
+        self._paths: dict[str, Path] = {}
+        #: The newest announcement of every origin ever heard of: an older one says nothing new.
+        self._heard: dict[str, tuple[int, int]] = {}
+
+    def link_to(self, origin: str) -> str | None:
+        path = self._paths.get(origin)
+        return None if path is None else path.link
+
+    @property
+    def origins(self) -> list[str]:
+        """Those that can be reached."""
+        return list(self._paths)
+
+    @property
+    def known(self) -> dict[str, Path]:
+        return dict(self._paths)
+
+    def announce(self, shares: list[tuple[bytes, int]], *, ask: bool) -> None:
+        self._number += 1
+        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares))
+        for link in self._user.links():
+            self._user.send(link, Frame.ANNOUNCE, body)
+
+    def announced(self, link: str, announce: Announce) -> None:
+        origin, number = announce.origin, (announce.epoch, announce.number)
+        if origin == self._node or number <= self._heard.get(origin, (0, 0)):
+            return
+        if origin not in self._heard and len(self._heard) >= ORIGINS_MAX:
+            return
+        self._heard[origin] = number
+        digest = fold(announce.digest, self._user.session_of(link))
+        before = self._paths.get(origin)
+        self._paths[origin] = Path(link, number, digest)
+        onward = encode(Announce(origin, announce.epoch, announce.number, digest, announce.ask, announce.shares))
+        for other in self._user.links():
+            if other != link:
+                self._user.send(other, Frame.ANNOUNCE, onward)
+        self._user.shares_announced(origin, announce.shares)
+        if before is None or before.link != link or before.digest != digest:
+            self._user.path_changed(origin, link)
+        if announce.ask:
+            self._user.asked()
+
+    def link_ended(self, link: str) -> None:
+        self._forget(link, [origin for origin, path in self._paths.items() if path.link == link])
+
+    def lost(self, link: str, lost: Lost) -> None:
+        """A neighbour lost its way to some origins; those we reach through it are gone for us too."""
+        found = (self._paths.get(origin) for origin in lost.origins)
+        gone = [origin for origin, path in zip(lost.origins, found, strict=True) if path and path.link == link]
+        self._forget(link, gone)
+
+    def _forget(self, link: str, gone: list[str]) -> None:
+        if not gone:
+            return
+        for origin in gone:
+            del self._paths[origin]
+        body = encode(Lost(gone))
+        for other in self._user.links():
+            if other != link:
+                self._user.send(other, Frame.LOST, body)
+        for origin in gone:
+            self._user.path_lost(origin)
+
+
+def fold(digest: int, session_id: int) -> int:
+    data = digest.to_bytes(8, "big") + session_id.to_bytes(8, "big")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")

@@ -1,0 +1,431 @@
+"""A node's part in the network: takes frames from links, gives messages to its own broker and hands others on.
+
+Promises: a sequenced message that entered anywhere reaches every node that wants it, in the order of its origin, once;
+a loose one (QoS 0) reaches it at most once.  Both are taken only from the path to their origin and only if newer than
+the last, so nothing can circle, whatever shape the links are in.  What decides where messages are wanted is the
+strategy; what makes up for losses is `streams.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from msgspec import structs
+
+from sterna.mqtt.message import Message
+from sterna.overlay.link import Link
+from sterna.routing import control
+from sterna.routing.control import Frame
+from sterna.routing.forwarded import (
+    LOOSE_MAX,
+    RETAIN,
+    LooseRecord,
+    Record,
+    encode_loose,
+    encode_record,
+    loose_opening,
+    opening,
+    read_loose,
+    read_message,
+    read_number,
+    read_opening,
+    read_records,
+)
+from sterna.routing.paths import Paths
+from sterna.routing.probes import Probes
+from sterna.routing.strategy import RoutingOutput, Strategy
+from sterna.routing.streams import Local, Streams
+from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
+
+#: Topics whose links are remembered; past this the memory starts anew.
+REMEMBERED_MAX = 100_000
+
+#: Messages gathered for one frame: this much, or one that is bigger.
+FRAME_BYTES = 256 * 1024
+
+#: Announcements and questions closer together than this are made one.
+GATHER_S = 0.02
+#: How long a lost way may take to be found again before everybody is asked.
+LOST_S = 0.2
+
+
+class RouterLocal(Local, Protocol):
+    def take_loose(self, origin: str, record: LooseRecord) -> None:
+        """QoS 0 messages from elsewhere, for whoever is here."""
+
+    def shares(self) -> list[tuple[bytes, int]]:
+        """Shared subscriptions with members here, and how many."""
+
+    def shares_elsewhere(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
+        """What another node has members of (None: it can no longer be reached)."""
+
+
+@dataclass(slots=True)
+class RouterCounters:
+    """Since the node started."""
+
+    forwarded: int = 0
+    taken: int = 0
+    #: Came by another link than the path, or came again.
+    refused: int = 0
+    #: QoS 0, by the reason it was not sent on.
+    loose_dropped: int = 0
+
+
+class StrategyOutput:
+    """The router as its strategy sees it."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def send(self, link: str, body: bytes) -> None:
+        self._router.send(link, Frame.ROUTING, body)
+
+    def refetch(self, origin: str) -> None:
+        self._router.streams.refetch(origin)
+
+    def changed(self, topic_filter: bytes | None) -> None:
+        self._router.changed(topic_filter)
+
+
+class Router:
+    def __init__(
+        self,
+        node: str,
+        epoch: int,
+        local: RouterLocal,
+        strategy: Callable[[RoutingOutput], Strategy],
+        vector: VersionVector,
+        *,
+        settle_s: float,
+        now: Callable[[], float],
+        schedule: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        self._node = node
+        self._epoch = epoch
+        self._local = local
+        self._now = now
+        self._schedule = schedule
+        self._links: dict[str, Link] = {}
+        self.paths = Paths(node, epoch, self)
+        self.streams = Streams(node, local, self, vector, now=now, schedule=schedule)
+        self.probes = Probes(node, self, timeout_s=settle_s, now=now, schedule=schedule)
+        self.strategy = strategy(StrategyOutput(self))
+        self.counters = RouterCounters()
+        #: topic -> links that want it.
+        self._wanted: dict[bytes, list[str]] = {}
+        #: Topics of our own clients that the strategy knows of, until something changes.
+        self._own_topics: dict[bytes, None] = {}
+        #: link -> records of our own, gathered until the end of the turn.
+        self._gathered: dict[str, list[bytes]] = {}
+        self._loose: dict[str, list[bytes]] = {}
+        self._gathered_bytes = 0
+        self._loose_number = 0
+        #: origin -> the last of its messages handed on.
+        self._handed_on: VersionVector = {}
+        self._loose_seen: VersionVector = {}
+        self._announcing = False
+        self._asking = False
+        self._handlers: dict[int, Callable[[str, bytes], None]] = {
+            Frame.SEQUENCED: self._sequenced,
+            Frame.LOOSE: self._loose_came,
+            Frame.ROUTING: lambda link, body: self.strategy.receive(link, body),
+            Frame.ANNOUNCE: lambda link, body: self.paths.announced(link, control.decode(body, control.Announce)),
+            Frame.LOST: lambda link, body: self.paths.lost(link, control.decode(body, control.Lost)),
+            Frame.FETCH: lambda link, body: self._fetch(control.decode(body, control.Fetch)),
+            Frame.PAGE: lambda link, body: self._page(control.decode(body, control.Page)),
+            Frame.PROBE: lambda link, body: self.probes.probed(link, control.decode(body, control.Probe)),
+            Frame.ECHO: lambda link, body: self.probes.echoed(link, control.decode(body, control.Probe)),
+        }
+
+    # -- links ---------------------------------------------------------------------------------------------------
+
+    def session_started(self, link: Link) -> None:
+        """Nothing is known to a neighbour at first: it is told what we want, then who is here."""
+        self._links[link.peer] = link
+        self._wanted.clear()
+        self.strategy.link_started(link.peer)
+        self._announce_soon(ask=True)
+
+    def session_ended(self, link: Link) -> None:
+        peer = link.peer
+        del self._links[peer]
+        self._gathered.pop(peer, None)
+        self._loose.pop(peer, None)
+        self._wanted.clear()
+        self.strategy.link_ended(peer)
+        self.paths.link_ended(peer)
+        self.probes.link_ended(peer)
+
+    def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
+        """A batch from a neighbour.  One that talks nonsense is not believed any more: the session is given up."""
+        try:
+            for kind, body in frames:
+                handler = self._handlers.get(kind)
+                if handler is None:
+                    raise LinkProtocolError(f"a frame of unknown kind {kind}")
+                handler(link.peer, body)
+        except LinkProtocolError as error:
+            link.restart(str(error))
+
+    def links(self) -> list[str]:
+        return list(self._links)
+
+    def session_of(self, link: str) -> int:
+        return self._links[link].session_id
+
+    def link_to(self, origin: str) -> str | None:
+        return self.paths.link_to(origin)
+
+    def send(self, link: str, kind: int, body: bytes) -> None:
+        found = self._links.get(link)
+        if found is not None:
+            found.send(kind, body)
+
+    def send_control(self, link: str, kind: int, body: bytes) -> bool:
+        """Behind everything that was to be said before: interest, then messages."""
+        found = self._links.get(link)
+        if found is None:
+            return False
+        self.strategy.flush()
+        self._flush_messages()
+        found.send(kind, body)
+        return True
+
+    def flush(self) -> None:
+        """The end of a turn: what was gathered goes to the links."""
+        if self._links:
+            self.strategy.flush()
+            self._flush_messages()
+        self.probes.flush()
+
+    # -- who is where --------------------------------------------------------------------------------------------
+
+    def _announce_soon(self, *, ask: bool) -> None:
+        self._asking = self._asking or ask
+        if not self._announcing:
+            self._announcing = True
+            self._schedule(self._now() + GATHER_S, self._announce)
+
+    def _announce(self) -> None:
+        ask, self._asking, self._announcing = self._asking, False, False
+        self.strategy.flush()
+        self._flush_messages()
+        self.paths.announce(self._local.shares(), ask=ask)
+
+    def asked(self) -> None:
+        self._announce_soon(ask=False)
+
+    def shares_changed(self) -> None:
+        if self._links:
+            self._announce_soon(ask=False)
+
+    def shares_announced(self, origin: str, shares: list[tuple[bytes, int]]) -> None:
+        self._local.shares_elsewhere(origin, shares)
+
+    def path_changed(self, origin: str, link: str) -> None:
+        self.strategy.origin_routed(origin, link)
+        self.streams.path_changed(origin)
+
+    def path_lost(self, origin: str) -> None:
+        self.strategy.origin_routed(origin, None)
+        self.streams.path_lost(origin)
+        self._local.shares_elsewhere(origin, None)
+        self._schedule(self._now() + LOST_S, partial(self._look_for, origin))
+
+    def _look_for(self, origin: str) -> None:
+        """Another way may have stood all the time."""
+        if self.paths.link_to(origin) is None and self._links:
+            self._announce_soon(ask=True)
+
+    # -- interest ------------------------------------------------------------------------------------------------
+
+    def want(self, topic_filter: bytes) -> None:
+        self.strategy.want(topic_filter)
+
+    def unwant(self, topic_filter: bytes) -> None:
+        self.strategy.unwant(topic_filter)
+
+    def when_known(self, action: Callable[[], None]) -> None:
+        """Do this once every node that can be reached knows what we want now."""
+        if not self._links or self.strategy.everything():
+            action()
+        else:
+            self.probes.after(action)
+
+    def changed(self, topic_filter: bytes | None) -> None:
+        """Answers of the strategy may differ from now on, for topics that this filter matches (None: for all)."""
+        if topic_filter is None or b"+" in topic_filter or b"#" in topic_filter:
+            self._wanted.clear()
+            self._own_topics.clear()
+        else:
+            self._wanted.pop(topic_filter, None)
+            self._own_topics.pop(topic_filter, None)
+
+    def _links_for(self, topic: bytes) -> list[str]:
+        links = self._wanted.get(topic)
+        if links is None:
+            if len(self._wanted) >= REMEMBERED_MAX:
+                self._wanted.clear()
+            links = self._wanted[topic] = self.strategy.links_for(topic)
+        return links
+
+    # -- our own messages ----------------------------------------------------------------------------------------
+
+    def publish(self, message: Message) -> None:
+        """HOT.  A sequenced message that entered here; it is safe in the journal."""
+        if not self._links:
+            return
+        wanting = self._links_of_own(message.topic)
+        links = self.links() if message.retain else wanting
+        if links:
+            record = encode_record(message, message.offset)
+            if self._gathered_bytes + len(record) > FRAME_BYTES:
+                self._flush_messages()
+            self._gathered_bytes += len(record)
+            for link in links:
+                self._gathered.setdefault(link, []).append(record)
+
+    def publish_loose(
+        self, topic: bytes, payloads: list[bytes], properties: bytes, expires_at: float, shares: bytes
+    ) -> None:
+        """HOT.  QoS 0 messages that entered here and differ in nothing but their payloads."""
+        if not self._links:
+            return
+        links = self._links_of_own(topic)
+        if links:
+            for start in range(0, len(payloads), LOOSE_MAX):
+                record = encode_loose(topic, payloads[start : start + LOOSE_MAX], properties, expires_at, shares)
+                if self._gathered_bytes + len(record) > FRAME_BYTES:
+                    self._flush_messages()
+                self._gathered_bytes += len(record)
+                for link in links:
+                    self._loose.setdefault(link, []).append(record)
+
+    def wants_elsewhere(self, topic: bytes) -> bool:
+        """Does any neighbour want this topic?"""
+        return bool(self._links) and bool(self._links_of_own(topic))
+
+    def _links_of_own(self, topic: bytes) -> list[str]:
+        """For a topic our own clients publish on, which the strategy may have to be told of."""
+        if topic not in self._own_topics:
+            if len(self._own_topics) >= REMEMBERED_MAX:
+                self._own_topics.clear()
+            self._own_topics[topic] = None
+            self.strategy.publishing(topic)
+        return self._links_for(topic)
+
+    def _flush_messages(self) -> None:
+        self._gathered_bytes = 0
+        if self._gathered:
+            gathered, self._gathered = self._gathered, {}
+            head = opening(self._node, self._epoch)
+            for link, records in gathered.items():
+                self._links[link].send(Frame.SEQUENCED, head + b"".join(records))
+                self.counters.forwarded += len(records)
+        if self._loose:
+            loose, self._loose = self._loose, {}
+            self._loose_number += 1
+            head = loose_opening(self._node, self._epoch, self._loose_number)
+            for link, records in loose.items():
+                self._send_loose(link, head + b"".join(records), len(records))
+
+    def _send_loose(self, link: str, body: bytes, records: int) -> None:
+        found = self._links[link]
+        if found.congested:
+            self.counters.loose_dropped += records
+        else:
+            found.send(Frame.LOOSE, body)
+            self.counters.forwarded += records
+
+    # -- messages of others --------------------------------------------------------------------------------------
+
+    def _sequenced(self, link: str, body: bytes) -> None:
+        """HOT.  Live messages of one origin."""
+        origin, epoch, position = read_opening(body)
+        records = read_records(body, position)
+        if self.paths.link_to(origin) != link:
+            self.counters.refused += len(records)
+            return
+        self._hand_on(link, origin, epoch, body, position, records)
+        if not self.streams.synced(origin):
+            return
+        vector = self.streams.vector
+        seen = vector.get(origin, BEFORE_ALL)
+        local = self._local
+        for record in records:
+            stamp = Stamp(epoch, record.sequence)
+            if stamp > seen:
+                vector[origin] = seen = stamp
+                if record.flags & RETAIN or local.wants(record.topic):
+                    local.take(read_message(body, record.start, origin, epoch))
+                    self.counters.taken += 1
+
+    def _hand_on(self, link: str, origin: str, epoch: int, body: bytes, position: int, records: list[Record]) -> None:
+        """To the other links that want them: the body as it came, or the pieces of it that are wanted there."""
+        last = self._handed_on.get(origin, BEFORE_ALL)
+        pieces: dict[str, list[Record]] = {}
+        for record in records:
+            stamp = Stamp(epoch, record.sequence)
+            if stamp <= last:
+                self.counters.refused += 1
+                continue
+            last = stamp
+            for other in self.links() if record.flags & RETAIN else self._links_for(record.topic):
+                if other != link:
+                    pieces.setdefault(other, []).append(record)
+        self._handed_on[origin] = last
+        for other, some in pieces.items():
+            whole = len(some) == len(records)
+            self._links[other].send(Frame.SEQUENCED, body if whole else _cut(body, position, some))
+            self.counters.forwarded += len(some)
+
+    def _loose_came(self, link: str, body: bytes) -> None:
+        """HOT.  QoS 0 messages of one origin."""
+        origin, epoch, position = read_opening(body)
+        number, position = read_number(body, position)
+        records = read_loose(body, position)
+        stamp = Stamp(epoch, number)
+        if self.paths.link_to(origin) != link or stamp <= self._loose_seen.get(origin, BEFORE_ALL):
+            self.counters.refused += len(records)
+            return
+        self._loose_seen[origin] = stamp
+        pieces: dict[str, list[LooseRecord]] = {}
+        for record in records:
+            for other in self._links_for(record.topic):
+                if other != link:
+                    pieces.setdefault(other, []).append(record)
+            if self._local.wants(record.topic):
+                self._local.take_loose(origin, record)
+                self.counters.taken += len(record.payloads)
+        for other, some in pieces.items():
+            whole = len(some) == len(records)
+            self._send_loose(other, body if whole else _cut(body, position, some), len(some))
+
+    # -- catching up ---------------------------------------------------------------------------------------------
+
+    def _fetch(self, fetch: control.Fetch) -> None:
+        if fetch.origin == self._node:
+            page = self.streams.serve(fetch)
+            self.send_control(fetch.hops[-1], Frame.PAGE, control.encode(page))
+            return
+        link = self.paths.link_to(fetch.origin)
+        if link is None or self._node in fetch.hops or not fetch.hops:
+            return  # whoever asks will learn that the way has changed, and ask again
+        onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
+        self.send_control(link, Frame.FETCH, control.encode(onward))
+
+    def _page(self, page: control.Page) -> None:
+        if page.hops == [self._node]:
+            self.streams.page_came(page)
+        elif len(page.hops) > 1 and page.hops[-1] == self._node:
+            onward = structs.replace(page, hops=page.hops[:-1])
+            self.send_control(onward.hops[-1], Frame.PAGE, control.encode(onward))
+
+
+def _cut(body: bytes, position: int, records: list[Record] | list[LooseRecord]) -> bytes:
+    return body[:position] + b"".join([body[record.start : record.stop] for record in records])

@@ -1,0 +1,70 @@
+"""What a routing strategy is to the node, what it may ask of the node, and what can be set.
+
+A strategy is about tables only: local subscriptions and frames from neighbours go in, `links_for(topic)` comes out.
+It relies on link sessions that lose and reorder nothing; when a session ends, everything said in it is void.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSettings:
+    #: A topic nobody here has published on for this long (at most twice as long) is no longer advertised.  Less keeps
+    #: the tables of the whole network smaller; more spares sporadic publishers the round of advertising again.
+    advertisement_idle_s: float = 300.0
+    #: Topics a node advertises at most.  Above it, topics that begin alike become one `prefix/#`: less exact, never
+    #: wrong.
+    advertised_topics_max: int = 1000
+
+
+class RoutingOutput(Protocol):
+    """What the node does for its strategy."""
+
+    def send(self, link: str, body: bytes) -> None:
+        """One routing frame to a neighbour."""
+
+    def refetch(self, origin: str) -> None:
+        """Interest of this node's own clients has just come to reach this origin: messages may have passed before."""
+
+    def changed(self, topic_filter: bytes | None) -> None:
+        """For topics this filter matches (None: all), ask `links_for` again, and say `publishing` again."""
+
+
+class Strategy(Protocol):
+    name: str
+
+    def want(self, topic_filter: bytes) -> None:
+        """A local subscription with this filter begins; the filter of a shared one without `$share/group/`."""
+
+    def unwant(self, topic_filter: bytes) -> None:
+        """As often as `want` was called, it is taken back by this."""
+
+    def link_started(self, link: str) -> None:
+        """A new link session: the neighbour knows nothing of us, and we nothing of what lies behind it."""
+
+    def link_ended(self, link: str) -> None:
+        """Everything this neighbour told us is void."""
+
+    def origin_routed(self, origin: str, link: str | None) -> None:
+        """The route to an origin is set, has moved, or is gone."""
+
+    def receive(self, link: str, body: bytes) -> None:
+        """A routing frame of this session; raises `LinkProtocolError` on one that makes no sense."""
+
+    def publishing(self, topic: bytes) -> None:
+        """A local client publishes on this topic: said on first use, and on the first use after `changed`."""
+
+    def links_for(self, topic: bytes) -> list[str]:
+        """The neighbours that want this topic, in the order of their names."""
+
+    def flush(self) -> None:
+        """Send what has been gathered: at the end of each turn, and before a control frame passes."""
+
+    def everything(self) -> bool:
+        """Do all links always want everything?"""
+
+    def table(self) -> dict[str, object]:
+        """The tables as text and numbers, for people and for checkers."""

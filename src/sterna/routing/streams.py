@@ -1,0 +1,304 @@
+"""What a node has seen of every origin, and how it catches up.
+
+Live messages of an origin are taken only while the stream is *synced*: nothing can be missing between the last one
+taken and the next to come.  After any change of the path the stream is not, until the origin has answered a FETCH:
+"this is my vector, send what I want after it".  The answer travels the live path backwards, page by page, and its
+last page marks the place in the live flow from which on nothing is missing.
+
+    UNSYNCED --path--> FETCHING --last page--> SYNCED
+        ^                 |  ^--- path changed, interest widened: ask again
+        '---- path lost --'---------- from any state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from typing import Protocol
+
+from sterna.mqtt.message import Message
+from sterna.routing.control import Fetch, Frame, Page, encode
+from sterna.routing.forwarded import encode_record, opening, read_message, read_opening, read_records
+from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
+
+#: Filters a FETCH lists; a node that wants more says "everything" and sorts out what it gets.
+FILTERS_MAX = 256
+
+#: An answer that does not come is asked for again: a node on the way may have lost it without the path changing.
+RETRY_S = 5.0
+#: How long a node whose journal does not keep up waits before it asks for the next page.
+BREATHER_S = 0.02
+
+
+class State(Enum):
+    UNSYNCED = "unsynced"
+    FETCHING = "fetching"
+    SYNCED = "synced"
+
+
+class Stream:
+    """One origin as this node reads it."""
+
+    __slots__ = ("again", "number", "retained_after", "state")
+
+    def __init__(self, *, new: bool) -> None:
+        self.state = State.UNSYNCED
+        #: Of what the origin has retained, the topics after this one are still unknown here; None: none are.
+        self.retained_after = b"" if new else None
+        #: Of the last FETCH: answers to an earlier one are of another path.
+        self.number = 0
+        #: What we want has grown since the FETCH went out.
+        self.again = False
+
+
+class Excerpt(Protocol):
+    """Part of a journal, as `Local.read_own` gives it."""
+
+    @property
+    def messages(self) -> list[tuple[int, int, Message]]:
+        """(epoch, sequence, message), in order."""
+
+    @property
+    def reached(self) -> Stamp: ...
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def lost(self) -> int: ...
+
+
+class Local(Protocol):
+    """This node's own broker and journal."""
+
+    def overloaded(self) -> bool:
+        """Should nobody be asked for more just now?"""
+
+    def wants(self, topic: bytes) -> bool:
+        """Has any local subscription a use for this topic?"""
+
+    def take(self, message: Message) -> None:
+        """A sequenced message from elsewhere that is wanted here, or retained."""
+
+    def remember(self, message: Message) -> None:
+        """One retained elsewhere before this node came: kept, if newer, and sent to nobody."""
+
+    def filters(self) -> list[bytes] | None:
+        """What is wanted here; None: everything."""
+
+    def read_own(self, after: Stamp, filters: list[bytes] | None) -> Excerpt:
+        """What entered the network here after that stamp, as far as one page goes."""
+
+    def frontier(self) -> Stamp:
+        """The last of our own messages that has been sent to the links."""
+
+    def retained_after(
+        self, topic: bytes, *, of_others: bool
+    ) -> tuple[list[tuple[str, int, int, Message]], bytes | None]:
+        """(origin, epoch, sequence, message) of what is retained on the topics after this one, as far as a page goes;
+        and the last of its topics, if there is more."""
+
+    def first_seen(self, origin: str, stamp: Stamp) -> None:
+        """Reading this origin begins here, and must after a restart too."""
+
+    def lost(self, origin: str, messages: int) -> None:
+        """An origin no longer has what this node missed."""
+
+
+class StreamUser(Protocol):
+    def link_to(self, origin: str) -> str | None: ...
+    def send_control(self, link: str, kind: int, body: bytes) -> bool:
+        """After all interest and all messages gathered so far; False if there is no such link."""
+
+
+class Streams:
+    def __init__(
+        self,
+        node: str,
+        local: Local,
+        user: StreamUser,
+        vector: VersionVector,
+        *,
+        now: Callable[[], float],
+        schedule: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        self._node = node
+        self._local = local
+        self._user = user
+        self._now = now
+        self._schedule = schedule
+        #: What this node has taken, or did not want, of every origin it ever read.
+        self.vector = vector
+        self._streams: dict[str, Stream] = {}
+        #: New to the network: one origin is to tell what was retained by all the others too.
+        self._retained_source: str | None = None if not vector else ""
+        self.pages_served = 0
+        self.messages_fetched = 0
+
+    # -- state --
+
+    def synced(self, origin: str) -> bool:
+        stream = self._streams.get(origin)
+        return stream is not None and stream.state is State.SYNCED
+
+    def is_new(self, origin: str) -> bool:
+        """Has reading this origin not properly begun?"""
+        stream = self._streams.get(origin)
+        return stream is not None and stream.retained_after is not None
+
+    def states(self) -> dict[str, str]:
+        return {origin: stream.state.value for origin, stream in self._streams.items()}
+
+    def path_changed(self, origin: str) -> None:
+        stream = self._streams.get(origin)
+        if stream is None:
+            stream = self._streams[origin] = Stream(new=origin not in self.vector)
+        self._fetch(origin, stream)
+
+    def path_lost(self, origin: str) -> None:
+        stream = self._streams.get(origin)
+        if stream is not None:
+            stream.state = State.UNSYNCED
+        if self._retained_source == origin:
+            self._retained_source = None
+
+    def refetch(self, origin: str) -> None:
+        """What we want of an origin has grown, and messages we now want may have passed."""
+        stream = self._streams.get(origin)
+        if stream is None or stream.state is State.UNSYNCED:
+            return
+        if stream.state is State.FETCHING:
+            stream.again = True
+        else:
+            self._fetch(origin, stream)
+
+    def taken_back(self, vector: VersionVector) -> None:
+        """What was taken could not be kept: read again from here."""
+        for origin, stream in self._streams.items():
+            stamp = vector.get(origin)
+            if stamp is not None and stamp < self.vector.get(origin, BEFORE_ALL):
+                self.vector[origin] = stamp
+                if stream.state is not State.UNSYNCED:
+                    stream.state = State.FETCHING
+                    stream.number += 1
+                    self._schedule(self._now() + RETRY_S / 5, partial(self._retry, origin, stream.number))
+
+    # -- reading --
+
+    def _fetch(self, origin: str, stream: Stream) -> None:
+        link = self._user.link_to(origin)
+        if link is None:
+            stream.state = State.UNSYNCED
+            return
+        stream.state = State.FETCHING
+        stream.number += 1
+        stream.again = False
+        filters = self._local.filters()
+        if filters is not None and len(filters) > FILTERS_MAX:
+            filters = None
+        if self._retained_source is None and stream.retained_after is not None:
+            self._retained_source = origin
+        fetch = Fetch(
+            origin,
+            stream.number,
+            self.vector.get(origin),
+            filters,
+            stream.retained_after,
+            self._retained_source == origin,
+            [self._node],
+        )
+        self._user.send_control(link, Frame.FETCH, encode(fetch))
+        self._schedule(self._now() + RETRY_S, partial(self._retry, origin, stream.number))
+
+    def _retry(self, origin: str, number: int) -> None:
+        stream = self._streams[origin]
+        if stream.state is State.FETCHING and stream.number == number:
+            self._fetch(origin, stream)
+
+    def page_came(self, page: Page) -> None:
+        """An answer for this node."""
+        origin = page.origin
+        stream = self._streams.get(origin)
+        if stream is None or stream.state is not State.FETCHING or stream.number != page.number:
+            return
+        for body in page.retained:
+            self._remember(body)
+        for body in page.messages:
+            self._take_page(body)
+        if page.lost:
+            self._local.lost(origin, page.lost)
+        reached = Stamp(*page.reached)
+        if stream.retained_after is not None:
+            stream.retained_after = page.retained_after
+            if stream.retained_after is None:
+                self._local.first_seen(origin, reached)
+                if self._retained_source == origin:
+                    self._retained_source = ""
+        if reached > self.vector.get(origin, BEFORE_ALL):
+            self.vector[origin] = reached
+        if page.synced and not stream.again:
+            stream.state = State.SYNCED
+        elif self._local.overloaded():
+            self._schedule(self._now() + BREATHER_S, partial(self._retry, origin, stream.number))
+        else:
+            self._fetch(origin, stream)
+
+    def _take_page(self, body: bytes) -> None:
+        origin, epoch, position = read_opening(body)
+        seen = self.vector.get(origin, BEFORE_ALL)
+        for record in read_records(body, position):
+            stamp = Stamp(epoch, record.sequence)
+            if stamp > seen:
+                self.messages_fetched += 1
+                self.vector[origin] = seen = stamp
+                message = read_message(body, record.start, origin, epoch)
+                if message.retain or self._local.wants(message.topic):
+                    self._local.take(message)
+
+    def _remember(self, body: bytes) -> None:
+        origin, epoch, position = read_opening(body)
+        for record in read_records(body, position):
+            if origin != self._node:
+                self._local.remember(read_message(body, record.start, origin, epoch))
+
+    # -- being read --
+
+    def serve(self, fetch: Fetch) -> Page:
+        """Answer a FETCH for this node as its origin."""
+        self.pages_served += 1
+        retained: list[bytes] = []
+        more: bytes | None = None
+        if fetch.retained_after is not None:
+            found, more = self._local.retained_after(fetch.retained_after, of_others=fetch.retained_of_others)
+            retained = _bodies(sorted(found, key=lambda one: one[:3]))
+        # A reader that is new here wants nothing of what is past.
+        after = self._local.frontier() if fetch.after is None else Stamp(*fetch.after)
+        excerpt = self._local.read_own(after, fetch.filters)
+        messages = _bodies((self._node, epoch, sequence, message) for epoch, sequence, message in excerpt.messages)
+        return Page(
+            self._node,
+            fetch.number,
+            fetch.hops,
+            excerpt.reached,
+            excerpt.complete and more is None,
+            excerpt.lost,
+            messages,
+            retained,
+            more,
+        )
+
+
+def _bodies(messages: Iterable[tuple[str, int, int, Message]]) -> list[bytes]:
+    """Bodies of SEQUENCED frames, a new one whenever origin or epoch changes."""
+    bodies: list[bytes] = []
+    parts: list[bytes] = []
+    current: tuple[str, int] | None = None
+    for origin, epoch, sequence, message in messages:
+        if current != (origin, epoch):
+            if parts:
+                bodies.append(b"".join(parts))
+            current = (origin, epoch)
+            parts = [opening(origin, epoch)]
+        parts.append(encode_record(message, sequence))
+    if parts:
+        bodies.append(b"".join(parts))
+    return bodies

@@ -1,0 +1,323 @@
+"""Links to other nodes on asyncio transports: a door for those who connect to us, and connections we keep making.
+
+Nothing is decided about links here; a `Channel` gets the bytes and the words of flow.  An address that is to be dialled
+is dialled until it is not wanted any more: at once after a working link was lost, ever more slowly while it fails, and
+not at all while the node behind it is linked to us over a connection it made itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from time import monotonic
+from typing import Any, Protocol, cast
+
+from sterna.overlay.channel import Channel
+from sterna.overlay.link import LinkTransport
+from sterna.overlay.links import Links
+from sterna.runtime.clients import server_context
+from sterna.runtime.settings import Bind, Network, NetworkTls, Unusable
+from sterna.vocabulary.errors import ConfigurationError
+
+LINGER_S = 1.0
+"""How long the other side has to read our last words before the connection is cut."""
+OUTPUT_BYTES = 512 * 1024
+"""Bytes a transport holds before a link keeps the rest to itself."""
+LOOK_AGAIN_S = 0.1
+"""How often to look whether a node that made its own connection to us still has it."""
+WORKED_S = 1.0
+"""A link that stood for so long worked: when it is lost, dialling starts anew without a pause."""
+
+log = logging.getLogger(__name__)
+
+
+class Clocked(Protocol):
+    def at(self, now: float) -> object:
+        """It is this late."""
+
+
+class LinkServer(Protocol):
+    """What links need of the node around them."""
+
+    @property
+    def broker(self) -> Clocked: ...
+    def after_work(self) -> None:
+        """Something was fed to the links: see that what came of it goes out."""
+
+
+class LinkedNode(Protocol):
+    """What links need of the node's network."""
+
+    links: Links
+
+    def accept(self, transport: LinkTransport, address: str) -> Channel: ...
+    def dialled(self, transport: LinkTransport, address: str) -> Channel: ...
+
+
+class LinkProtocol(asyncio.Protocol):
+    """One connection, whoever made it.  `gone` is set when it is over."""
+
+    def __init__(self, server: LinkServer, open_channel: Callable[[LinkTransport, str], Channel]) -> None:
+        self._server = server
+        self._open_channel = open_channel
+        self.channel: Channel | None = None
+        self.gone = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none of asyncio's, only alike.
+        raw = cast(asyncio.Transport, transport)
+        raw.set_write_buffer_limits(high=OUTPUT_BYTES)
+        self._server.broker.at(monotonic())
+        self.channel = self._open_channel(_LinkTransport(raw), _shown(raw.get_extra_info("peername")))
+        self._server.after_work()
+
+    def data_received(self, data: bytes) -> None:
+        """HOT."""
+        self._server.broker.at(monotonic())
+        if self.channel is not None:
+            self.channel.feed(data)
+        self._server.after_work()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.gone.set()
+        self._server.broker.at(monotonic())
+        if self.channel is not None:
+            self.channel.lost()
+        self._server.after_work()
+
+    def pause_writing(self) -> None:
+        if self.channel is not None:
+            self.channel.congested()
+
+    def resume_writing(self) -> None:
+        self._server.broker.at(monotonic())
+        if self.channel is not None:
+            self.channel.writable()
+        self._server.after_work()
+
+
+class _LinkTransport:
+    """A transport whose `close` lets the peer read our last words even if it is in the middle of sending.
+
+    Closing a socket with unread input resets the connection, and the words are lost.  So we only say that no more
+    will come, read on without looking, and cut the connection if the peer does not close it soon.
+    """
+
+    __slots__ = ("_raw", "abort", "get_write_buffer_size", "pause_reading", "resume_reading", "write")
+
+    def __init__(self, raw: asyncio.Transport) -> None:
+        self._raw = raw
+        self.write = raw.write
+        self.abort = raw.abort
+        self.pause_reading = raw.pause_reading
+        self.resume_reading = raw.resume_reading
+        self.get_write_buffer_size = raw.get_write_buffer_size
+
+    def close(self) -> None:
+        raw = self._raw
+        asyncio.get_running_loop().call_later(LINGER_S, raw.abort)
+        if raw.is_closing() or not raw.can_write_eof():
+            raw.close()
+        else:
+            raw.write_eof()
+
+
+class LinkWorld:
+    """`open` the door, `dial` and `undial` addresses, `close` all of it."""
+
+    def __init__(self, settings: Network, server: LinkServer, network: LinkedNode, rng: Random) -> None:
+        self._settings = settings
+        self._server = server
+        self._network = network
+        self._rng = rng
+        self._door: asyncio.Server | None = None
+        self._dials: dict[str, _Dial] = {}
+        self._inward: ssl.SSLContext | None = None
+        self._outward: ssl.SSLContext | None = None
+        if settings.tls is not None:
+            self._inward, self._outward = contexts(settings.tls)
+
+    async def open(self) -> Bind | None:
+        """Listen where the configuration says; the address, with the real port where 0 was asked for."""
+        bind = self._settings.bind
+        if bind is None:
+            return None
+        loop = asyncio.get_running_loop()
+        patience = self._settings.handshake_s if self._inward else None
+        try:
+            self._door = await loop.create_server(
+                self._accepted, bind.host, bind.port, ssl=self._inward, ssl_handshake_timeout=patience
+            )
+        except OSError as error:
+            reason = why(error)
+            raise ConfigurationError(f"cannot listen on {bind}: {reason}; set another bind in [network]") from error
+        return Bind(bind.host, self._door.sockets[0].getsockname()[1])
+
+    def _accepted(self) -> LinkProtocol:
+        return LinkProtocol(self._server, self._network.accept)
+
+    def hold_links(self, dial: dict[str, str]) -> None:
+        """Keep exactly these addresses dialled, whatever name they stand under; what is new comes last."""
+        wanted = dict.fromkeys(dial.values())
+        for address in [address for address in self._dials if address not in wanted]:
+            self.undial(address)
+        for address in wanted:
+            self.dial(address)
+
+    def dial(self, address: str) -> None:
+        """Connect, and connect again, until it is undialled.  An address that is dialled already stays as it is."""
+        if address in self._dials:
+            return
+        try:
+            bind = Bind.parse(address)
+            if bind.path:
+                raise Unusable("nodes do not link over Unix sockets", "write host:port")
+        except Unusable as error:
+            log.warning("cannot connect to a neighbour", extra={"address": address, "reason": str(error)})
+            return
+        self._dials[address] = _Dial(bind, self._settings, self._outward, self._server, self._network, self._rng)
+
+    def undial(self, address: str, reason: str = "no neighbour any more") -> None:
+        """Dial no more, and end the link that came of it.  A link the other node made stays."""
+        dial = self._dials.pop(address, None)
+        if dial is not None:
+            dial.stop(reason)
+
+    def dialled(self) -> dict[str, str]:
+        """For people: address -> how it stands with it."""
+        return {address: dial.state() for address, dial in self._dials.items()}
+
+    async def close(self) -> None:
+        """Take and make no new connections."""
+        for address in list(self._dials):
+            self.undial(address, "the node is stopping")
+        if self._door is not None:
+            self._door.close()
+
+
+class _Dial:
+    """One address that is to be connected to."""
+
+    def __init__(
+        self,
+        bind: Bind,
+        settings: Network,
+        context: ssl.SSLContext | None,
+        server: LinkServer,
+        network: LinkedNode,
+        rng: Random,
+    ) -> None:
+        self._bind = bind
+        self._settings = settings
+        self._context = context
+        self._server = server
+        self._network = network
+        self._rng = rng
+        self._protocol: LinkProtocol | None = None
+        #: The node behind the address, once it has proved its name.
+        self._peer = ""
+        self._pause_s = 0.0
+        self._trouble = ""
+        self._task = asyncio.get_running_loop().create_task(self._keep_connected())
+
+    def stop(self, reason: str) -> None:
+        self._task.cancel()
+        if self._protocol is not None:
+            # In a turn of its own: whoever asks may be in the middle of what a link told it.
+            asyncio.get_running_loop().call_soon(self._leave, self._protocol, reason)
+
+    def _leave(self, protocol: LinkProtocol, reason: str) -> None:
+        if protocol.channel is not None:
+            self._server.broker.at(monotonic())
+            protocol.channel.leave(reason)
+            self._server.after_work()
+
+    async def _keep_connected(self) -> None:
+        while True:
+            await self._connect_once()
+            while self._is_linked():
+                self._pause_s = 0.0
+                await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(self._pause_s * self._rng.uniform(0.5, 1.0))
+            self._pause_s = min(max(2 * self._pause_s, self._settings.dial_s), self._settings.dial_max_s)
+
+    async def _connect_once(self) -> None:
+        bind, loop = self._bind, asyncio.get_running_loop()
+        protocol = self._protocol = LinkProtocol(self._server, self._network.dialled)
+        patience = self._settings.handshake_s if self._context else None
+        try:
+            making = loop.create_connection(
+                lambda: protocol, bind.host, bind.port, ssl=self._context, ssl_handshake_timeout=patience
+            )
+            await asyncio.wait_for(making, self._settings.handshake_s)
+        except (OSError, UnicodeError) as error:  # the latter for names that cannot be names of hosts
+            self._complain(why(error))
+            self._protocol = None
+            return
+        began = loop.time()
+        await protocol.gone.wait()
+        self._protocol = None
+        channel = protocol.channel
+        if channel is None:
+            return
+        if channel.link is not None or channel.redundant:
+            self._peer = channel.peer or ""
+            self._trouble = ""
+        if channel.link is not None and loop.time() - began > WORKED_S:
+            self._pause_s = 0.0
+        if channel.refusal is not None and not channel.redundant:
+            self._trouble = channel.refusal  # the links have reported it
+
+    def state(self) -> str:
+        channel = self._protocol.channel if self._protocol is not None else None
+        if channel is not None and channel.is_open:
+            return f"linked with node {channel.peer}"
+        if self._is_linked():
+            return f"linked with node {self._peer}, which made the connection"
+        return self._trouble or "connecting"
+
+    def _is_linked(self) -> bool:
+        link = self._network.links.links.get(self._peer)
+        return link is not None and link.connected
+
+    def _complain(self, reason: str) -> None:
+        """Once per reason: it will be tried again and again."""
+        if reason != self._trouble:
+            self._trouble = reason
+            log.warning("cannot connect to a neighbour", extra={"address": str(self._bind), "reason": reason})
+
+
+def contexts(tls: NetworkTls) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For connections others make and for those we make: each side shows a certificate of the same authority."""
+    inward = server_context(str(tls.certificate), str(tls.key), str(tls.ca), required=True)
+    outward = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(tls.ca))
+    outward.minimum_version = ssl.TLSVersion.TLSv1_2
+    outward.load_cert_chain(str(tls.certificate), str(tls.key))
+    outward.check_hostname = tls.check_names
+    return inward, outward
+
+
+def why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError):
+        with suppress(ValueError, OverflowError):
+            if error.errno is not None and error.errno > 0:
+                return os.strerror(error.errno)
+        return error.strerror or str(error)
+    return str(error)
+
+
+def _shown(address: Any) -> str:
+    if not isinstance(address, tuple):
+        return "unknown"
+    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"

@@ -1,0 +1,275 @@
+"""A scenario of random clients and random faults, a quiet time, and then the checkers.
+
+The same Plan gives the same trace, in any process; a Plan is what the command line says, so a failure can name the
+command that repeats it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sterna.node.node import Node
+from sterna.simulation import checkers
+from sterna.simulation.clients import Client, Habits
+from sterna.simulation.faults import LONE_KINDS, Faults
+from sterna.simulation.kernel import Trace
+from sterna.simulation.machine import Machine, MachineSettings, Running
+from sterna.simulation.membership import NETWORK, members
+from sterna.simulation.network_checkers import (
+    everybody_in_step,
+    frames_sent,
+    nothing_left_over,
+    tables_without,
+    within_bounds,
+)
+from sterna.simulation.population import Mover, Publisher, habits, shared_habits
+from sterna.simulation.records import Violation
+from sterna.simulation.scene import new_scene
+
+QUIET_STEP_S = 0.5
+QUIET_S = 2.0
+"""Nothing has arrived for so long, and nobody waits for an answer: it is quiet."""
+STUCK_S = 20.0
+"""Somebody waits for an answer, and nothing has moved for so long: it will not come."""
+LONGEST_S = 900.0
+"""However slowly it moves, the quiet time ends."""
+GATHER_S = 10.0
+"""How long nodes may take to find each other."""
+GATHER_STEP_S = 0.05
+BOUNDS_S = 1.0
+REST_S = 3.0
+MOURNING_S = 10.0
+"""How long after the death of a node the others may still have it in their tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int
+    nodes: int = 3
+    seconds: float = 25.0
+    """Of faults and traffic; the quiet time comes after."""
+    faults: tuple[str, ...] = LONE_KINDS
+    fault_pause_s: float = 1.5
+    publish_pause_s: float = 0.4
+    """Mean time between what one publisher publishes."""
+    strategy: str = ""
+    """How messages are routed between the nodes; empty: each node is by itself."""
+    overlay: str = "spanning-tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    plan: Plan
+    violations: tuple[Violation, ...]
+    digest: str
+    """Of the trace."""
+    events: int
+    published: int
+    acknowledged: int
+    arrived: int
+    boots: int
+    faults: int
+    torn: int
+    checkpoints: int
+    alarms: int
+    """Starts that reported a journal shorter than its checkpoint."""
+    virtual_s: float
+
+    @property
+    def kept(self) -> bool:
+        return not self.violations
+
+
+class Chaos:
+    def __init__(
+        self,
+        plan: Plan,
+        trace: Trace | None = None,
+        settings: MachineSettings | None = None,
+        make: Callable[[Running], Node] | None = None,
+        prepare: Callable[[Machine], object] | None = None,
+    ) -> None:
+        """`make` and `prepare` are for those who plant a fault of their own."""
+        self.plan = plan
+        self.scene = new_scene(plan.seed, trace)
+        names = [f"node{number}" for number in range(1, plan.nodes + 1)]
+        joined = members(names, plan.strategy, plan.overlay, self.scene.kernel.dice("members")) if plan.strategy else {}
+        for name in names:
+            machine = self.scene.add_machine(name, settings or self._any_disk(name), make, joined.get(name))
+            if prepare is not None:
+                prepare(machine)
+        self._publishers: list[Publisher] = []
+        self._movers: list[Mover] = []
+        self._auditors: list[Client] = []
+        self._until = 0.0
+        #: How long the nodes took to find each other.
+        self.gathered_s = 0.0
+        self._out_of_bounds: list[Violation] = []
+        self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s)
+        for machine in self.scene.machines:
+            self._populate(machine)
+
+    def _any_disk(self, name: str) -> MachineSettings:
+        """Quick or slow: a slow one has more people waiting for each sync."""
+        dice = self.scene.kernel.dice(f"settings of {name}")
+        return MachineSettings(sync_s=dice.choice((0.001, 0.005, 0.03)), checkpoint_s=dice.choice((0.005, 0.1)))
+
+    def _populate(self, machine: Machine) -> None:
+        scene, node = self.scene, machine.name
+        dice = scene.kernel.dice(f"population of {node}")
+        domain = NETWORK if self.plan.strategy else node
+        for number in range(2):
+            will = (b"w/" + node.encode(), dice.choice((0, 1, 2))) if number else None
+            client = scene.add_client(f"{node}p{number}", machine, habits(dice, persistent=True, will=will), domain)
+            pause_s = self.plan.publish_pause_s * dice.choice((0.3, 1.0, 3.0))
+            self._publishers.append(Publisher(client, pause_s))
+        steady = scene.add_client(f"{node}s0", machine, habits(dice, persistent=True), domain)
+        steady.subscribe(b"#", dice.choice((1, 2)))
+        zero = scene.add_client(f"{node}s1", machine, habits(dice, persistent=dice.random() < 0.5), domain)
+        zero.subscribe(b"t/+", 0)
+        for number in range(2):
+            client = scene.add_client(f"{node}m{number}", machine, habits(dice, persistent=number == 0), domain)
+            self._movers.append(Mover(client, 1.0))
+        for number in range(2):
+            member = scene.add_client(f"{node}g{number}", machine, shared_habits(dice), domain)
+            member.subscribe(b"$share/g/t/#", 2)
+        self._auditors.append(Client(scene.network, f"{node}a", machine.address, scene.records, Habits(), domain))
+
+    # -- the course of it --
+
+    def run(self) -> Outcome:
+        violations: list[Violation] = []
+        try:
+            violations += self._gather()
+            self._storm()
+            violations += self._calm()
+            self._audit()
+            violations += self._check()
+            violations += self._rest()
+            violations += self._funeral()
+        except Exception:
+            violations.append(Violation("crashed", traceback.format_exc()))
+        return self._outcome(violations)
+
+    def _gather(self) -> list[Violation]:
+        """The nodes find each other.  What was published before two nodes ever met they do not owe each other."""
+        scene = self.scene
+        for machine in scene.machines:
+            machine.boot()
+        names = [machine.name for machine in scene.machines]
+        strangers: list[Violation] = []
+        while scene.kernel.now < GATHER_S:
+            strangers = [found for machine in scene.machines for found in everybody_in_step(machine, names)]
+            if not strangers:
+                break
+            scene.run(GATHER_STEP_S)
+        self.gathered_s = scene.kernel.now
+        return strangers
+
+    def _storm(self) -> None:
+        scene = self.scene
+        self._until = until = scene.kernel.now + self.plan.seconds
+        for client in scene.clients:
+            client.come()
+        for publisher in self._publishers:
+            publisher.start(until)
+        for mover in self._movers:
+            mover.start(until)
+        self._faults.start(until)
+        self._look_at_bounds()
+        scene.kernel.run_until(until)
+
+    def _calm(self) -> list[Violation]:
+        """Everything is mended and everybody is there: within bounded time every promise must be kept."""
+        scene = self.scene
+        self._faults.mend_all()
+        for machine in scene.machines:
+            machine.boot()
+        for client in scene.clients:
+            client.come()
+        self._wait_until_quiet(scene.clients)
+        return [
+            Violation("unanswered", f"{client.name}: {client.unfinished} things have no answer", (client.name,))
+            for client in scene.clients
+            if client.unfinished or not client.is_welcome
+        ]
+
+    def _wait_until_quiet(self, clients: list[Client]) -> None:
+        """Until everybody has an answer and nothing arrives any more, or nothing has moved for too long."""
+        scene = self.scene
+        quiet = stuck = 0.0
+        before = -1
+        while quiet < QUIET_S and stuck < STUCK_S and scene.kernel.now < self._until + LONGEST_S:
+            scene.run(QUIET_STEP_S)
+            busy = any(client.unfinished or not client.is_welcome for client in clients)
+            moved, before = before != (now := self._movement(clients)), now
+            quiet = 0.0 if busy or moved else quiet + QUIET_STEP_S
+            stuck = 0.0 if moved else stuck + QUIET_STEP_S
+
+    def _movement(self, clients: list[Client]) -> int:
+        """A number that changes with every arrival and every answer."""
+        return self.scene.records.arrived_count * 1000 - sum(client.unfinished for client in clients)
+
+    def _audit(self) -> None:
+        for auditor in self._auditors:
+            auditor.subscribe(b"#", 1)
+            auditor.come()
+        self._wait_until_quiet(self._auditors)
+
+    def _check(self) -> list[Violation]:
+        scene = self.scene
+        records = scene.records
+        names = [machine.name for machine in scene.machines]
+        return [
+            *checkers.check_delivery(records),
+            *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),
+            *checkers.wills_published(records, {machine.name: machine.troubles for machine in scene.machines}),
+            *(found for machine in scene.machines for found in nothing_left_over(machine)),
+            *(found for machine in scene.machines for found in everybody_in_step(machine, names)),
+            *self._out_of_bounds,
+            *(Violation("damaged", damage) for machine in scene.machines for damage in machine.damage),
+        ]
+
+    def _look_at_bounds(self) -> None:
+        for machine in self.scene.machines:
+            self._out_of_bounds.extend(within_bounds(machine))
+        if not self._out_of_bounds:
+            self.scene.kernel.after(BOUNDS_S, self._look_at_bounds)
+
+    def _rest(self) -> list[Violation]:
+        """Nobody publishes: nothing may go round between the nodes."""
+        before = [frames_sent(machine) for machine in self.scene.machines]
+        self.scene.run(REST_S)
+        after = [frames_sent(machine) for machine in self.scene.machines]
+        return [] if before == after else [Violation("circulates", f"frames sent before and after: {before}, {after}")]
+
+    def _funeral(self) -> list[Violation]:
+        """One node dies for good: the others forget it."""
+        machines = self.scene.machines
+        if not self.plan.strategy or len(machines) < 2:
+            return []
+        dead = self.scene.kernel.dice("funeral").choice(machines)
+        dead.kill(power=True)
+        self.scene.run(MOURNING_S)
+        return [found for machine in machines if machine is not dead for found in tables_without(machine, dead.name)]
+
+    def _outcome(self, violations: list[Violation]) -> Outcome:
+        scene = self.scene
+        publications = scene.records.publications.values()
+        return Outcome(
+            plan=self.plan,
+            violations=tuple(violations),
+            digest=scene.kernel.trace.digest,
+            events=scene.kernel.handled,
+            published=len(publications),
+            acknowledged=sum(publication.acknowledged_at is not None for publication in publications),
+            arrived=sum(len(arrivals) for arrivals in scene.records.arrivals.values()),
+            boots=sum(machine.boots for machine in scene.machines),
+            faults=self._faults.count,
+            torn=sum(machine.disk.journal.torn for machine in scene.machines),
+            checkpoints=sum(machine.disk.checkpoints.checkpoints for machine in scene.machines),
+            alarms=sum(machine.alarms for machine in scene.machines),
+            virtual_s=scene.kernel.now,
+        )

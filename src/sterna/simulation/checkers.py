@@ -1,0 +1,208 @@
+"""The delivery contract, checked from what the clients recorded (DESIGN, section 2).
+
+By QoS of delivery = min(publication, subscription): QoS 0 may be lost and never comes twice; QoS 1 is never lost once
+acknowledged; QoS 2 is never lost once acknowledged and never comes twice.  Order is kept per publisher, topic and QoS.
+A message is owed if it was first sent after the SUBACK of a subscription that then stayed to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from sterna.mqtt.topics import levels_of, matches, split_share
+from sterna.simulation.records import Arrival, Publication, Records, Span, Violation
+
+SYS = b"$SYS/"
+WILL_S = 3.0
+"""How long a node must have been well after a connection broke for its will to be owed."""
+
+Check = Callable[[Records], Iterable[Violation]]
+
+
+@cache
+def topic_fits(topic_filter: bytes, topic: bytes) -> bool:
+    shared = split_share(topic_filter)
+    return matches(levels_of(shared[1] if shared else topic_filter), levels_of(topic))
+
+
+def check_delivery(records: Records) -> list[Violation]:
+    """Everything the records alone can tell."""
+    checks: tuple[Check, ...] = (nothing_unknown, nothing_lost, nothing_twice, nothing_reordered, right_qos, shares)
+    return [*records.broken, *(violation for check in checks for violation in check(records))]
+
+
+def _live(records: Records, client: str) -> list[tuple[Arrival, Publication]]:
+    """What came to a client as it was published; retained copies come whenever somebody subscribes."""
+    known = records.publications
+    return [
+        (arrival, known[arrival.identity])
+        for arrival in records.arrivals.get(client, ())
+        if not arrival.retain and arrival.identity in known
+    ]
+
+
+def _owed(span: Span, publication: Publication) -> bool:
+    """Must whoever held this subscription to the end have got it?"""
+    p = publication
+    return (
+        p.acknowledged_at is not None
+        and not p.refused
+        and p.sent_at is not None
+        and p.sent_at > span.since
+        and p.domain == span.domain
+        and span.qos > 0
+        and topic_fits(span.topic_filter, p.topic)
+    )
+
+
+def _name(publication: Publication) -> str:
+    return f"{publication.identity} (QoS {publication.qos} on {publication.topic.decode()})"
+
+
+def nothing_unknown(records: Records) -> Iterable[Violation]:
+    for client, arrivals in records.arrivals.items():
+        for arrival in arrivals:
+            if arrival.topic.startswith(SYS) or arrival.identity in records.wills:
+                continue
+            publication = records.publications.get(arrival.identity)
+            if publication is None or publication.topic != arrival.topic:
+                yield Violation("unknown", f"{client} got {arrival}", (client, arrival.identity))
+
+
+def nothing_lost(records: Records) -> Iterable[Violation]:
+    acknowledged = [p for p in records.publications.values() if p.qos and p.acknowledged_at is not None]
+    had: dict[str, set[str]] = {}
+    for span in records.spans:
+        if span.until is not None or not span.qos or split_share(span.topic_filter):
+            continue
+        if span.client not in had:
+            had[span.client] = {arrival.identity for arrival, _ in _live(records, span.client)}
+        for publication in acknowledged:
+            if publication.identity not in had[span.client] and _owed(span, publication):
+                detail = f"{_name(publication)} never came to {span.client}, subscribed to {span.topic_filter.decode()}"
+                yield Violation("lost", detail, (publication.identity, span.client))
+
+
+def _too_often(publication: Publication, qos: int, times: int) -> bool:
+    if qos == 1:
+        return False
+    # At QoS 1 a publisher that was not answered sends again, and a broker cannot know that it is the same message.
+    return times > (max(1, publication.sends) if publication.qos == 1 else 1)
+
+
+def _twice(who: str, found: Iterable[tuple[Arrival, Publication]]) -> Iterable[Violation]:
+    times: dict[tuple[str, int], int] = {}
+    for arrival, publication in found:
+        key = arrival.identity, arrival.qos
+        times[key] = times.get(key, 0) + 1
+        if _too_often(publication, arrival.qos, times[key]):
+            detail = f"{_name(publication)} came to {who} at QoS {arrival.qos} for time {times[key]}"
+            yield Violation("duplicated", detail, (arrival.identity, who))
+
+
+def nothing_twice(records: Records) -> Iterable[Violation]:
+    for client, arrivals in records.arrivals.items():
+        yield from _twice(client, _live(records, client))
+        wills: dict[str, int] = {}
+        for arrival in arrivals:
+            if arrival.identity in records.wills and not arrival.retain:
+                wills[arrival.identity] = wills.get(arrival.identity, 0) + 1
+                if wills[arrival.identity] > 1 and arrival.qos != 1:
+                    detail = f"the will {arrival.identity} came to {client} twice"
+                    yield Violation("duplicated", detail, (arrival.identity, client))
+
+
+def nothing_reordered(records: Records) -> Iterable[Violation]:
+    """First arrivals: at QoS 1 what is repeated may repeat in between."""
+    for client in records.arrivals:
+        if any(span.client == client and split_share(span.topic_filter) for span in records.spans):
+            continue  # a share is worked off by several; only each member's own order would be left
+        newest: dict[tuple[str, bytes, int, int], int] = {}
+        seen: set[str] = set()
+        for arrival, publication in _live(records, client):
+            if arrival.identity in seen:
+                continue
+            seen.add(arrival.identity)
+            key = publication.publisher, publication.topic, publication.qos, arrival.qos
+            before = newest.get(key, 0)
+            if publication.number < before:
+                detail = f"{_name(publication)} came to {client} after number {before}"
+                yield Violation("reordered", detail, (arrival.identity, f"{publication.publisher}/{before}", client))
+            newest[key] = max(before, publication.number)
+
+
+def right_qos(records: Records) -> Iterable[Violation]:
+    spans: dict[str, list[Span]] = {}
+    for span in records.spans:
+        spans.setdefault(span.client, []).append(span)
+    for client, held in spans.items():
+        for arrival, publication in _live(records, client):
+            granted = [span.qos for span in held if topic_fits(span.topic_filter, arrival.topic)]
+            if granted and arrival.qos > min(publication.qos, max(granted)):
+                detail = f"{_name(publication)} came to {client} at QoS {arrival.qos}, granted {max(granted)}"
+                yield Violation("QoS", detail, (arrival.identity, client))
+
+
+def shares(records: Records) -> Iterable[Violation]:
+    """What a share is owed must come to one of its members, and at QoS 0 and 2 to one only."""
+    groups: dict[tuple[str, bytes], list[Span]] = {}
+    for span in records.spans:
+        if split_share(span.topic_filter):
+            groups.setdefault((span.domain, span.topic_filter), []).append(span)
+    for (_, topic_filter), spans in groups.items():
+        members = list(dict.fromkeys(span.client for span in spans))
+        came = [pair for member in members for pair in _live(records, member)]
+        yield from _twice(f"the share {topic_filter.decode()}", came)
+        had = {arrival.identity for arrival, _ in came}
+        lasting = [span for span in spans if span.until is None]
+        if not lasting:
+            continue
+        first = min(lasting, key=lambda span: span.since)
+        for publication in records.publications.values():
+            if publication.qos and publication.identity not in had and _owed(first, publication):
+                detail = f"{_name(publication)} never came to any of {', '.join(members)} ({topic_filter.decode()})"
+                yield Violation("lost", detail, (publication.identity, *members))
+
+
+def retained_values(records: Records, auditors: Iterable[tuple[str, str]]) -> Iterable[Violation]:
+    """Each auditor (client, domain) has just subscribed to everything: it must have the last retained values.
+
+    Each retained topic has one publisher and one QoS above 0, so the value may be the last acknowledged one or one
+    that was sent later.
+    """
+    last: dict[tuple[str, bytes], Publication] = {}
+    for publication in records.publications.values():
+        if publication.retain and publication.acknowledged_at is not None and not publication.refused:
+            last[publication.domain, publication.topic] = publication
+    for auditor, domain in auditors:
+        found = {a.topic: a.identity for a in records.arrivals.get(auditor, ()) if a.retain}
+        for (where, topic), publication in last.items():
+            if where != domain:
+                continue
+            value = records.publications.get(found.get(topic, ""))
+            if value is None or value.number < publication.number:
+                got = "nothing" if value is None else value.identity
+                detail = f"{topic.decode()}: {auditor} found {got}, {_name(publication)} was acknowledged"
+                yield Violation("retained", detail, (publication.identity, auditor))
+
+
+def wills_published(records: Records, unwell: dict[str, list[float]]) -> Iterable[Violation]:
+    """A connection that broke where the node could see it has its will published; `unwell` says when nodes were not."""
+    for will in records.wills.values():
+        if will.aborted_at is None or not will.qos or not will.welcomed:
+            continue
+        if any(will.aborted_at - 1 <= instant <= will.aborted_at + WILL_S for instant in unwell[will.node]):
+            continue
+        for span in records.spans:
+            if (
+                span.until is None
+                and span.qos
+                and span.domain == will.domain
+                and span.since < will.aborted_at
+                and topic_fits(span.topic_filter, will.topic)
+                and not split_share(span.topic_filter)
+                and all(arrival.identity != will.identity for arrival in records.arrivals.get(span.client, ()))
+            ):
+                detail = f"the will {will.identity} never came to {span.client}"
+                yield Violation("will", detail, (will.identity, will.client, span.client))

@@ -1,0 +1,141 @@
+"""What goes wrong in a scenario, and when: crashes, cuts, full disks, wrong clocks.
+
+Every fault is mended by itself after a while, and all of them when the scenario's quiet time begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sterna.simulation.machine import MOMENTS
+
+if TYPE_CHECKING:
+    from sterna.simulation.scene import Scene
+
+SKEW_S = 600.0
+"""How wrong a wall clock may be."""
+
+
+class Faults:
+    def __init__(self, scene: Scene, kinds: tuple[str, ...], pause_s: float) -> None:
+        self._scene = scene
+        self._kernel = scene.kernel
+        self._dice = scene.kernel.dice("faults")
+        self._pause_s = pause_s
+        self._kinds = [_KINDS[kind] for kind in kinds]
+        self._heal: dict[int, Callable[[], None]] = {}
+        self._number = 0
+        self.count = 0
+
+    def start(self, until: float) -> None:
+        if self._kinds:
+            self._kernel.after(self._dice.expovariate(1 / self._pause_s), self._strike, until)
+
+    def _strike(self, until: float) -> None:
+        if self._kernel.now >= until:
+            self.mend_all()
+            return
+        self.count += 1
+        self._dice.choice(self._kinds)(self)
+        next_at = self._kernel.now + self._dice.expovariate(1 / self._pause_s)
+        self._kernel.at(min(next_at, until), self._strike, until)
+
+    def mend_all(self) -> None:
+        for machine in self._scene.machines:
+            machine.doom = ""
+        for number in list(self._heal):
+            self._mend(number)
+
+    def _for_a_while(self, seconds: float, heal: Callable[[], None]) -> None:
+        self._number += 1
+        self._heal[self._number] = heal
+        self._kernel.after(self._dice.uniform(0.05, 2 * seconds), self._mend, self._number)
+
+    def _mend(self, number: int) -> None:
+        heal = self._heal.pop(number, None)
+        if heal is not None:
+            heal()
+
+    # -- kinds --
+
+    def crash(self) -> None:
+        machine = self._dice.choice(self._scene.machines)
+        if machine.running is not None:
+            machine.kill()
+            self._for_a_while(0.5, machine.boot)
+
+    def crash_at_the_worst_moment(self) -> None:
+        machine = self._dice.choice(self._scene.machines)
+        machine.doom = self._dice.choice(MOMENTS)
+        self._kernel.tell(f"{machine.name} is to be killed: {machine.doom}")
+
+    def power_loss(self) -> None:
+        machine = self._dice.choice(self._scene.machines)
+        if machine.running is not None:
+            machine.kill(power=True)
+            self._for_a_while(1.0, machine.boot)
+
+    def cut_off_a_client(self) -> None:
+        client = self._dice.choice(self._scene.clients)
+        node = client.address.rpartition(":")[0]
+        self._for_a_while(2.0, self._scene.network.partition([[client.name], [node]]))
+
+    def break_streams(self) -> None:
+        client = self._dice.choice(self._scene.clients)
+        self._break(client.name, client.address.rpartition(":")[0])
+
+    def _break(self, one: str, other: str) -> None:
+        silently = self._dice.random() < 0.5
+        broken = self._scene.network.sever(one, other, silently=silently)
+        self._kernel.tell(f"{broken} streams between {one} and {other} break{' silently' if silently else ''}")
+
+    def break_a_link(self) -> None:
+        if len(self._scene.machines) > 1:
+            one, other = self._dice.sample(self._scene.machines, 2)
+            self._break(one.name, other.name)
+
+    def partition(self) -> None:
+        """The nodes fall apart into two parts; clients still reach theirs."""
+        names = [machine.name for machine in self._scene.machines]
+        if len(names) > 1:
+            self._dice.shuffle(names)
+            place = self._dice.randrange(1, len(names))
+            self._for_a_while(3.0, self._scene.network.partition([names[:place], names[place:]]))
+
+    def cut_one_way(self) -> None:
+        """A path that works in one direction only."""
+        if len(self._scene.machines) > 1:
+            one, other = (machine.name for machine in self._dice.sample(self._scene.machines, 2))
+            network = self._scene.network
+            network.cut(one, other)
+            self._kernel.tell(f"nothing gets from {one} to {other}")
+            self._for_a_while(2.0, lambda: network.mend(one, other))
+
+    def disk_full(self) -> None:
+        machine = self._dice.choice(self._scene.machines)
+        if not machine.disk.full:
+            machine.fill_disk(True)
+            self._for_a_while(1.5, lambda: machine.fill_disk(False))
+
+    def set_a_clock(self) -> None:
+        machine = self._dice.choice(self._scene.machines)
+        machine.clock.skew_s = self._dice.uniform(-SKEW_S, SKEW_S)
+        self._kernel.tell(f"{machine.name} clock set to {machine.clock.skew_s:.3f}")
+
+
+_KINDS: dict[str, Callable[[Faults], None]] = {
+    "crash": Faults.crash,
+    "worst-crash": Faults.crash_at_the_worst_moment,
+    "power": Faults.power_loss,
+    "client-cut": Faults.cut_off_a_client,
+    "client-break": Faults.break_streams,
+    "link-break": Faults.break_a_link,
+    "partition": Faults.partition,
+    "one-way": Faults.cut_one_way,
+    "disk-full": Faults.disk_full,
+    "clock": Faults.set_a_clock,
+}
+KINDS = tuple(_KINDS)
+LONE_KINDS = tuple(kind for kind in KINDS if kind not in ("link-break", "partition", "one-way"))
+"""What can go wrong for nodes without neighbours."""

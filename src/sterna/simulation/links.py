@@ -1,0 +1,162 @@
+"""A node's links in virtual time: a door for those who connect to it, addresses it keeps dialled, and datagrams.
+
+The order of things is that of `runtime/links.py`: an address is dialled until it is not wanted any more, at once after
+a working link was lost, ever more slowly while it fails, and not while its node is linked to us by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from sterna.node.network import Network as NodeNetwork
+from sterna.node.network import NetworkSettings
+from sterna.overlay.channel import Channel
+from sterna.simulation.streams import End
+
+if TYPE_CHECKING:
+    from sterna.simulation.machine import Running
+
+LINK_PORT = 7883
+OUTPUT_BYTES = 512 * 1024
+LOOK_AGAIN_S = 0.1
+WORKED_S = 1.0
+DIAL_S = 0.1
+DIAL_MAX_S = 5.0
+
+MakeSettings = Callable[[int], NetworkSettings]
+"""What a node's part in the network is, told the epoch of this start."""
+
+
+class LinkWorld:
+    """The NetworkWorld of one process."""
+
+    def __init__(self, running: Running, settings: MakeSettings, dice: Random) -> None:
+        self.running = running
+        self.dice = dice
+        self.address = f"{running.machine.name}:{LINK_PORT}"
+        self._dials: dict[str, _Dial] = {}
+        self.network: NodeNetwork = running.node.join(settings, self)
+
+    def open(self) -> None:
+        world = self.running.machine.network
+        world.listen(self.address, self._accept)
+        world.open_mailbox(self.address, self._datagram)
+        self.network.start()
+
+    def _accept(self, end: End) -> None:
+        self.running.work(self._open_channel, end)
+
+    def _open_channel(self, end: End) -> None:
+        end.buffer_bytes = OUTPUT_BYTES
+        end.user = LinkStream(self.running, self.network.accept(end, end.peer.address), None)
+
+    def _datagram(self, sender: str, data: bytes) -> None:
+        self.running.work(self.network.datagram, sender, data)
+
+    # -- what the node asks --
+
+    def hold_links(self, dial: dict[str, str]) -> None:
+        wanted = dict.fromkeys(dial.values())
+        for address in [address for address in self._dials if address not in wanted]:
+            self._dials.pop(address).stop()
+        for address in wanted:
+            if address not in self._dials:
+                self._dials[address] = _Dial(self, address)
+
+    def send_datagram(self, address: str, data: bytes) -> None:
+        self.running.machine.network.send_datagram(self.address, address, data)
+
+    def send_discovery(self, data: bytes) -> None:
+        self.running.machine.network.send_to_all(self.address, data)
+
+
+class _Dial:
+    """One address that is to be connected to."""
+
+    def __init__(self, world: LinkWorld, address: str) -> None:
+        self._world = world
+        self._running = world.running
+        self._address = address
+        self._wanted = True
+        self._pause_s = 0.0
+        self._channel: Channel | None = None
+        self._began = 0.0
+        self._peer = ""
+        self._running.later(0.0, self._connect)
+
+    def stop(self) -> None:
+        self._wanted = False
+        if self._channel is not None:
+            self._channel.leave("no neighbour any more")
+
+    def _connect(self) -> None:
+        if self._wanted:
+            machine = self._running.machine
+            machine.network.dial(machine.name, self._address, self._made)
+
+    def _made(self, end: End | None) -> None:
+        if not (self._wanted and self._running.alive):
+            if end is not None:
+                end.abort()
+        elif end is None:
+            self._running.work(self._wait)
+        else:
+            self._running.work(self._open_channel, end)
+
+    def _open_channel(self, end: End) -> None:
+        self._began = self._running.kernel.now
+        end.buffer_bytes = OUTPUT_BYTES
+        # A channel may be refused, and its transport aborted, before anybody listens: hence the order.
+        channel = self._channel = self._world.network.dialled(end, self._address)
+        end.user = LinkStream(self._running, channel, self._gone)
+
+    def _gone(self) -> None:
+        channel, self._channel = self._channel, None
+        assert channel is not None
+        if channel.link is not None or channel.redundant:
+            self._peer = channel.peer or ""
+        if channel.link is not None and self._running.kernel.now - self._began > WORKED_S:
+            self._pause_s = 0.0
+        self._wait()
+
+    def _wait(self) -> None:
+        """Until the node over there has no connection of its own to us, and then a little longer each time."""
+        if not self._wanted:
+            return
+        link = self._world.network.links.links.get(self._peer)
+        if link is not None and link.connected:
+            self._pause_s = 0.0
+            self._running.later(LOOK_AGAIN_S, self._wait)
+            return
+        self._running.later(self._pause_s * self._world.dice.uniform(0.5, 1.0), self._connect)
+        self._pause_s = min(max(2 * self._pause_s, DIAL_S), DIAL_MAX_S)
+
+
+class LinkStream:
+    """Between a stream and a Channel."""
+
+    __slots__ = ("_channel", "_gone", "_running")
+
+    def __init__(self, running: Running, channel: Channel, gone: Callable[[], None] | None) -> None:
+        self._running = running
+        self._channel = channel
+        self._gone = gone
+
+    def received(self, data: bytes) -> None:
+        self._running.work(self._channel.feed, data)
+
+    def lost(self) -> None:
+        self._running.work(self._lost)
+
+    def _lost(self) -> None:
+        self._channel.lost()
+        if self._gone is not None:
+            self._gone()
+
+    def congested(self) -> None:
+        self._channel.congested()
+
+    def writable(self) -> None:
+        self._running.work(self._channel.writable)

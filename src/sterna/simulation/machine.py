@@ -1,0 +1,300 @@
+"""One simulated host and the node on it: booted from its disk, killed at any moment, with clocks of its own.
+
+A Machine is what outlives the process (name, disk, clocks); a Running is the process, and the world its node sees.
+After every piece of work what came of it is sent and, if anything was promised, the journal is written: the same order
+of things as in `runtime/server.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sterna.broker.authentication import Authenticator
+from sterna.broker.authorization import AccessList
+from sterna.broker.connection import Connection, Peer
+from sterna.broker.identity import Credentials
+from sterna.broker.limits import Limits
+from sterna.journal.settings import JournalSettings
+from sterna.node.node import Node
+from sterna.simulation.committing import Committer
+from sterna.simulation.disk import Disk
+from sterna.simulation.kernel import Kernel
+from sterna.simulation.links import LinkWorld, MakeSettings
+from sterna.simulation.network import Network
+from sterna.simulation.streams import End
+from sterna.vocabulary.errors import JournalError
+
+WALL = 1_750_000_000.0
+"""What wall clocks read, more or less, when a simulation begins."""
+
+MQTT_PORT = 1883
+MOMENTS = ("writing", "committed", "checkpoint", "saving", "saved", "started")
+"""When a crash is most likely to show something: it hits them by itself once in a thousand times."""
+HOUSEKEEPING_S = 1.0
+RETENTION_EVERY = 10
+BOOT_AGAIN_S = 1.0
+"""How long whoever looks after a node waits before it starts one again that could not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    journal: JournalSettings = field(default_factory=lambda: JournalSettings(segment_bytes=16 * 1024))
+    """Small segments, so that short scenarios see new ones begun and checkpoints written."""
+    limits: Limits = field(default_factory=Limits)
+    sync_s: float = 0.002
+    slow_syncs: float = 0.01
+    """Share of syncs that take thirty times as long."""
+    checkpoint_s: float = 0.02
+    sys_interval_s: float = 10.0
+
+
+class Clock:
+    """A steady clock that began anywhere, and a wall clock that is wrong and gets wronger."""
+
+    def __init__(self, kernel: Kernel, steady_offset: float = 0.0, skew_s: float = 0.0, drift: float = 0.0) -> None:
+        self._kernel = kernel
+        self._steady_offset = steady_offset
+        self.skew_s = skew_s
+        self.drift = drift
+
+    def now(self) -> float:
+        return self._kernel.now + self._steady_offset
+
+    def wall(self) -> float:
+        return WALL + self.skew_s + self._kernel.now * (1 + self.drift)
+
+    def to_kernel(self, steady: float) -> float:
+        return steady - self._steady_offset
+
+
+class Machine:
+    """`make` builds the node; a test that plants a fault gives another one."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        network: Network,
+        name: str,
+        settings: MachineSettings | None = None,
+        make: Callable[[Running], Node] | None = None,
+        clock: Clock | None = None,
+        membership: MakeSettings | None = None,
+    ) -> None:
+        """Without `membership` the node has no neighbours."""
+        self.kernel = kernel
+        self.network = network
+        self.name = name
+        self.settings = settings or MachineSettings()
+        self.disk = Disk(self.settings.journal, name, kernel.dice(f"{name} disk"))
+        self.clock = clock or Clock(kernel)
+        self.make = make or make_lone_node
+        self.membership = membership
+        self.make_committer: type[Committer] = Committer
+        self.running: Running | None = None
+        self.boots = 0
+        #: Instants at which the process ended, or its disk filled up: promises that need it running may be off.
+        self.troubles: list[float] = []
+        self.damage: list[str] = []
+        #: Starts that found the journal to end before the checkpoint.
+        self.alarms = 0
+        #: The moment at which it is to be killed next, if any: one of MOMENTS.
+        self.doom = ""
+        self._doom_dice = kernel.dice(f"{name} doom")
+
+    @property
+    def address(self) -> str:
+        return f"{self.name}:{MQTT_PORT}"
+
+    def boot(self) -> None:
+        """Start the node; if it cannot start, try again a little later, as whoever supervises it would."""
+        if self.running is not None:
+            return
+        self.boots += 1
+        self.network.host(self.name).up = True
+        try:
+            self.running = Running(self, self.boots)
+        except JournalError as error:
+            self.kernel.tell(f"{self.name} cannot start: {error}")
+            self.kernel.after(BOOT_AGAIN_S, self.boot)
+            return
+        self.running.begin()
+
+    def kill(self, *, power: bool = False) -> None:
+        """The process ends between two instructions; with `power`, so does the machine, and nobody is told."""
+        running = self.running
+        if running is None:
+            return
+        self.running = None
+        self.doom = ""
+        self.troubles.append(self.kernel.now)
+        running.alive = False
+        self.kernel.tell(f"{self.name} {'loses power' if power else 'is killed'}")
+        self.disk.crash(running.committer.writing, running.committer.saving)
+        self.network.process_ended(self.name, power=power)
+
+    def reached(self, moment: str, seconds: float) -> None:
+        """A moment that is over in `seconds`: the right one to be killed in?"""
+        if moment == self.doom:
+            self.doom = ""
+            self.kernel.after(self._doom_dice.random() * seconds, self._meet_doom, self.boots)
+
+    def _meet_doom(self, boot: int) -> None:
+        if boot == self.boots and self.running is not None:
+            self.kill(power=self._doom_dice.random() < 0.5)
+            self.kernel.after(self._doom_dice.random(), self.boot)
+
+    def fill_disk(self, full: bool) -> None:
+        self.disk.full = full
+        self.troubles.append(self.kernel.now)
+        self.kernel.tell(f"{self.name} disk {'is full' if full else 'has room again'}")
+
+
+def make_lone_node(running: Running) -> Node:
+    machine = running.machine
+    return Node(
+        limits=machine.settings.limits,
+        settings=machine.settings.journal,
+        store=machine.disk.journal,
+        saved=machine.disk.checkpoints.load(),
+        next_epoch=machine.disk.checkpoints.next_epoch,
+        authenticator=Authenticator(),
+        access=AccessList([], "allow"),
+        world=running,
+        rng=machine.kernel.dice(f"{machine.name} node {running.number}"),
+        now=machine.clock.now(),
+        wall=machine.clock.wall(),
+        name=machine.name,
+    )
+
+
+class Running:
+    """A process: the broker's world, from one boot to one crash."""
+
+    def __init__(self, machine: Machine, number: int) -> None:
+        self.machine = machine
+        self.kernel = machine.kernel
+        self.number = number
+        self.alive = True
+        self.reports: dict[str, int] = {}
+        self.node = machine.make(self)
+        self.broker = self.node.broker
+        self.links: LinkWorld | None = None
+        if machine.membership is not None:
+            dice = machine.kernel.dice(f"{machine.name} links {number}")
+            self.links = LinkWorld(self, machine.membership, dice)
+        self.committer = machine.make_committer(self, machine.kernel.dice(f"{machine.name} committer {number}"))
+        self._due = math.inf
+        self._rounds = 0
+        self._next_sys = machine.clock.now()
+
+    def begin(self) -> None:
+        machine, started = self.machine, self.node.started
+        machine.damage.extend(f"{machine.name}: {damage}" for damage in started.damage)
+        if started.behind_checkpoint:
+            machine.alarms += 1
+        self.tell(
+            f"boot {self.number}: {started.sessions} sessions, {started.retained} retained, "
+            f"next {started.next_offset}, {len(started.cuts)} cuts"
+        )
+        machine.network.listen(machine.address, self.accept)
+        if self.links is not None:
+            self.links.open()
+        machine.reached("started", 0.3)
+        self._keep_house()
+
+    def tell(self, line: str) -> None:
+        self.kernel.tell(f"{self.machine.name} {line}")
+
+    # -- turns --
+
+    def later(self, seconds: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Work of this process: it is not done once the process has ended."""
+        self.kernel.after(seconds, self.work, action, *arguments)
+
+    def work(self, action: Callable[..., None], *arguments: Any) -> None:
+        """One piece of work, and what has to follow it."""
+        if self.alive:
+            self.broker.at(self.machine.clock.now())
+            action(*arguments)
+            self.turn()
+
+    def turn(self) -> None:
+        """After a piece of work: send what came of it, have written what was promised."""
+        broker = self.broker
+        if broker.commitments.pending:
+            self.committer.commit_soon()
+        self.node.flush()
+        due = broker.deadlines.next()
+        if due is not None and due < self._due:
+            self._due = due
+            self.kernel.at(self.machine.clock.to_kernel(due), self._deadline_reached, due)
+
+    def _deadline_reached(self, due: float) -> None:
+        if self.alive and due == self._due:
+            self._due = math.inf
+            # Not a hair before it: instants are floats that went through an addition and a subtraction.
+            self.broker.handle_deadlines(max(due, self.machine.clock.now()))
+            self.turn()
+
+    def _keep_house(self) -> None:
+        clock, broker = self.machine.clock, self.broker
+        broker.tell_time(clock.now(), clock.wall())
+        if clock.now() >= self._next_sys:
+            self._next_sys = clock.now() + self.machine.settings.sys_interval_s
+            self.node.sys_tree.update(broker.statistics())
+        if self.node.checkpoint_due():
+            self.committer.checkpoint()
+        if self._rounds % RETENTION_EVERY == 0:
+            self._tidy()
+        self._rounds += 1
+        self.turn()
+        self.later(HOUSEKEEPING_S, self._keep_house)
+
+    def _tidy(self) -> None:
+        if self.node.tidy():
+            self.later(0.0, self._tidy)
+
+    # -- clients --
+
+    def accept(self, end: End) -> None:
+        self.work(self._accept, end)
+
+    def _accept(self, end: End) -> None:
+        connection = self.broker.accept(end, Peer(end.peer.address))
+        if connection is None:
+            end.abort()
+        else:
+            end.user = _ClientStream(self, connection)
+
+    # -- what the broker asks of its world --
+
+    def report(self, event: str, fields: dict[str, Any]) -> None:
+        self.reports[event] = self.reports.get(event, 0) + 1
+
+    def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
+        raise AssertionError("nobody has a password here")
+
+
+class _ClientStream:
+    """Between a stream and a `broker.Connection`, as `runtime/clients.py` is between a socket and one."""
+
+    __slots__ = ("_connection", "_running")
+
+    def __init__(self, running: Running, connection: Connection) -> None:
+        self._running = running
+        self._connection = connection
+
+    def received(self, data: bytes) -> None:
+        self._running.work(self._connection.feed, data)
+
+    def lost(self) -> None:
+        self._running.work(self._connection.lost)
+
+    def congested(self) -> None:
+        self._connection.congested()
+
+    def writable(self) -> None:
+        self._running.work(self._connection.writable)

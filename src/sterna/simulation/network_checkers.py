@@ -1,0 +1,88 @@
+"""What must be true of the nodes themselves once it is quiet, and at any time: bounds, and nothing that circulates."""
+
+from __future__ import annotations
+
+from sterna.simulation.machine import Machine
+from sterna.simulation.records import Violation
+
+
+def nothing_left_over(machine: Machine) -> list[Violation]:
+    """Once it is quiet and everybody is there, nothing waits for anybody."""
+    running = machine.running
+    assert running is not None
+    found = []
+    for session in running.broker.sessions.values():
+        if session.queue or session.inflight:
+            detail = f"{len(session.queue)} queued, {len(session.inflight)} in flight for {session.name()}"
+            found.append(Violation("left over", f"{machine.name}: {detail}", (session.name(),)))
+    for share in running.broker.routes.shares():
+        if share.queue:
+            detail = f"{machine.name}: {len(share.queue)} queued for the share {share.key.decode()}"
+            found.append(Violation("left over", detail))
+    if running.broker.commitments.pending or running.broker.commitments.under_way:
+        found.append(Violation("left over", f"{machine.name}: a group waits to be written"))
+    return found
+
+
+def everybody_in_step(machine: Machine, names: list[str]) -> list[Violation]:
+    """Once it is quiet, each node knows a way to each other one and has read everything of it."""
+    running = machine.running
+    assert running is not None
+    network = running.node.network
+    if network is None:
+        return []
+    found = []
+    router = network.router
+    for name in names:
+        if name == machine.name:
+            continue
+        if router.paths.link_to(name) is None:
+            found.append(Violation("no path", f"{machine.name} knows no way to {name}", (machine.name, name)))
+        elif not router.streams.synced(name):
+            state = router.streams.states().get(name)
+            found.append(Violation("out of step", f"{machine.name} reads {name}: {state}", (machine.name, name)))
+    return found
+
+
+def tables_without(machine: Machine, dead: str) -> list[Violation]:
+    """Some time after a node has died, no other one has a link or a path to it."""
+    running = machine.running
+    assert running is not None
+    network = running.node.network
+    if network is None:
+        return []
+    held = []
+    if dead in network.links.links:
+        held.append("a link")
+    if network.router.paths.link_to(dead) is not None:
+        held.append("a path")
+    if dead in str(network.router.strategy.table()):
+        held.append("a place in its tables")
+    return [Violation("the dead", f"{machine.name} has {what} to {dead}", (machine.name, dead)) for what in held]
+
+
+def frames_sent(machine: Machine) -> int:
+    """Frames the node has given to its links: a number that must come to rest when nobody publishes."""
+    running = machine.running
+    if running is None or running.node.network is None:
+        return 0
+    return sum(link.counters.messages for link in running.node.network.links.links.values())
+
+
+def within_bounds(machine: Machine) -> list[Violation]:
+    """At any time: what waits in memory is bounded."""
+    running = machine.running
+    if running is None:
+        return []
+    found = []
+    limits = running.broker.limits
+    for session in running.broker.sessions.values():
+        if len(session.inflight) > limits.inflight:
+            detail = f"{machine.name}: {len(session.inflight)} in flight for {session.name()}"
+            found.append(Violation("bounds", detail, (session.name(),)))
+    if running.node.network is not None:
+        for link in running.node.network.links.links.values():
+            if link.unacknowledged_bytes > running.node.network.links.settings.resend_bytes:
+                detail = f"{machine.name}: {link.unacknowledged_bytes} bytes unacknowledged by {link.peer}"
+                found.append(Violation("bounds", detail, (machine.name, link.peer)))
+    return found

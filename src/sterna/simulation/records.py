@@ -1,0 +1,89 @@
+"""What happened, as the clients saw it: the only evidence the checkers look at.
+
+Every publication has an identity that is its payload's first word, so that what arrives can be told apart for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Violation(NamedTuple):
+    """A promise that was not kept."""
+
+    claim: str
+    """Which promise: a word or two."""
+    detail: str
+    names: tuple[str, ...] = ()
+    """Lines of the trace that mention one of these tell how it came about."""
+
+
+@dataclass(slots=True)
+class Publication:
+    identity: str
+    publisher: str
+    domain: str
+    """What it is published to: a network, or a node by itself."""
+    number: int
+    """Counts the publisher's publications."""
+    topic: bytes
+    qos: int
+    retain: bool
+    sent_at: float | None = None
+    """When its first byte left the publisher."""
+    sends: int = 0
+    acknowledged_at: float | None = None
+    refused: bool = False
+    abandoned: bool = False
+    """Its publisher's session was over before it was acknowledged: it may arrive or not."""
+
+
+@dataclass(slots=True)
+class Span:
+    """A subscription, from its SUBACK to the moment its holder gave it up or lost the session it belonged to."""
+
+    client: str
+    domain: str
+    topic_filter: bytes
+    qos: int
+    since: float
+    until: float | None = None
+
+
+class Arrival(NamedTuple):
+    at: float
+    topic: bytes
+    identity: str
+    qos: int
+    retain: bool
+
+
+@dataclass(slots=True)
+class LastWill:
+    """The will of one connection."""
+
+    identity: str
+    client: str
+    node: str
+    domain: str
+    topic: bytes
+    qos: int
+    welcomed: bool = False
+    aborted_at: float | None = None
+    """When the client broke the connection without a word, in a way the node is told of."""
+
+
+@dataclass(slots=True)
+class Records:
+    publications: dict[str, Publication] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+    arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
+    wills: dict[str, LastWill] = field(default_factory=dict)
+    broken: list[Violation] = field(default_factory=list)
+    """What a client saw that no broker may do."""
+    arrived_count: int = 0
+
+    def arrived(self, client: str, arrival: Arrival) -> None:
+        self.arrivals.setdefault(client, []).append(arrival)
+        self.arrived_count += 1

@@ -1,0 +1,53 @@
+"""The whole made-up world of one scenario: kernel, network, machines, clients, and what they recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sterna.node.node import Node
+from sterna.simulation.clients import Client, Habits
+from sterna.simulation.kernel import Kernel, Trace
+from sterna.simulation.links import MakeSettings
+from sterna.simulation.machine import Clock, Machine, MachineSettings, Running
+from sterna.simulation.network import Network, Path
+from sterna.simulation.records import Records
+
+STEADY_OFFSET_S = 100_000.0
+"""Steady clocks begin anywhere: nobody may compare those of two machines."""
+DRIFT = 50e-6
+
+
+@dataclass(slots=True)
+class Scene:
+    kernel: Kernel
+    network: Network
+    machines: list[Machine] = field(default_factory=list)
+    clients: list[Client] = field(default_factory=list)
+    records: Records = field(default_factory=Records)
+
+    def add_machine(
+        self,
+        name: str,
+        settings: MachineSettings | None = None,
+        make: Callable[[Running], Node] | None = None,
+        membership: MakeSettings | None = None,
+    ) -> Machine:
+        dice = self.kernel.dice(f"{name} clock")
+        clock = Clock(self.kernel, dice.uniform(0, STEADY_OFFSET_S), dice.uniform(-5, 5), dice.uniform(-DRIFT, DRIFT))
+        machine = Machine(self.kernel, self.network, name, settings, make, clock, membership)
+        self.machines.append(machine)
+        return machine
+
+    def add_client(self, name: str, machine: Machine, habits: Habits, domain: str) -> Client:
+        client = Client(self.network, name, machine.address, self.records, habits, domain)
+        self.clients.append(client)
+        return client
+
+    def run(self, seconds: float) -> None:
+        self.kernel.run_until(self.kernel.now + seconds)
+
+
+def new_scene(seed: int, trace: Trace | None = None, path: Path | None = None) -> Scene:
+    kernel = Kernel(seed, trace)
+    return Scene(kernel, Network(kernel, path))

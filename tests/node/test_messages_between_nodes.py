@@ -1,0 +1,140 @@
+"""Clients on different nodes see one broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.joined_nodes import Town
+
+STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
+
+
+@pytest.fixture(params=STRATEGIES)
+def town(request: pytest.FixtureRequest) -> Town:
+    """Three nodes in a row."""
+    town = Town("abc", request.param)
+    town.connect("ab", "bc")
+    return town
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_reaches_a_subscriber_two_nodes_away(town: Town, qos: int) -> None:
+    subscriber = town["c"].join("subscriber")
+    publisher = town["a"].join("publisher")
+    assert subscriber.subscribe("t/#", qos) == qos
+    publisher.publish("t/1", b"first", 1)  # an advertised topic
+    for number in range(3):
+        assert publisher.publish("t/1", b"%d" % number, qos) == 0
+    town.settle()
+    got = [message.payload for message in subscriber.messages()]
+    assert got == [b"first", b"0", b"1", b"2"]
+
+
+def test_a_subscription_stands_everywhere_once_it_is_acknowledged(town: Town) -> None:
+    publisher = town["a"].join("publisher")
+    publisher.publish("t", b"before", 1)
+    subscriber = town["c"].join("subscriber")
+    assert subscriber.subscribe("t", 1) == 1
+    publisher.publish("t", b"after", 1)
+    assert [message.payload for message in subscriber.messages()] == [b"after"]
+
+
+def test_nothing_is_sent_where_nobody_wants_it(town: Town) -> None:
+    if town.strategy == "publication-flooding":
+        pytest.skip("sends everything everywhere")
+    near = town["a"].join("near")
+    near.subscribe("t", 1)
+    publisher = town["a"].join("publisher")
+    publisher.publish("t", b"here", 1)
+    publisher.publish("t", b"here", 0)
+    assert near.payloads() == [b"here", b"here"]
+    assert town["a"].network.router.counters.forwarded == 0
+
+
+def test_an_unsubscribed_topic_is_no_longer_sent(town: Town) -> None:
+    if town.strategy == "publication-flooding":
+        pytest.skip("sends everything everywhere")
+    publisher = town["a"].join("publisher")
+    subscriber = town["c"].join("subscriber")
+    subscriber.subscribe("t", 1)
+    publisher.publish("t", b"1", 1)
+    subscriber.received()
+    subscriber.unsubscribe("t")
+    town.settle()
+    before = town["a"].network.router.counters.forwarded
+    publisher.publish("t", b"2", 1)
+    assert town["a"].network.router.counters.forwarded == before
+
+
+def test_a_retained_message_is_found_at_every_node(town: Town) -> None:
+    publisher = town["a"].join("publisher")
+    publisher.publish("state", b"old", 1, retain=True)
+    publisher.publish("state", b"on", 0, retain=True)
+    late = town["c"].join("late")
+    late.subscribe("state", 1)
+    (message,) = late.messages()
+    assert (message.payload, message.retain) == (b"on", True)
+
+
+def test_a_node_that_joins_learns_what_is_retained_by_nodes_that_are_gone(town: Town) -> None:
+    town["a"].join("publisher").publish("state", b"kept", 1, retain=True)
+    town.cut("a", "b")
+    town.nodes["d"] = type(town["a"])(town, "d")
+    town.connect("cd")
+    late = town["d"].join("late")
+    late.subscribe("#", 1)
+    assert [message.payload for message in late.messages()] == [b"kept"]
+
+
+def test_of_two_retained_messages_all_nodes_keep_the_same(town: Town) -> None:
+    town.cut("a", "b")
+    town["a"].join("one").publish("state", b"one", 1, retain=True)
+    town.pass_time(0.1)
+    town["c"].join("two").publish("state", b"two", 1, retain=True)
+    town.connect("ab")
+    kept = {town[name].broker.retained.get(b"state").payload for name in "abc"}  # type: ignore[union-attr]
+    assert kept == {b"two"}
+
+
+def test_what_was_published_while_a_link_was_down_comes_when_it_is_up(town: Town) -> None:
+    subscriber = town["c"].join("subscriber")
+    subscriber.subscribe("t", 2)
+    publisher = town["a"].join("publisher")
+    publisher.publish("t", b"0", 2)
+    town.cut("b", "c")
+    for number in range(1, 4):
+        publisher.publish("t", b"%d" % number, 2)
+    town.connect("bc")
+    publisher.publish("t", b"4", 2)
+    assert [message.payload for message in subscriber.messages()] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_will_is_heard_everywhere(town: Town) -> None:
+    from conformance.packets import Will
+
+    listener = town["c"].join("listener")
+    listener.subscribe("wills", 1)
+    mortal = town["a"].join("mortal", will=Will("wills", b"gone", 1, False))
+    mortal.vanish()
+    town.settle()
+    assert [message.payload for message in listener.messages()] == [b"gone"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_shared_subscription_over_several_nodes_delivers_once(town: Town, qos: int) -> None:
+    members = [town[name].join(f"member-{name}") for name in "abc"]
+    for member in members:
+        member.subscribe("$share/g/t", qos)
+    plain = town["b"].join("plain")
+    plain.subscribe("t", qos)
+    town.pass_time(0.1)
+    publisher = town["a"].join("publisher")
+    publisher.publish("t", b"advertised", 1)
+    for number in range(9):
+        publisher.publish("t", b"%d" % number, qos)
+    town.settle()
+    got = [[message.payload for message in member.messages()] for member in members]
+    expected = [b"advertised", *(b"%d" % number for number in range(9))]
+    assert sorted(sum(got, [])) == sorted(expected)
+    assert all(len(share) >= 3 for share in got)
+    assert [message.payload for message in plain.messages()] == expected

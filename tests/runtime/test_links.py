@@ -1,0 +1,366 @@
+"""Links over real sockets on loopback: dialled until they stand, resumed when cut, encrypted when asked to be."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import uvloop
+from msgspec.structs import replace
+
+from live.certificates import Authority
+from sterna.overlay.channel import Channel
+from sterna.overlay.link import Link, LinkTransport
+from sterna.overlay.links import Links
+from sterna.runtime.links import LinkWorld
+from sterna.runtime.network_settings import link_settings
+from sterna.runtime.settings import Bind, Network, NetworkTls
+from sterna.vocabulary.errors import ConfigurationError
+
+NETWORK = Network(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough", dial_s=0.02, dial_max_s=0.1)
+PATIENCE_S = 10.0
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(test(), 30))
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"did not happen: {what}"
+        await asyncio.sleep(0.005)
+
+
+class Town:
+    """A node that has links and nothing else."""
+
+    def __init__(self, name: str, network: Network = NETWORK) -> None:
+        self.broker = self
+        self.loop = asyncio.get_running_loop()
+        rng = Random()
+        self.links = Links(link_settings(network, name, 1), self, now=time.monotonic, schedule=self.schedule, rng=rng)
+        self.world = LinkWorld(network, self, self, rng)
+        self.address = ""
+        self.got: list[bytes] = []
+        self.sessions: list[int] = []
+        self.ended: list[str] = []
+        self.reports: list[tuple[str, object]] = []
+
+    async def open(self) -> Town:
+        bind = await self.world.open()
+        self.address = str(bind)
+        return self
+
+    def schedule(self, at: float, action: Callable[[], None]) -> None:
+        def act() -> None:
+            action()
+            self.links.flush()
+
+        self.loop.call_later(max(0.0, at - time.monotonic()), act)
+
+    def at(self, now: float) -> None:
+        pass
+
+    def after_work(self) -> None:
+        self.links.flush()
+
+    def accept(self, transport: LinkTransport, address: str) -> Channel:
+        return self.links.accept(transport, address)
+
+    def dialled(self, transport: LinkTransport, address: str) -> Channel:
+        return self.links.dialled(transport, address)
+
+    def session_started(self, link: Link) -> None:
+        self.sessions.append(link.session_id)
+
+    def session_ended(self, link: Link, reason: str) -> None:
+        self.ended.append(reason)
+
+    def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
+        self.got += [body for _, body in frames]
+
+    def link_relieved(self, link: Link) -> None:
+        pass
+
+    def accepts(self, peer: str) -> str | None:
+        return None
+
+    def report(self, event: str, **fields: object) -> None:
+        self.reports.append((event, fields.get("reason")))
+
+    def connected(self, peer: str) -> bool:
+        return peer in self.links.links and self.links.links[peer].connected
+
+    def send(self, peer: str, *bodies: bytes) -> None:
+        for body in bodies:
+            self.links.links[peer].send(1, body)
+        self.links.flush()
+
+
+class Relay:
+    """Stands between two nodes and can cut what passes through it."""
+
+    def __init__(self, target: str) -> None:
+        self._host, _, port = target.rpartition(":")
+        self._port = int(port)
+        self._writers: list[asyncio.StreamWriter] = []
+        self.connections = 0
+
+    async def open(self) -> str:
+        self.server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        return f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        onward_reader, onward = await asyncio.open_connection(self._host, self._port)
+        self._writers += [writer, onward]
+        await asyncio.gather(self._pump(reader, onward), self._pump(onward_reader, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers = []
+
+
+async def _two(network: Network = NETWORK) -> tuple[Town, Town]:
+    a, b = await Town("a", network).open(), await Town("b", network).open()
+    a.world.dial(b.address)
+    await until(lambda: a.connected("b") and b.connected("a"), "a link")
+    return a, b
+
+
+async def _leave(*towns: Town) -> None:
+    for town in towns:
+        await town.world.close()
+        for peer in list(town.links.links):
+            town.links.close(peer, "the test is over")
+    await asyncio.sleep(0)
+
+
+def test_frames_go_both_ways_over_a_socket() -> None:
+    async def test() -> None:
+        a, b = await _two()
+        a.send("b", b"hello", b"world")
+        b.send("a", b"yes")
+        await until(lambda: len(b.got) == 2 and a.got, "frames")
+        assert (a.got, b.got) == ([b"yes"], [b"hello", b"world"])
+        assert a.sessions == b.sessions
+        assert a.world.dialled() == {b.address: "linked with node b"}
+        await _leave(a, b)
+
+    run(test)
+
+
+def test_more_than_sockets_and_buffers_hold_arrives_whole_and_in_order() -> None:
+    async def test() -> None:
+        a, b = await _two()
+        bodies = [number.to_bytes(4, "big") * 4000 for number in range(2000)]
+        for body in bodies:
+            await until(lambda: not a.links.links["b"].congested, "room")
+            a.send("b", body)
+        await until(lambda: len(b.got) == len(bodies), "all of it")
+        assert b.got == bodies
+        assert (len(a.sessions), a.ended) == (1, [])
+        await _leave(a, b)
+
+    run(test)
+
+
+def test_a_node_that_is_not_there_yet_is_dialled_until_it_is() -> None:
+    async def test() -> None:
+        a, b = await Town("a").open(), await Town("b").open()
+        address = b.address
+        await b.world.close()
+        a.world.dial(address)
+        await until(lambda: a.world.dialled()[address] == "Connection refused", "a failure")
+        b = await Town("b", replace(NETWORK, bind=Bind.parse(address))).open()
+        await until(lambda: a.connected("b"), "a link at last")
+        await _leave(a, b)
+
+    run(test)
+
+
+def test_a_link_that_is_cut_is_resumed_and_nothing_is_lost() -> None:
+    async def test() -> None:
+        a, b = await Town("a").open(), await Town("b").open()
+        relay = Relay(b.address)
+        a.world.dial(await relay.open())
+        await until(lambda: a.connected("b") and b.connected("a"), "a link")
+        for number in range(40):
+            a.send("b", b"%d" % number)
+            b.send("a", b"%d" % number)
+            if number % 10 == 5:
+                relay.cut()
+            await asyncio.sleep(0.01)
+        expected = [b"%d" % number for number in range(40)]
+        await until(lambda: len(a.got) == len(b.got) == 40, "everything")
+        assert a.got == b.got == expected
+        assert a.sessions == b.sessions
+        assert (len(a.sessions), a.ended) == (1, [])
+        assert a.links.counters["b"].resumptions == 4
+        relay.server.close()
+        await _leave(a, b)
+
+    run(test)
+
+
+def test_nodes_that_dial_each_other_have_one_link_and_leave_it_alone() -> None:
+    async def test() -> None:
+        a, b = await Town("a").open(), await Town("b").open()
+        relays = Relay(a.address), Relay(b.address)
+        b.world.dial(await relays[0].open())
+        a.world.dial(await relays[1].open())
+        await until(lambda: a.connected("b") and b.connected("a"), "a link")
+        await asyncio.sleep(0.5)  # time for many attempts, if somebody made any
+        assert a.sessions == b.sessions
+        assert len(a.sessions) == 1
+        assert sum(relay.connections for relay in relays) <= 4, "nobody keeps trying"
+        states = [*a.world.dialled().values(), *b.world.dialled().values()]
+        assert sorted(state.replace("node a", "node b") for state in states) == [
+            "linked with node b",
+            "linked with node b, which made the connection",
+        ]
+        for relay in relays:
+            relay.cut()
+        await until(lambda: a.links.counters["b"].resumptions == 1 and a.connected("b"), "a new connection")
+        assert a.sessions == b.sessions
+        for relay in relays:
+            relay.server.close()
+        await _leave(a, b)
+
+    run(test)
+
+
+def test_an_address_no_longer_held_is_left_and_the_node_there_is_told() -> None:
+    async def test() -> None:
+        a, b = await _two()
+        c = await Town("c").open()
+        a.world.hold_links({"c": c.address})
+        await until(lambda: a.connected("c") and b.ended, "another neighbour")
+        assert b.ended == ["node a ended it: no neighbour any more"]
+        assert a.ended == ["no neighbour any more"]
+        assert list(a.links.links) == ["c"]
+        a.world.hold_links({"b": b.address, "c": c.address})
+        await until(lambda: a.connected("b"), "the first neighbour again")
+        assert a.connected("c")
+        assert c.ended == []
+        await _leave(a, b, c)
+
+    run(test)
+
+
+def test_a_refusal_is_shown_and_does_not_stop_the_dialling() -> None:
+    async def test() -> None:
+        a = await Town("a").open()
+        b = await Town("b", replace(NETWORK, strategy="advertisement")).open()
+        a.world.dial(b.address)
+        refusal = "node b routes by advertisement, node a by subscription-flooding; a network uses one strategy"
+        await until(lambda: a.world.dialled()[b.address] == refusal, "the refusal")
+        address = b.address
+        await _leave(b)
+        b = await Town("b", replace(NETWORK, bind=Bind.parse(address))).open()
+        await until(lambda: a.connected("b"), "a link once the mistake is mended")
+        await _leave(a, b)
+
+    run(test)
+
+
+def test_addresses_that_are_none_and_strangers_at_the_door_do_no_harm() -> None:
+    async def test() -> None:
+        a = await Town("a").open()
+        for address in ("nonsense", "unix:/tmp/none", "no..such..name:1", "127.0.0.1:1"):
+            a.world.dial(address)
+        host, _, port = a.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await reader.read() == b""
+        writer.close()
+        b = await Town("b").open()
+        b.world.dial(a.address)
+        await until(lambda: a.connected("b"), "a link all the same")
+        await _leave(a, b)
+
+    run(test)
+
+
+def test_a_door_that_cannot_be_opened_says_so() -> None:
+    async def test() -> None:
+        a = await Town("a").open()
+        with pytest.raises(ConfigurationError, match=r"cannot listen on .*: Address already in use; set another bind"):
+            await Town("b", replace(NETWORK, bind=Bind.parse(a.address))).open()
+        await _leave(a)
+
+    run(test)
+
+
+def _tls(authority: Authority, name: str, **changes: bool) -> NetworkTls:
+    certificate, key = authority.issue(name)
+    return NetworkTls(certificate=certificate, key=key, ca=authority.file, **changes)
+
+
+def test_nodes_with_certificates_of_one_authority_link_over_tls(tmp_path: Path) -> None:
+    async def test() -> None:
+        authority = Authority(tmp_path, "ours")
+        a = await Town("a", replace(NETWORK, tls=_tls(authority, "a"))).open()
+        b = await Town("b", replace(NETWORK, tls=_tls(authority, "b"))).open()
+        a.world.dial(b.address)
+        await until(lambda: a.connected("b") and b.connected("a"), "a link")
+        body = bytes(range(256)) * 4000
+        a.send("b", body)
+        await until(lambda: b.got, "a large frame")
+        assert b.got == [body]
+        a.world.undial(b.address)
+        await until(lambda: b.ended, "the end of it")
+        assert b.ended == ["node a ended it: no neighbour any more"]
+        await _leave(a, b)
+
+    run(test)
+
+
+def test_a_certificate_of_another_authority_opens_no_door(tmp_path: Path) -> None:
+    async def test() -> None:
+        ours, theirs = Authority(tmp_path / "ours", "ours"), Authority(tmp_path / "theirs", "theirs")
+        a = await Town("a", replace(NETWORK, tls=_tls(ours, "a"))).open()
+        stranger = await Town("s", replace(NETWORK, tls=_tls(theirs, "s"))).open()
+        plain = await Town("p").open()
+        stranger.world.dial(a.address)
+        plain.world.dial(a.address)
+        a.world.dial(stranger.address)
+        text = "its certificate is not accepted: "
+        await until(lambda: a.world.dialled()[stranger.address].startswith(text), "the complaint")
+        await until(lambda: stranger.world.dialled()[a.address].startswith(text), "the complaint of the other")
+        await asyncio.sleep(0.2)  # time for a link, if somebody let one in
+        assert a.links.links == stranger.links.links == plain.links.links == {}
+        await _leave(a, stranger, plain)
+
+    run(test)
+
+
+def test_a_certificate_must_name_the_host_unless_told_otherwise(tmp_path: Path) -> None:
+    async def test() -> None:
+        authority = Authority(tmp_path, "ours")
+        b = await Town("b", replace(NETWORK, bind=Bind("127.0.0.2", 0), tls=_tls(authority, "b"))).open()
+        a = await Town("a", replace(NETWORK, tls=_tls(authority, "a"))).open()
+        a.world.dial(b.address)
+        await until(lambda: "IP address mismatch" in a.world.dialled()[b.address], "the complaint")
+        c = await Town("c", replace(NETWORK, tls=_tls(authority, "c", check_names=False))).open()
+        c.world.dial(b.address)
+        await until(lambda: c.connected("b"), "a link")
+        await _leave(a, b, c)
+
+    run(test)

@@ -1,0 +1,141 @@
+"""The `[network]` table: what it takes, what it refuses, and that its key stays a secret."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from live.certificates import Authority
+from sterna.overlay.link_settings import LinkSettings
+from sterna.runtime.configuration import Bind, Configuration, InvalidConfiguration, as_toml, load
+from sterna.runtime.network_settings import link_settings, network_key
+from sterna.runtime.settings import Network
+
+KEY = "sixteen bytes or more"
+
+
+def _load(directory: Path, text: str, environ: Mapping[str, str] | None = None) -> Configuration:
+    file = directory / "sterna.toml"
+    file.write_text(text)
+    return load(file, environ or {})
+
+
+def _network(directory: Path, text: str, environ: Mapping[str, str] | None = None) -> Network:
+    network = _load(directory, f"[network]\nname = 'n'\n{text}", environ).network
+    assert network is not None
+    return network
+
+
+def _problems(directory: Path, text: str) -> list[str]:
+    with pytest.raises(InvalidConfiguration) as caught:
+        _load(directory, f"[network]\nname = 'n'\n{text}")
+    return [str(problem).removeprefix(f"{directory}/sterna.toml:") for problem in caught.value.problems]
+
+
+def test_without_the_table_a_node_is_alone() -> None:
+    assert load(None, {}).network is None
+
+
+def test_a_network_on_loopback_needs_a_name_and_nothing_else(tmp_path: Path) -> None:
+    network = _network(tmp_path, "bind = '127.0.0.1:7883'\nneighbours = ['127.0.0.1:7884', 'localhost:7885']")
+    assert network.bind == Bind("127.0.0.1", 7883)
+    assert network.neighbours == ("127.0.0.1:7884", "localhost:7885")
+    assert network_key(network) == b""
+    with pytest.raises(InvalidConfiguration, match=r"\[network\] name: is missing"):
+        _load(tmp_path, "[network]\nbind = '127.0.0.1:7883'")
+
+
+def test_the_links_go_by_what_is_configured(tmp_path: Path) -> None:
+    (tmp_path / "network.key").write_text(KEY + "\n")
+    text = "key_file = 'network.key'\nbind = '0.0.0.0:1'\nstrategy = 'advertisement'\nresume_s = 7.5\nack_bytes = 5000"
+    links = link_settings(_network(tmp_path, text), "a", 3)
+    assert (links.network, links.node, links.epoch, links.strategy) == ("n", "a", 3, "advertisement")
+    assert (links.key, links.resume_s, links.ack_bytes) == (KEY.encode(), 7.5, 5000)
+
+
+def test_every_link_setting_is_a_key_with_the_same_default(tmp_path: Path) -> None:
+    links = link_settings(_network(tmp_path, ""), "a", 1)
+    tunable = [found for found in dataclasses.fields(LinkSettings) if found.default is not dataclasses.MISSING]
+    assert len(tunable) >= 9
+    assert {found.name: getattr(links, found.name) for found in tunable} == {
+        found.name: found.default for found in tunable
+    }
+    assert {found.name for found in tunable} <= set(Network.__struct_fields__)
+
+
+def test_the_key_may_come_from_the_environment_and_is_never_printed(tmp_path: Path) -> None:
+    environ = {"STERNA_NETWORK_NAME": "n", "STERNA_NETWORK_KEY": KEY, "STERNA_NETWORK_NEIGHBOURS": "h:1,[::1]:2"}
+    configuration = load(None, environ)
+    network = configuration.network
+    assert network is not None
+    assert network_key(network) == KEY.encode()
+    assert network.neighbours == ("h:1", "[::1]:2")
+    assert KEY not in as_toml(configuration)
+    assert KEY not in repr(link_settings(network, "a", 1))
+
+
+def test_the_printed_configuration_reads_back_as_itself(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ours")
+    certificate, key = authority.issue("a")
+    (tmp_path / "network.key").write_text(KEY)
+    text = f"""
+[network]
+name = "n"
+bind = "0.0.0.0:7883"
+key_file = "network.key"
+overlay = "spanning-tree"
+[network.tls]
+certificate = "{certificate}"
+key = "{key}"
+ca = "{authority.file}"
+"""
+    configuration = _load(tmp_path, text)
+    assert configuration.network is not None
+    assert configuration.network.tls is not None
+    assert _load(tmp_path, as_toml(configuration)) == configuration
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name_ = 'x'", "3: [network] name_: unknown key; did you mean name?"),
+        ("bind = '0.0.0.0:1'", "3: [network] bind: 0.0.0.0:1 can be reached from other machines and nothing checks"),
+        (
+            "neighbours = ['h:1']",
+            "3: [network] neighbours: nothing checks who answers at h:1; set key_file (head -c 32",
+        ),
+        ("neighbours = ['h']", "3: [network] neighbours: 'h' is not an address: write host:port"),
+        ("advertise = 'h:0'", "3: [network] advertise: 'h:0' has no usable port"),
+        ("bind = 'unix:/s'", "3: [network] bind: nodes do not link over Unix sockets"),
+        ("overlay = 'tree'", '3: [network] overlay: "tree" is none of "static", "spanning-tree"; choose one'),
+        ("overlay = 'spanning-tree'", "1: [network] bind: is missing, and in a tree every node may become a parent"),
+        ("strategy = 'flooding'", '3: [network] strategy: "flooding" is none of "publication-flooding", "subscription'),
+        ("key = 'short'", "3: [network] key: the network key has 5 bytes, and who records a handshake could guess it"),
+        ("key_file = 'none'", "3: [network] key_file: "),
+        (f"key = '{KEY}'\nkey_file = 'sterna.toml'", "3: [network] key: there is a key and a key_file; keep one"),
+        (
+            "keep_alive_s = 2",
+            "1: [network] dead_after_s: one keep-alive that is late would drop the link; use 4 or more",
+        ),
+        ("keep_alive_s = 0", "3: [network] keep_alive_s: 0.0 is out of range; use 0.05..3600"),
+        ("batch_bytes = 2000000", "3: [network] batch_bytes: 2000000 is out of range; use 1024..1048576"),
+        ("resend_bytes = 3000000", "3: [network] resend_bytes: two frames of frame_bytes would not fit; use 8388608"),
+        ("dial_s = 9", "1: [network] dial_max_s: is below dial_s; use 9 or more"),
+        ("[limits]\npacket_bytes = 5000000", "1: [network] frame_bytes: a message of 5000000 bytes, which [limits]"),
+        ("bind = '127.0.0.1:1883'", "3: [network] bind: 127.0.0.1:1883 is already taken; use another port"),
+        ("[network.tls]\nkey = 'k'\nca = 'c'", "3: [network.tls] certificate: is missing; add certificate = ..."),
+        ("[network.tls]\ncertificate = 'p'\nkey = 'k'\nca = 'c'", "4: [network.tls] certificate: "),
+        ("[network.tls]\ncertificate = 'p'\nkey = 'k'\nca = 'sterna.toml'", "6: [network.tls] ca: "),
+    ],
+)
+def test_a_problem_names_its_place_and_its_fix(tmp_path: Path, text: str, problem: str) -> None:
+    found = _problems(tmp_path, text)
+    assert any(line.startswith(problem) for line in found), found
+
+
+def test_a_name_must_be_one(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match=r'\[network\] name: "a b" is no name'):
+        _load(tmp_path, "[network]\nname = 'a b'")

@@ -1,0 +1,149 @@
+"""The simulator finds what it is there to find: each of these worlds breaks one promise, and is caught at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sterna.broker.commitments import Commit
+from sterna.journal.store import Group, Position
+from sterna.node.node import Changes, Node
+from sterna.simulation.chaos import Chaos, Plan
+from sterna.simulation.committing import Committer, Written
+from sterna.simulation.disk import CheckpointStore, DiskStore
+from sterna.simulation.machine import Machine, MachineSettings, Running, make_lone_node
+
+SEEDS = range(15)
+"""Within so many scenarios a fault must have shown."""
+
+
+FAULTS = ("worst-crash", "power", "client-break")
+PROMISES = frozenset({"lost", "duplicated", "reordered", "session lost"})
+
+
+def broken_promises(
+    prepare: Callable[[Machine], None] | None = None, make: Callable[[Running], Node] | None = None
+) -> frozenset[str]:
+    """The promises that the first scenario to break any of them breaks."""
+    for seed in SEEDS:
+        plan = Plan(seed, nodes=1, seconds=10, faults=FAULTS, fault_pause_s=0.7, publish_pause_s=0.1)
+        outcome = Chaos(plan, settings=MachineSettings(sync_s=0.02), prepare=prepare, make=make).run()
+        broken = PROMISES & {violation.claim for violation in outcome.violations}
+        if broken:
+            return broken
+    return frozenset()
+
+
+def with_store(kind: type[DiskStore]) -> Callable[[Machine], None]:
+    def prepare(machine: Machine) -> None:
+        machine.disk.journal = kind(machine.settings.journal, machine.name, machine.disk.dice)
+
+    return prepare
+
+
+def with_committer(kind: type[Committer]) -> Callable[[Machine], None]:
+    def prepare(machine: Machine) -> None:
+        machine.make_committer = kind
+
+    return prepare
+
+
+def test_without_a_planted_fault_nothing_is_found() -> None:
+    assert broken_promises() == set()
+
+
+class LyingStore(DiskStore):
+    """Says that a group is synced when it is not; now and then it is."""
+
+    def sync(self, serial: int) -> None:
+        if self.writes % 20 == 0:
+            super().sync(serial)
+
+
+def test_a_disk_that_lies_about_syncing_is_caught() -> None:
+    assert broken_promises(with_store(LyingStore))
+
+
+class HastyCommitter(Committer):
+    """Reports a group committed while it is still being written: publishers are acknowledged too early."""
+
+    def _write(self, commit: Commit, written: Written | None) -> None:
+        if commit.group is None:
+            super()._write(commit, written)
+            return
+        store = self._running.machine.disk.journal
+        position = store.place(commit.group)
+        self._running.later(0.05, store.sync, position.serial)
+        self._committed(commit, position)
+        if written is not None:
+            written(position)
+
+
+def test_acknowledging_before_the_commit_is_caught() -> None:
+    assert broken_promises(with_committer(HastyCommitter))
+
+
+class ShortStore(DiskStore):
+    """Loses the last group it synced when the machine stops."""
+
+    last: tuple[int, int] = (0, 0)
+
+    def place(self, group: Group) -> Position:
+        position = super().place(group)
+        self.last = position.serial, position.byte
+        return position
+
+    def crash(self, being_written: Group | None) -> None:
+        super().crash(None)
+        serial, size = self.last
+        if serial in self._segments:
+            self.truncate(serial, size)
+
+
+def test_one_group_less_than_was_synced_is_caught() -> None:
+    assert broken_promises(with_store(ShortStore))
+
+
+def without_sessions(running: Running) -> Node:
+    store = running.machine.disk.checkpoints
+    store._sessions.clear()
+    return make_lone_node(running)
+
+
+def test_a_node_that_forgets_the_sessions_of_its_checkpoint_is_caught() -> None:
+    assert broken_promises(make=without_sessions)
+
+
+class HalfCheckpoints(CheckpointStore):
+    """Writes the position of a checkpoint, and not all of what it holds."""
+
+    def checkpoint(self, changes: Changes) -> None:
+        super().checkpoint(replace(changes, sessions=dict(list(changes.sessions.items())[1:])))
+
+
+def test_a_checkpoint_that_is_not_whole_is_caught() -> None:
+    def prepare(machine: Machine) -> None:
+        machine.disk.checkpoints = HalfCheckpoints()
+
+    assert broken_promises(prepare)
+
+
+class EarlyCheckpoints(Committer):
+    """Saves a checkpoint at once instead of waiting until the group that was open is safe."""
+
+    def _save(self, changes: Changes, outcome: object) -> None:
+        assert outcome is None or not isinstance(outcome, Exception)
+
+    def _rests(self) -> None:
+        self._timer = 0
+        self._held = self._checkpointing = False
+        if self.trouble is None:
+            changes = self._running.node.changes()
+            self._running.machine.reached("checkpoint", 0.002)
+            self._running.machine.disk.checkpoints.checkpoint(changes)
+            self._running.node.checkpointed(changes)
+        self.commit_soon()
+
+
+def test_a_checkpoint_saved_before_its_group_is_safe_is_caught() -> None:
+    assert broken_promises(with_committer(EarlyCheckpoints))
