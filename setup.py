@@ -16,12 +16,16 @@ HOT_MODULES = [
     "src/sterna/mqtt/properties.py",
     "src/sterna/mqtt/topics.py",
     "src/sterna/mqtt/wire.py",
+    "src/sterna/overlay/batches.py",
+    "src/sterna/overlay/link.py",
+    "src/sterna/journal/grouping.py",
     "src/sterna/journal/journal.py",
     "src/sterna/broker/acknowledgements.py",
     "src/sterna/broker/broker.py",
     "src/sterna/broker/commitments.py",
     "src/sterna/broker/connection.py",
     "src/sterna/broker/deadlines.py",
+    "src/sterna/broker/decisions.py",
     "src/sterna/broker/delivery.py",
     "src/sterna/broker/durability.py",
     "src/sterna/broker/effort.py",
@@ -36,6 +40,9 @@ HOT_MODULES = [
     "src/sterna/broker/shares.py",
     "src/sterna/broker/statistics.py",
     "src/sterna/broker/subscriptions.py",
+    "src/sterna/routing/forwarded.py",
+    "src/sterna/routing/router.py",
+    "src/sterna/node/network.py",
 ]
 
 

@@ -86,6 +86,7 @@ class LoneNode:
         rules: tuple[AccessRule, ...] = (),
         authenticator: Authenticator | None = None,
         settings: JournalSettings | None = None,
+        epoch: int = 1,
     ) -> None:
         settings = settings or JournalSettings(durability=durability)
         self.store = MemoryStore(settings)
@@ -97,7 +98,7 @@ class LoneNode:
             settings=settings,
             store=self.store,
             saved=Saved(),
-            next_epoch=lambda last: last + 1,
+            next_epoch=lambda last: last + epoch,
             authenticator=authenticator or Authenticator(),
             access=AccessList(rules, "allow"),
             world=self,

@@ -1,7 +1,8 @@
 """A real node in a process of its own: started from a TOML snippet, waited for, stopped, killed, started again.
 
 It binds to loopback on ports the system picks, and keeps them when it is started again.  Its log is JSON lines in its
-directory, one file for all its lives.
+directory, one file for all its lives.  A node in a network namespace is reached by Unix sockets, which know no such
+borders.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from sterna.cli.admin_client import UnixConnection
 
 START_S = 20.0
 STOP_S = 20.0
@@ -40,11 +43,18 @@ def wait_until(holds: Callable[[], object], what: str, within_s: float = 10.0) -
 class LiveNode:
     """`with LiveNode(tmp_path, '[journal]\\ndurability = "os"') as node:` is a node that takes clients."""
 
-    def __init__(self, directory: Path, toml: str = "") -> None:
+    def __init__(self, directory: Path, toml: str = "", *, within: Sequence[str] = ()) -> None:
+        """`within` are words before the command, such as those that take it into a network namespace."""
         self.directory = directory
         self.ports: list[int] = []
         """Of the listeners in order; a Unix socket's is 0."""
         self.admin_port = 0
+        self.network_port = 0
+        self.admin = ""
+        """Address of the admin port as commands take it."""
+        self._sockets: list[str] = []
+        self._within = tuple(within)
+        self._lived = 0
         directory.mkdir(parents=True, exist_ok=True)
         self._toml = toml
         self.file = directory / "sterna.toml"
@@ -64,30 +74,48 @@ class LiveNode:
     # -- its lives --
 
     def start(self) -> Self:
-        assert self._process is None or self._process.poll() is not None, "it is still running"
-        lived = self._log.stat().st_size if self._log.exists() else 0
-        command = [sys.executable, "-m", "sterna", "node", "--config", str(self.file)]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
-        wait_until(lambda: self._is_up(lived) or self._process_ended(), "the node listens", START_S)
-        assert not self._process_ended(), f"the node does not start:\n{self.log()}"
+        self.launch()
+        wait_until(self.is_up, "the node listens", START_S)
         return self
 
     restart = start
 
+    def launch(self) -> None:
+        """Start it without waiting."""
+        assert self._process is None or self._process.poll() is not None, "it is still running"
+        self._lived = self._log.stat().st_size if self._log.exists() else 0
+        command = [*self._within, sys.executable, "-m", "sterna", "node", "--config", str(self.file)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
+
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("STERNA_")}
         ports = {f"STERNA_LISTENER_{i}_BIND": f"127.0.0.1:{port}" for i, port in enumerate(self.ports) if port}
-        return kept | ports | ({"STERNA_ADMIN_BIND": f"127.0.0.1:{self.admin_port}"} if self.admin_port else {})
+        if self.admin_port:
+            ports["STERNA_ADMIN_BIND"] = f"127.0.0.1:{self.admin_port}"
+        if self.network_port:
+            ports["STERNA_NETWORK_BIND"] = f"127.0.0.1:{self.network_port}"
+        return kept | ports
 
-    def _is_up(self, lived: int) -> bool:
-        events = self.events(since=lived)
+    def is_up(self) -> bool:
+        """Does it take clients?  Fails if it never will."""
+        is_up = self._is_up()
+        assert is_up or not self._process_ended(), f"the node does not start:\n{self.log()}"
+        return is_up
+
+    def _is_up(self) -> bool:
+        events = self.events(since=self._lived)
         listening = [event["address"] for event in events if event["event"] == "listening"]
         admin = [event["address"] for event in events if event["event"] == "admin port"]
         if len(listening) < max(1, self._toml.count("[[listener]]")) or ("[admin]" in self._toml and not admin):
             return False
-        self.ports = [0 if address.startswith("unix:") else _port(address) for address in listening]
-        self.admin_port = _port(admin[0]) if admin else 0
+        self.ports = [_port(address) for address in listening]
+        self._sockets = [address.removeprefix("unix:") for address in listening]
+        self.admin = admin[0].removeprefix("http://") if admin else ""
+        self.admin_port = _port(self.admin)
+        door = [event["address"] for event in events if event["event"] == "open to other nodes"]
+        if door and door[0].startswith("127.0.0.1:"):
+            self.network_port = _port(door[0])
         return True
 
     def _process_ended(self) -> bool:
@@ -126,6 +154,15 @@ class LiveNode:
         return "127.0.0.1", self.port
 
     @property
+    def entrance(self) -> tuple[str, int] | str:
+        """Of the first listener; a Unix socket's is its path."""
+        return self.address if self.port else self._sockets[0]
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
@@ -141,13 +178,25 @@ class LiveNode:
 
     def ask(self, page: str) -> tuple[int, str]:
         """Status and body of a page of the admin port."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=10)
+        connection = self._admin_connection()
         try:
             connection.request("GET", page)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
             connection.close()
+
+    def _admin_connection(self) -> http.client.HTTPConnection:
+        if self.admin_port:
+            return http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=10)
+        return UnixConnection(self.admin.removeprefix("unix:"))
+
+    def network(self) -> dict[str, Any]:
+        """What `/network` says."""
+        status, body = self.ask("/network")
+        assert status == 200, body
+        view: dict[str, Any] = json.loads(body)
+        return view
 
     def metric(self, name: str, **labels: str) -> float:
         """A value of /metrics; 0 if it has not been counted yet."""
@@ -160,4 +209,4 @@ class LiveNode:
 
 
 def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])
+    return 0 if not address or address.startswith("unix:") else int(address.rpartition(":")[2])

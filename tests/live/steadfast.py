@@ -111,14 +111,14 @@ class Steadfast:
         """Nothing it began is unfinished."""
         return not (self._waiting or self._outgoing or self._request or self._pings or self._unreleased)
 
-    def connect(self, address: tuple[str, int]) -> None:
+    def connect(self, address: tuple[str, int] | str) -> None:
+        """To a host and port, or to the path of a Unix socket."""
         self.vanish()
         try:
-            self._socket = socket.create_connection(address, 5)
+            self._socket = _connected(address)
         except OSError:
             return
         self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         expiry = b"\x11\xff\xff\xff\xff\x21" + pack(">H", self.receive_maximum)
         properties = bytes((len(expiry),)) + expiry if self.version == 5 else b""
         self._out = _packet(0x10, _text("MQTT") + bytes((self.version, 0, 0, 0)) + properties + _text(self.client_id))
@@ -301,6 +301,20 @@ class Steadfast:
         else:
             assert body[-1] == qos, f"{self.client_id}: granted 0x{body[-1]:02x}"
             self.subscriptions[topic_filter] = qos
+
+
+def _connected(address: tuple[str, int] | str) -> socket.socket:
+    if isinstance(address, tuple):
+        found = socket.create_connection(address, 5)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return found
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        found.connect(address)
+    except OSError:
+        found.close()
+        raise
+    return found
 
 
 def _acknowledgement(kind: int, packet_id: int) -> bytes:

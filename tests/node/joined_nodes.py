@@ -103,8 +103,8 @@ class Town:
 
 
 class JoinedNode(LoneNode):
-    def __init__(self, town: Town, name: str) -> None:
-        super().__init__(settings=JournalSettings(durability="os"))
+    def __init__(self, town: Town, name: str, epoch: int = 1) -> None:
+        super().__init__(settings=JournalSettings(durability="os"), epoch=epoch)
         self.town = town
         self.name = name
         self.now = town.now

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from sterna.overlay.channel import Channel
@@ -146,7 +147,7 @@ class End:
         if self.tamper is not None:
             data = self.tamper(at, data)
         for piece in self.pipe.pieces(data):
-            self.pipe.world.schedule(self.pipe.world.time + self.pipe.delay_s, lambda piece=piece: self._arrive(piece))
+            self.pipe.world.schedule(self.pipe.world.time + self.pipe.delay_s, partial(self._arrive, piece))
 
     def _arrive(self, data: bytes) -> None:
         other = self.other

@@ -89,7 +89,12 @@ def test_much_is_acknowledged_at_once() -> None:
 def test_a_turn_leaves_as_one_batch_and_one_write() -> None:
     world, a, b, pipe = linked()
     writes: list[int] = []
-    pipe.near.tamper = lambda at, data: (writes.append(len(data)), data)[1]
+
+    def note(at: int, data: bytes) -> bytes:
+        writes.append(len(data))
+        return data
+
+    pipe.near.tamper = note
     for number in range(100):
         a.link("b").send(number, b"12345")
     world.run(0.1)

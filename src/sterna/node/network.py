@@ -91,6 +91,9 @@ class Network:
             self.overlay = StaticOverlay(self.node, settings.overlay, self)
         #: The last of our own messages that was given to the router; what the journal held at the start is past.
         self._frontier = broker.journal.next_offset - 1
+        self._sessions_ended = False
+        #: Nothing is read from links until the journal has caught up.
+        self._paused = False
         #: As of the last note in the journal.
         self._noted: VersionVector = dict(vector)
         self._watch_interest()
@@ -140,6 +143,10 @@ class Network:
         """The end of a turn."""
         self.router.flush()
         self.links.flush()
+        if self._sessions_ended:  # by flushing: what the router says to that goes out too
+            self._sessions_ended = False
+            self.router.flush()
+            self.links.flush()
 
     # -- the overlay asks --
 
@@ -164,28 +171,53 @@ class Network:
 
     def session_ended(self, link: Link, reason: str) -> None:
         self.report("link down", peer=link.peer, reason=reason)
+        self._sessions_ended = True
         self.router.session_ended(link)
         self.overlay.link_ended(link.peer)
 
     def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
         self.router.frames(link, frames)
+        if self._broker.overloaded() and not self._paused:
+            self._paused = True
+            self.links.pause_reading()
+
+    def caught_up(self) -> None:
+        """The journal keeps up again."""
+        if self._paused:
+            self._paused = False
+            self.links.resume_reading()
 
     def link_relieved(self, link: Link) -> None:
         """Nothing was held back: what a congested link did not take was dropped and counted, or is fetched later."""
 
     def accepts(self, peer: str) -> str | None:
+        """Static neighbours may form rings; the link that would close one stands by until it is needed."""
+        way = self.router.link_to(peer)
+        if way is not None and way != peer and isinstance(self.overlay, StaticOverlay):
+            return f"node {peer} is reached through node {way}: this link stands by"
         return self.overlay.accepts(peer)
+
+    def ring_found(self, one: str, other: str) -> None:
+        """Two links lead to the same node: links made at the same moment have closed a ring."""
+        if isinstance(self.overlay, StaticOverlay):
+            links = self.links.links
+            later = max((one, other), key=lambda peer: links[peer].session_id)
+            self.links.close(later, f"the links to {one} and {other} form a ring: this one stands by")
 
     # -- the broker tells: interest --
 
     def gained(self, topic_filter: bytes) -> None:
         """A session has a new subscription."""
+        if topic_filter.startswith(b"$SYS/"):
+            return  # every node speaks of itself
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
         self.router.want(shared[1] if shared else topic_filter)
         if shared:
             self.router.shares_changed()
 
     def lost_interest(self, topic_filter: bytes) -> None:
+        if topic_filter.startswith(b"$SYS/"):
+            return
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
         self.router.unwant(shared[1] if shared else topic_filter)
         if shared:

@@ -267,6 +267,14 @@ class Channel:
 
     # -- the end --
 
+    def pause_reading(self) -> None:
+        if self.state is State.OPEN:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.state is State.OPEN:
+            self._transport.resume_reading()
+
     def leave(self, reason: str) -> None:
         """The connection is not wanted any more, nor is the session it carries; the peer is told why."""
         if self.state is State.OPEN and self.link is not None:

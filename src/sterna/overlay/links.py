@@ -100,6 +100,15 @@ class Links:
                 if link.given_up is not None:
                     self._settle(link)
 
+    def pause_reading(self) -> None:
+        """Take nothing more from anybody: what came already is too much."""
+        for channel in self._carriers.values():
+            channel.pause_reading()
+
+    def resume_reading(self) -> None:
+        for channel in self._carriers.values():
+            channel.resume_reading()
+
     def close(self, peer: str, reason: str) -> None:
         """End the session and the connection for good, and tell the peer why."""
         dial = self._dials.get(peer)

@@ -41,6 +41,10 @@ class Overlay(Protocol):
     def name(self) -> str:
         """The overlay's name in the configuration."""
 
+    @property
+    def addresses(self) -> list[str]:
+        """Those given by people, at start or later."""
+
     def start(self) -> None:
         """Begin to look for neighbours."""
 

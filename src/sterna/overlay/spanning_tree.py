@@ -54,6 +54,10 @@ class SpanningTreeOverlay:
 
     # What the node calls.
 
+    @property
+    def addresses(self) -> list[str]:
+        return self._company.discovery.seeds
+
     def start(self) -> None:
         now = self._now()
         self._running = True

@@ -23,6 +23,10 @@ class StaticOverlay:
         self._links: dict[str, None] = {}
         self._running = False
 
+    @property
+    def addresses(self) -> list[str]:
+        return list(self._book.addresses)
+
     def start(self) -> None:
         self._running = True
         self._hold()

@@ -42,7 +42,7 @@ class FilterTable(Generic[Value]):
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._values)
 
-    def __contains__(self, topic_filter: bytes) -> bool:
+    def __contains__(self, topic_filter: object) -> bool:
         return topic_filter in self._values
 
     def __getitem__(self, topic_filter: bytes) -> Value:

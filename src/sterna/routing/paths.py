@@ -35,6 +35,9 @@ class PathUser(Protocol):
 
     def path_lost(self, origin: str) -> None: ...
     def shares_announced(self, origin: str, shares: list[tuple[bytes, int]]) -> None: ...
+    def ring_found(self, one: str, other: str) -> None:
+        """One announcement came by two links."""
+
     def asked(self) -> None:
         """Somebody wants to hear who is here."""
 
@@ -70,7 +73,11 @@ class Paths:
 
     def announced(self, link: str, announce: Announce) -> None:
         origin, number = announce.origin, (announce.epoch, announce.number)
-        if origin == self._node or number <= self._heard.get(origin, (0, 0)):
+        heard = self._heard.get(origin, (0, 0))
+        if origin == self._node or number <= heard:
+            path = self._paths.get(origin)
+            if path is not None and number == path.number and link != path.link:
+                self._user.ring_found(path.link, link)
             return
         if origin not in self._heard and len(self._heard) >= ORIGINS_MAX:
             return

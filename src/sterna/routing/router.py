@@ -16,6 +16,7 @@ from typing import Protocol
 from msgspec import structs
 
 from sterna.mqtt.message import Message
+from sterna.overlay.batches import FRAME_HEAD_BYTES
 from sterna.overlay.link import Link
 from sterna.routing import control
 from sterna.routing.control import Frame
@@ -56,6 +57,9 @@ LOST_S = 0.2
 class RouterLocal(Local, Protocol):
     def take_loose(self, origin: str, record: LooseRecord) -> None:
         """QoS 0 messages from elsewhere, for whoever is here."""
+
+    def ring_found(self, one: str, other: str) -> None:
+        """These two links lead to the same node."""
 
     def shares(self) -> list[tuple[bytes, int]]:
         """Shared subscriptions with members here, and how many."""
@@ -166,6 +170,8 @@ class Router:
         try:
             for kind, body in frames:
                 handler = self._handlers.get(kind)
+                if self._links.get(link.peer) is not link:
+                    return  # something in this batch ended the session
                 if handler is None:
                     raise LinkProtocolError(f"a frame of unknown kind {kind}")
                 handler(link.peer, body)
@@ -184,6 +190,7 @@ class Router:
     def send(self, link: str, kind: int, body: bytes) -> None:
         found = self._links.get(link)
         if found is not None:
+            found.counters.control_bytes += FRAME_HEAD_BYTES + len(body)
             found.send(kind, body)
 
     def send_control(self, link: str, kind: int, body: bytes) -> bool:
@@ -193,6 +200,8 @@ class Router:
             return False
         self.strategy.flush()
         self._flush_messages()
+        if kind != Frame.PAGE:  # pages are messages
+            found.counters.control_bytes += FRAME_HEAD_BYTES + len(body)
         found.send(kind, body)
         return True
 
@@ -226,6 +235,9 @@ class Router:
 
     def shares_announced(self, origin: str, shares: list[tuple[bytes, int]]) -> None:
         self._local.shares_elsewhere(origin, shares)
+
+    def ring_found(self, one: str, other: str) -> None:
+        self._local.ring_found(one, other)
 
     def path_changed(self, origin: str, link: str) -> None:
         self.strategy.origin_routed(origin, link)

@@ -13,7 +13,10 @@ from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList, AccessRule
 from sterna.broker.passwords import PasswordFile
 from sterna.broker.tokens import TokenVerifier
-from sterna.runtime.settings import Authentication, Authorization, Rule, Token
+from sterna.runtime.settings import Admin, Authentication, Authorization, Rule, Token
+from sterna.vocabulary.errors import ConfigurationError
+
+ADMIN_TOKEN_BYTES_MIN = 16
 
 
 def authenticator(settings: Authentication) -> Authenticator:
@@ -49,3 +52,17 @@ def key_file(settings: Token, algorithm: str) -> Path | None:
 
 def access_rule(rule: Rule) -> AccessRule:
     return AccessRule(rule.user, rule.filters, rule.access, rule.effect, rule.client)
+
+
+def admin_token(settings: Admin) -> bytes:
+    """What opens the admin port; empty if there is none."""
+    if settings.token_file is not None:
+        token = settings.token_file.read_bytes().strip()
+    elif settings.token is not None:
+        token = settings.token.encode()
+    else:
+        return b""
+    if len(token) < ADMIN_TOKEN_BYTES_MIN:
+        text = f"the token of the admin port has {len(token)} bytes and could be guessed"
+        raise ConfigurationError(f"{text}; use {ADMIN_TOKEN_BYTES_MIN} or more (head -c 32 /dev/urandom | base64)")
+    return token

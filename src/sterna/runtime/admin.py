@@ -1,7 +1,7 @@
-"""The admin port: metrics, health and readiness over HTTP/1.1.
+"""The admin port: HTTP/1.1 for what `admin_pages.py` answers.
 
 One request per connection, small and in time, or it is refused: whatever a client sends, it costs one bounded buffer
-for at most `DEADLINE_S`.  The port changes nothing in the node; it only asks.
+for at most `DEADLINE_S`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import NamedTuple, Protocol, cast
+from typing import cast
 
 import h11
-import msgspec
 
-from sterna.broker.statistics import SessionView, Statistics
-from sterna.runtime.metrics import CONTENT_TYPE, exposition
+from sterna.runtime.admin_pages import Answer, Asked, Guard, Observed, answer
 from sterna.runtime.settings import Bind
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -23,63 +21,18 @@ DEADLINE_S = 10.0
 """From accepting a connection to its end, answer included."""
 REQUEST_BYTES_MAX = 8 * 1024
 """Request line and headers together."""
+BODY_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 64
-SESSIONS_SHOWN = 1000
-"""A node may have a million: those that lost most and wait longest are shown."""
-
-_TEXT = "text/plain; charset=utf-8"
-_INDEX = """Sterna admin port
-/metrics  statistics for Prometheus
-/healthz  200 while the process is alive
-/sessions what waits for whom, and what retention took from them, worst first (JSON)
-/readyz   200 when the node serves clients and can write its journal, else 503 and the reason
-"""
 
 log = logging.getLogger(__name__)
-
-
-class Observed(Protocol):
-    """What the admin port asks the node."""
-
-    def statistics(self) -> Statistics: ...
-
-    def sessions(self, most: int) -> list[SessionView]: ...
-
-    def why_not_ready(self) -> str | None:
-        """None when recovered and able to write the journal, else the reason in a few words."""
-
-
-class Answer(NamedTuple):
-    status: int
-    body: bytes
-    content_type: str = _TEXT
-
-
-def answer(method: str, target: str, node: Observed) -> Answer:
-    """What one request gets, whatever it was."""
-    if method not in ("GET", "HEAD"):
-        return Answer(405, b"only GET and HEAD\n")
-    match target.partition("?")[0]:
-        case "/":
-            return Answer(200, _INDEX.encode())
-        case "/healthz":
-            return Answer(200, b"alive\n")
-        case "/readyz":
-            reason = node.why_not_ready()
-            return Answer(200, b"ready\n") if reason is None else Answer(503, f"not ready: {reason}\n".encode())
-        case "/sessions":
-            sessions = [msgspec.to_builtins(session) for session in node.sessions(SESSIONS_SHOWN)]
-            return Answer(200, msgspec.json.encode(sessions) + b"\n", "application/json")
-        case "/metrics":
-            return Answer(200, exposition(node.statistics()), CONTENT_TYPE)
-    return Answer(404, b"no such page; / lists them\n")
 
 
 class AdminPort:
     """The listening socket and its connections."""
 
-    def __init__(self, node: Observed, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, node: Observed, guard: Guard | None = None, *, deadline_s: float = DEADLINE_S) -> None:
         self.node = node
+        self.guard = guard or Guard()
         self.deadline_s = deadline_s
         self.connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
@@ -113,6 +66,7 @@ class _Connection(asyncio.Protocol):
         self._port = port
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
         self._request: h11.Request | None = None
+        self._body = b""
         self._has_begun = False
         self._is_answered = False
 
@@ -144,13 +98,19 @@ class _Connection(asyncio.Protocol):
         while (event := self._http.next_event()) is not h11.NEED_DATA:
             if isinstance(event, h11.Request):
                 self._request = event
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                if len(self._body) > BODY_BYTES_MAX:
+                    self._reply(Answer(413, f"at most {BODY_BYTES_MAX} bytes\n".encode()))
+                    return
             elif isinstance(event, h11.EndOfMessage) and self._request:
                 self._reply(self._answer(self._request))
                 return
 
     def _answer(self, request: h11.Request) -> Answer:
+        asked = Asked(request.method.decode(), request.target.decode("latin-1"), dict(request.headers), self._body)
         try:
-            return answer(request.method.decode(), request.target.decode("latin-1"), self._port.node)
+            return answer(asked, self._port.node, self._port.guard)
         except Exception:
             # A fault in a statistic must not take the node's loop down with it.
             log.exception("admin request failed", extra={"target": request.target.decode("latin-1")})
@@ -170,9 +130,8 @@ class _Connection(asyncio.Protocol):
             ("Content-Length", str(len(said.body))),
             ("Cache-Control", "no-store"),
             ("Connection", "close"),
+            *said.headers,
         ]
-        if said.status == 405:
-            headers.append(("Allow", "GET, HEAD"))
         is_head = self._request is not None and self._request.method == b"HEAD"
         self._transport.write(self._http.send(h11.Response(status_code=said.status, headers=headers)) or b"")
         self._transport.write(self._http.send(h11.Data(data=b"" if is_head else said.body)) or b"")

@@ -18,7 +18,7 @@ from sterna.runtime import access
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
 from sterna.runtime.configuration_problems import Report
 from sterna.runtime.network_rules import NETWORK_RANGES, check_network
-from sterna.runtime.settings import Bind, Configuration, Listener, Token, as_plain
+from sterna.runtime.settings import Admin, Bind, Configuration, Listener, Token, as_plain
 from sterna.runtime.toml_source import Place
 
 _ANY = (0, 2**63 - 1)
@@ -52,6 +52,7 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Repo
     _check_authentication(completed, report)
     _check_listeners(completed, report)
     _check_authorization(completed, report)
+    _check_admin(completed.admin, report)
     check_network(completed, report)
     return completed
 
@@ -150,9 +151,17 @@ def _check_listeners(configuration: Configuration, report: Report) -> None:
         is_guarded = checks_users or (listener.require_certificate and listener.client_ca)
         if not is_guarded and not listener.anonymous and report.is_sound("authentication"):
             _refuse_unguarded(listener, (*place, "bind"), report)
-    admin = configuration.admin
-    if admin.bind and not admin.bind.is_local and not admin.anonymous:
-        fix = "use 127.0.0.1, or say anonymous = true in [admin] if that is meant"
+
+
+def _check_admin(admin: Admin, report: Report) -> None:
+    if admin.token is not None and admin.token_file is not None:
+        report.add(("admin", "token"), "there is a token and a token_file", "keep one of them")
+    has_token = admin.token is not None or admin.token_file is not None
+    if has_token:
+        place = ("admin", "token_file" if admin.token_file else "token")
+        attempt(partial(access.admin_token, admin), place, report)
+    elif admin.bind and not admin.bind.is_local and not admin.anonymous:
+        fix = "use 127.0.0.1, set token_file in [admin], or say anonymous = true there if that is meant"
         report.add(("admin", "bind"), f"{admin.bind} shows metrics to everybody who can reach it", fix)
 
 

@@ -5,6 +5,7 @@ One line of `METRICS` per metric: a snapshot goes in, the text format comes out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from sterna.broker.statistics import Statistics
+from sterna.runtime.network_view import LinkView, NetworkView
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -60,6 +62,62 @@ METRICS = (
 )
 
 
+class NetworkMetric(NamedTuple):
+    name: str
+    help: str
+    family: _Family
+    read: Callable[[NetworkView], float]
+
+
+NETWORK_METRICS = (
+    NetworkMetric("links", "Links with a connection now.", _GAUGE, lambda v: sum(one.connected for one in v.links)),
+    NetworkMetric("network_messages_forwarded", "Messages sent on to neighbours.", _COUNTER, lambda v: v.forwarded),
+    NetworkMetric("network_messages_taken", "Messages from other nodes for clients here.", _COUNTER, lambda v: v.taken),
+    NetworkMetric("network_messages_refused", "Messages that came again or astray.", _COUNTER, lambda v: v.refused),
+    NetworkMetric(
+        "network_messages_dropped", "QoS 0 a congested link did not take.", _COUNTER, lambda v: v.loose_dropped
+    ),
+)
+
+
+class LinkMetric(NamedTuple):
+    name: str
+    help: str
+    read: Callable[[LinkView], int]
+
+
+LINK_METRICS = (
+    LinkMetric("messages", "Frames given to a link.", lambda one: one.messages),
+    LinkMetric("bytes", "Bytes sent to a neighbour.", lambda one: one.bytes_sent),
+    LinkMetric("received_bytes", "Bytes from a neighbour.", lambda one: one.bytes_received),
+    LinkMetric("control_bytes", "Bytes sent to a neighbour that carry no message.", lambda one: one.control_bytes),
+    LinkMetric("resends", "Frames sent again on another connection.", lambda one: one.resends),
+    LinkMetric("resumptions", "Connections that carried on a link session.", lambda one: one.resumptions),
+    LinkMetric("sessions", "Link sessions begun.", lambda one: one.sessions),
+)
+
+_STREAM_STATES = ("synced", "fetching", "unsynced")
+
+
+class _NetworkSnapshot(Collector):
+    def __init__(self, view: NetworkView) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        for metric in NETWORK_METRICS:
+            yield metric.family(f"sterna_{metric.name}", metric.help, value=metric.read(self._view))
+        for of_link in LINK_METRICS:
+            links = CounterMetricFamily(f"sterna_link_{of_link.name}", of_link.help, labels=["peer"])
+            for link in self._view.links:
+                links.add_metric([link.peer], of_link.read(link))
+            yield links
+        streams = GaugeMetricFamily("sterna_streams", "Other nodes by how their messages come in.", labels=["state"])
+        found = Counter(self._view.streams.values())
+        for state in _STREAM_STATES:
+            streams.add_metric([state], found[state])
+        yield streams
+
+
 class _Snapshot(Collector):
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -77,9 +135,11 @@ class _Snapshot(Collector):
             yield family
 
 
-def exposition(statistics: Statistics) -> bytes:
+def exposition(statistics: Statistics, view: NetworkView | None = None) -> bytes:
     """The page served under /metrics, the process's own CPU, memory and files included."""
     registry = CollectorRegistry()
     registry.register(_Snapshot(statistics))
+    if view is not None:
+        registry.register(_NetworkSnapshot(view))
     ProcessCollector(registry=registry)
     return generate_latest(registry)

@@ -21,10 +21,12 @@ import msgspec
 from sterna.broker.broker import Broker
 from sterna.node.network import Network, NetworkSettings
 from sterna.node.node import Node
+from sterna.overlay.neighbours import checked_address
 from sterna.overlay.tree_settings import TreeSettings
 from sterna.routing.strategy import RoutingSettings
 from sterna.runtime.links import LinkWorld
 from sterna.runtime.network_settings import link_settings, network_key
+from sterna.runtime.network_view import NetworkView, view_of
 from sterna.runtime.settings import Bind
 from sterna.runtime.settings import Network as NetworkTable
 from sterna.vocabulary.errors import ConfigurationError
@@ -115,9 +117,39 @@ class Networking:
         if self._datagrams is not None:
             self._datagrams.send_discovery(data)
 
-    def dialled(self) -> dict[str, str]:
-        """For people: address -> how it stands with it."""
-        return self._links.dialled() if self._links is not None else {}
+    # -- what people ask --
+
+    def view(self) -> NetworkView | None:
+        """None before the network is there."""
+        if self.network is None:
+            return None
+        return view_of(self.network, self._links.dialled() if self._links is not None else {})
+
+    def neighbours(self) -> list[str]:
+        return self.network.overlay.addresses if self.network is not None else list(self._table.neighbours)
+
+    def change_neighbours(self, add: list[str], remove: list[str]) -> None:
+        """All of it or, with a ConfigurationError, none; it holds until the node is started again."""
+        if self.network is None:
+            raise ConfigurationError("the node is still starting; try again")
+        known = self.network.overlay.addresses
+        unknown = [address for address in remove if address not in known]
+        if unknown:
+            raise ConfigurationError(f"not known here: {', '.join(unknown)}; known: {', '.join(known) or 'none'}")
+        if both := [address for address in add if address in remove]:
+            raise ConfigurationError(f"to be added and removed at once: {', '.join(both)}; say which")
+        self._check_strangers(add)
+        self.network.overlay.add(*add)
+        self.network.overlay.remove(*remove)
+        log.info("neighbours changed", extra={"added": add, "removed": remove})
+
+    def _check_strangers(self, addresses: list[str]) -> None:
+        """What holds for the configured neighbours: beyond this machine nobody is believed without a key."""
+        if network_key(self._table):
+            return
+        for address in addresses:
+            if not Bind.parse(checked_address(address)).is_local:
+                raise ConfigurationError(f"nothing checks who answers at {address}; set key_file in [network]")
 
 
 class _Datagrams(asyncio.DatagramProtocol):

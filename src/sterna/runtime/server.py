@@ -32,10 +32,12 @@ from sterna.mqtt.reasons import Reason
 from sterna.node.node import Changes, Node, Saved
 from sterna.runtime import access
 from sterna.runtime.admin import AdminPort
+from sterna.runtime.admin_pages import guard
 from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
+from sterna.runtime.network_view import NetworkView
 from sterna.runtime.networking import Networking
 from sterna.runtime.pace import WINDOW_S, Pace
 from sterna.runtime.session_store import SessionStore
@@ -101,8 +103,7 @@ class NodeServer:
             settings=configuration.journal,
             store=self._store,
             saved=Saved(checkpoint.position, checkpoint.sessions, checkpoint.retained) if checkpoint else Saved(),
-            # Without a disk, boots cannot be counted: seconds grow too.
-            next_epoch=self._sessions.next_epoch if self._sessions else lambda _: int(time.time()),
+            next_epoch=self._next_epoch,
             authenticator=self._authenticator,
             access=access.access_list(configuration.authorization),
             world=self,
@@ -120,7 +121,7 @@ class NodeServer:
         self._committer = Committer(self.broker, self._store, configuration.journal, self.after_work)
         self._pace = Pace()
         self._listeners = Listeners(self)
-        self._admin = AdminPort(self)
+        self._admin = AdminPort(self, guard(configuration.admin))
         self._verifiers = ThreadPoolExecutor(VERIFIERS, "password-verifier")
         self._verifications = 0
         #: address -> how many of its clients are being authenticated
@@ -133,6 +134,12 @@ class NodeServer:
         self._stopping = asyncio.Event()
         self._serving = False
         self._checkpoint_failed = False
+
+    def _next_epoch(self, last: int) -> int:
+        """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
+        an earlier epoch for old."""
+        now = int(time.time())
+        return self._sessions.next_epoch(max(last, now - 1)) if self._sessions else now
 
     def _open_stores(self) -> tuple[FileStore | MemoryStore, SessionStore | None]:
         node, journal = self._configuration.node, self._configuration.journal
@@ -368,3 +375,16 @@ class NodeServer:
         if not self._serving:
             return "starting or stopping"
         return self._committer.trouble
+
+    def network_view(self) -> NetworkView | None:
+        self.broker.at(time.monotonic())
+        return self.networking.view() if self.networking is not None else None
+
+    def neighbours(self) -> list[str] | None:
+        return self.networking.neighbours() if self.networking is not None else None
+
+    def change_neighbours(self, add: list[str], remove: list[str]) -> None:
+        assert self.networking is not None
+        self.broker.at(time.monotonic())
+        self.networking.change_neighbours(add, remove)
+        self.after_work()

@@ -256,7 +256,11 @@ class Admin(Table, frozen=True):
     bind: Bind | None = Bind("127.0.0.1", 9883)
     """Where metrics and health are served; "" switches it off."""
     anonymous: bool = True
-    """The admin port knows no users.  Beyond loopback it is opened only if this says true in as many words."""
+    """Let everybody read who can reach the port.  When left out: true on loopback, else false."""
+    token: str | None = None
+    """Whoever shows it may read and change.  Never printed; a file or the environment keeps it better."""
+    token_file: Path | None = None
+    """A file with the token; white space around it does not count."""
 
 
 class Log(Table, frozen=True):
@@ -326,6 +330,8 @@ def as_plain(value: Any) -> Any:
             plain["bind"] = ""  # Silence would mean the default.
         if isinstance(value, Network):
             del plain["key"]  # What is printed ends up in logs and tickets.
+        if isinstance(value, Admin):
+            del plain["token"]
         return {key: item for key, item in plain.items() if item is not None}
     if isinstance(value, tuple):
         return [as_plain(item) for item in value]

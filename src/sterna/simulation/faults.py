@@ -91,9 +91,12 @@ class Faults:
         self._kernel.tell(f"{broken} streams between {one} and {other} break{' silently' if silently else ''}")
 
     def break_a_link(self) -> None:
-        if len(self._scene.machines) > 1:
-            one, other = self._dice.sample(self._scene.machines, 2)
-            self._break(one.name, other.name)
+        """One that is there, if any is."""
+        machine = self._dice.choice(self._scene.machines)
+        network = machine.running.node.network if machine.running is not None else None
+        peers = list(network.links.links) if network is not None else []
+        if peers:
+            self._break(machine.name, self._dice.choice(peers))
 
     def partition(self) -> None:
         """The nodes fall apart into two parts; clients still reach theirs."""

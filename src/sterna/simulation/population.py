@@ -11,6 +11,9 @@ from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
 from sterna.simulation.clients import Client, Habits
 
 TOPICS = [b"t/%d" % number for number in range(5)]
+STORM = 40
+STORMS = 0.02
+"""Share of the times a publisher publishes in which it is so many messages at once."""
 FILTERS = [b"t/#", b"t/+", b"+/2", *TOPICS]
 
 
@@ -32,7 +35,7 @@ class Publisher:
         kernel = self.client.kernel
         if kernel.now >= until:
             return
-        for _ in range(self._dice.choice((1, 1, 1, 4))):
+        for _ in range(STORM if self._dice.random() < STORMS else self._dice.choice((1, 1, 1, 4))):
             if self._dice.random() < 0.1:
                 self.client.publish(self._retained, self._retained_qos, retain=True)
             else:

@@ -1,0 +1,162 @@
+"""The load generator for a row of brokers, a process of its own: publishers at one end, subscribers at the other.
+
+It drives the same loads as the generator for one broker and adds up the CPU time of all brokers of the row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from sterna.bench import meter
+from sterna.bench.acknowledged import TURN_S_MAX, AcknowledgedLoad
+from sterna.bench.connections import Client, Clients
+from sterna.bench.errors import BenchmarkError
+from sterna.bench.generator import DRAIN_S_MAX, Load
+from sterna.bench.measurement import Measurement, percentile
+from sterna.bench.network import BEHIND_MAX, BY_NAME
+from sterna.bench.network_rows import Row
+from sterna.bench.paced import PacedLoad
+from sterna.bench.saturation import SaturatedLoad
+from sterna.bench.workloads import Acknowledged, Paced, Saturation, Workload
+
+SUBSCRIBER = "sub-"
+"""How the names of subscribers begin in every load."""
+
+
+class RowClients(Clients):
+    """Subscribers are connected to the far end, everybody else to the near one."""
+
+    def __init__(self, near: int, far: int) -> None:
+        super().__init__(near)
+        self._near = near
+        self._far = far
+
+    def connect(self, name: str, *, clean: bool = True) -> Client:
+        self._port = self._far if name.startswith(SUBSCRIBER) else self._near
+        return super().connect(name, clean=clean)
+
+
+class BoundedLoad(AcknowledgedLoad):
+    """A publisher waits for its subscriber too: what is measured is what arrives, not what piles up on the way."""
+
+    def run(self, until: float) -> None:
+        if not self._started:
+            self._started = True
+            for publisher in self._publishers:
+                publisher.start()
+        while time.perf_counter() < until:
+            self._clients.turn(TURN_S_MAX)
+            for publisher, subscriber in zip(self._publishers, self._subscribers, strict=True):
+                waits = publisher.sent - subscriber.delivered > BEHIND_MAX
+                if waits != publisher.stopped:
+                    publisher.stopped = waits
+                    if not waits:
+                        publisher.start()
+
+
+def driver_of(workload: Workload, clients: Clients) -> Load:
+    match workload.load:
+        case Saturation() as load:
+            return SaturatedLoad(clients, load)
+        case Paced() as load:
+            return PacedLoad(clients, load)
+        case Acknowledged() as load:
+            return BoundedLoad(clients, load)
+    raise BenchmarkError(f"{workload.name} is no load for a row of brokers")
+
+
+def measure_row(load: Load, pids: tuple[int, ...], warm_up_s: float, measure_s: float) -> Measurement:
+    load.run(time.perf_counter() + warm_up_s)
+    if isinstance(load, PacedLoad):
+        load.start_samples()
+    published, delivered = load.published, load.delivered
+    core = core_of(pids[0])
+    before = used_ns(core), sum(map(meter.cpu_ns, pids)), time.process_time_ns(), time.perf_counter_ns()
+    load.run(time.perf_counter() + measure_s)
+    after = used_ns(core), sum(map(meter.cpu_ns, pids)), time.process_time_ns(), time.perf_counter_ns()
+    used, brokers, own, seconds = ((end - start) / 1e9 for start, end in zip(before, after, strict=True))
+    measured = Measurement(
+        seconds=seconds,
+        published=load.published - published,
+        delivered=load.delivered - delivered,
+        broker_cpu_s=brokers,
+        # The brokers wait for each other, which is theirs; only what strangers had of their core is held against it.
+        broker_waited_s=max(0.0, used - brokers) if core is not None else 0.0,
+        generator_busy=own / seconds,
+    )
+    if isinstance(load, PacedLoad):
+        measured = _with_latency(measured, load)
+    load.drain(time.perf_counter() + DRAIN_S_MAX)
+    return msgspec.structs.replace(measured, lost=load.owed)
+
+
+def core_of(pid: int) -> int | None:
+    """The one core a broker is kept on, None if it is free to move."""
+    cores = os.sched_getaffinity(pid)
+    return next(iter(cores)) if len(cores) == 1 else None
+
+
+def used_ns(core: int | None) -> int:
+    """Time this core has spent on processes, and time the machine beneath took away from it."""
+    if core is None:
+        return 0
+    counted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith(f"cpu{core} "))
+    user, nice, system, _, _, _, _, stolen = map(int, counted.split()[1:9])
+    return (user + nice + system + stolen) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def _with_latency(measured: Measurement, load: PacedLoad) -> Measurement:
+    ordered = sorted(load.latency_ns)
+    if not ordered:
+        raise BenchmarkError("no message arrived in the measured interval")
+    return msgspec.structs.replace(
+        measured,
+        generator_busy=1 - load.idle_ns / 1e9 / measured.seconds,
+        late=load.late,
+        latency_p50_us=percentile(ordered, 0.50) / 1e3,
+        latency_p99_us=percentile(ordered, 0.99) / 1e3,
+        latency_samples=len(ordered),
+    )
+
+
+def measure(name: str, row: Row, warm_up_s: float, measure_s: float) -> Measurement:
+    clients = RowClients(row.near, row.far)
+    try:
+        driver = driver_of(BY_NAME[name], clients)
+        # Connecting made all the objects there will be; none of them is garbage.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        return measure_row(driver, row.pids, warm_up_s, measure_s)
+    finally:
+        clients.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sterna.bench.network_generator", description=__doc__)
+    parser.add_argument("load", choices=sorted(BY_NAME))
+    parser.add_argument("--near", type=int, required=True, help="port publishers connect to")
+    parser.add_argument("--far", type=int, required=True, help="port subscribers connect to")
+    parser.add_argument("--pid", type=int, required=True, action="append", help="of each broker")
+    parser.add_argument("--warm-up", type=float, required=True, help="seconds")
+    parser.add_argument("--measure", type=float, required=True, help="seconds")
+    given = parser.parse_args()
+    row = Row(given.near, given.far, tuple(given.pid))
+    try:
+        measured = measure(given.load, row, given.warm_up, given.measure)
+    except (BenchmarkError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Talking to a node's admin port: one question, its answer, or an error that says what to do."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sterna.runtime.settings import Bind, Unusable
+from sterna.vocabulary.errors import ConfigurationError, SternaError
+
+PATIENCE_S = 10.0
+
+AdminOption = Annotated[str, typer.Option("--admin", metavar="ADDRESS", help="Admin port of the node, or unix:PATH.")]
+TokenOption = Annotated[
+    Path | None, typer.Option("--token-file", help="File with the token, where the node's [admin] asks for one.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DEFAULT_ADMIN = "127.0.0.1:9883"
+
+
+class Unanswered(SternaError):
+    """The node said no, or nothing."""
+
+
+def ask(admin: str, page: str, token_file: Path | None, change: dict[str, list[str]] | None = None) -> Any:
+    """What a page says; with `change`, what it says after that."""
+    headers = {"Content-Type": "application/json"} | _authorization(token_file)
+    connection = _connection(admin)
+    try:
+        body = None if change is None else json.dumps(change)
+        connection.request("GET" if change is None else "POST", page, body, headers)
+        answer = connection.getresponse()
+        text = answer.read().decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Unanswered(f"no answer at {admin}: {reason}; is the node running, and is this its admin port?") from None
+    finally:
+        connection.close()
+    if answer.status == http.client.UNAUTHORIZED:
+        raise Unanswered(f"{admin} asks for its token; name its file with --token-file")
+    if answer.status != http.client.OK:
+        raise Unanswered(text.strip() or f"{admin} answers {answer.status} {answer.reason}")
+    return json.loads(text)
+
+
+def _authorization(token_file: Path | None) -> dict[str, str]:
+    if token_file is None:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {token_file.read_text('utf-8').strip()}"}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{token_file} cannot be read: {getattr(error, 'strerror', error)}") from None
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=PATIENCE_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(PATIENCE_S)
+        self.sock.connect(self._path)
+
+
+def _connection(admin: str) -> http.client.HTTPConnection:
+    try:
+        bind = Bind.parse(admin.removeprefix("http://").rstrip("/"))
+    except Unusable as error:
+        raise ConfigurationError(f"--admin: {error}") from None
+    return (
+        UnixConnection(bind.path) if bind.path else http.client.HTTPConnection(bind.host, bind.port, timeout=PATIENCE_S)
+    )

@@ -1,0 +1,139 @@
+"""What the bytes between two brokers are, read by somebody who only listens.
+
+A reader is fed one direction of one connection and tells, piece by piece, what kind of thing passed, how many bytes
+it had and whether it carried messages of clients.  Nothing is believed: bytes that do not line up end the experiment,
+because a count that might be wrong is worth nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from sterna.experiments.errors import ExperimentError
+from sterna.overlay import handshake
+from sterna.overlay.batches import FAREWELL, HEAD_BYTES, BrokenBatch, frame_head, frames_in
+from sterna.routing import control
+from sterna.routing.control import Frame
+
+MQTT_KINDS = (
+    "reserved", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP",
+    "SUBSCRIBE", "SUBACK", "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH",
+)  # fmt: skip
+PUBLISH = 3
+LENGTH_BYTES_MAX = 4
+
+
+class Piece(NamedTuple):
+    kind: str
+    size: int
+    publication: bool = False
+    """It carries messages of clients."""
+
+
+class Reader(Protocol):
+    def feed(self, data: bytes) -> list[Piece]:
+        """The pieces these bytes complete."""
+
+
+class MqttReader:
+    """Packets of an MQTT 3.1.1 connection, such as one of Mosquitto's bridges."""
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def feed(self, data: bytes) -> list[Piece]:
+        self._data += data
+        pieces = []
+        while (size := _packet_bytes(self._data)) is not None and size <= len(self._data):
+            pieces.append(_mqtt_piece(self._data[:size]))
+            self._data = self._data[size:]
+        return pieces
+
+
+def _packet_bytes(data: bytes) -> int | None:
+    """Size of the first packet, as soon as it can be told."""
+    length = 0
+    for place, byte in enumerate(data[1 : 1 + LENGTH_BYTES_MAX]):
+        length |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return 2 + place + length
+    if len(data) > LENGTH_BYTES_MAX:
+        raise ExperimentError("what passes on a bridge is not MQTT: a packet without a length")
+    return None
+
+
+def _mqtt_piece(packet: bytes) -> Piece:
+    kind = packet[0] >> 4
+    if kind == PUBLISH and not _is_news_of_the_broker(packet):
+        return Piece("PUBLISH", len(packet), True)
+    return Piece("PUBLISH of $SYS" if kind == PUBLISH else MQTT_KINDS[kind], len(packet))
+
+
+def _is_news_of_the_broker(packet: bytes) -> bool:
+    """Bridges tell the other side that they are there, in the form of a message."""
+    start = next(place for place in range(1, len(packet)) if packet[place] < 0x80) + 1
+    return packet[start + 2 : start + 6] == b"$SYS"
+
+
+class LinkReader:
+    """Handshake, then batches of frames: a link between two of our nodes."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._has_shaken_hands = False
+
+    def feed(self, data: bytes) -> list[Piece]:
+        self._data += data
+        pieces: list[Piece] = []
+        while (found := self._next()) is not None:
+            pieces.extend(found)
+        return pieces
+
+    def _next(self) -> list[Piece] | None:
+        return self._batch() if self._has_shaken_hands else self._handshake()
+
+    def _handshake(self) -> list[Piece] | None:
+        try:
+            found = handshake.first_message(self._data)
+        except handshake.HandshakeError as error:
+            raise ExperimentError(f"what passes on a link is no handshake: {error}") from None
+        if found is None:
+            return None
+        kind, body = found
+        # The last word of either side before its batches.
+        self._has_shaken_hands = kind in (handshake.PROOF, handshake.WELCOME)
+        size = handshake.HEAD_BYTES + len(body)
+        self._data = self._data[size:]
+        return [Piece("handshake", size)]
+
+    def _batch(self) -> list[Piece] | None:
+        if len(self._data) < HEAD_BYTES:
+            return None
+        length = int.from_bytes(self._data[:4], "big")
+        end = HEAD_BYTES + (length & FAREWELL - 1)
+        if len(self._data) < end:
+            return None
+        batch, self._data = self._data[:end], self._data[end:]
+        if length & FAREWELL:
+            return [Piece("farewell", end)]
+        if end == HEAD_BYTES:
+            return [Piece("keep-alive or acknowledgement", end)]
+        return [Piece("heads of batches", HEAD_BYTES), *_frame_pieces(batch)]
+
+
+def _frame_pieces(batch: bytes) -> list[Piece]:
+    try:
+        frames = frames_in(batch, HEAD_BYTES, len(batch))
+    except BrokenBatch as error:
+        raise ExperimentError(f"what passes on a link does not line up: {error}") from None
+    return [
+        Piece(Frame(kind).name, len(frame_head(kind, len(body))) + len(body), _carries_messages(kind, body))
+        for kind, body in frames
+    ]
+
+
+def _carries_messages(kind: int, body: bytes) -> bool:
+    if kind == Frame.PAGE:
+        page = control.decode(body, control.Page)
+        return bool(page.messages or page.retained)
+    return kind in (Frame.SEQUENCED, Frame.LOOSE)

@@ -1,0 +1,61 @@
+"""Pictures of experiments as PNG files, drawn without a display.
+
+Colours differ in lightness as well as hue, so that a print in grey can still be read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sterna.experiments.errors import ExperimentError
+from sterna.experiments.traffic_report import Report as TrafficReport
+
+COLOURS = ("#9ecae1", "#3182bd", "#08306b", "#e6862e", "#bdbdbd", "#737373")
+BAR = 0.8
+"""Share of a group's room its bars take."""
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ExperimentError("a picture needs matplotlib: pip install matplotlib, or leave --plot out") from None
+    figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def draw_traffic(report: TrafficReport, file: Path) -> None:
+    """Grouped bars per locality; the hatched top of a bar is publish forwarding, as in the paper's figure 6.1."""
+    figure, axes = _figure(10, 5.5)
+    localities = list(dict.fromkeys(one.locality for one in report.figures))
+    names = list(dict.fromkeys(one.system for one in report.figures))
+    by_place = {(one.system, one.locality): one for one in report.figures}
+    width = BAR / len(names)
+    for number, name in enumerate(names):
+        colour = COLOURS[3] if name == names[-1] else COLOURS[number % 3]
+        for group, locality in enumerate(localities):
+            one = by_place[name, locality]
+            at = group - BAR / 2 + width * (number + 0.5)
+            label = name if not group else None
+            axes.bar(at, one.control, width * 0.92, color=colour, label=label, edgecolor="black", linewidth=0.5)
+            axes.bar(
+                at, one.publish, width * 0.92, bottom=one.control, color=colour, hatch="////",
+                edgecolor="black", linewidth=0.5,
+            )  # fmt: skip
+            text = f"{one.total / 1000:,.0f}\n({one.publish / 1000:,.0f})"
+            axes.annotate(text, (at, one.total), ha="center", va="bottom", fontsize=8)
+    axes.bar(0, 0, color="white", hatch="////", edgecolor="black", label="of it: publish forwarding (in brackets)")
+    axes.set_xticks(range(len(localities)), [f"{locality} % locality" for locality in localities])
+    axes.set_ylabel("kB between brokers")
+    axes.yaxis.set_major_formatter(lambda value, _place: f"{value / 1000:,.0f}")
+    axes.set_ylim(0, 1.25 * max(one.total for one in report.figures))
+    axes.set_title(
+        f"Bytes between five brokers: {report.plan['publishers']} publishers x {report.plan['messages']} messages, "
+        f"QoS {report.plan['qos']}"
+    )
+    axes.legend(loc="upper center", ncols=3, frameon=False, fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file)

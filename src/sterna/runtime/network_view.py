@@ -1,0 +1,109 @@
+"""One moment of a node's part in its network, as a value: the admin port, metrics and commands read only this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sterna.node.network import Network
+from sterna.overlay.link import LinkCounters
+from sterna.overlay.links import Links
+
+
+@dataclass(frozen=True, slots=True)
+class LinkView:
+    """One neighbour: the link with it, and what all link sessions with it came to since the node started."""
+
+    peer: str
+    session: str
+    """Of the present link session, in hexadecimal; empty if there is none."""
+    connected: bool
+    congested: bool
+    unacknowledged_bytes: int
+    messages: int
+    bytes_sent: int
+    bytes_received: int
+    control_bytes: int
+    """Those of `bytes_sent` that carry no message of a client."""
+    resends: int
+    resumptions: int
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkView:
+    network: str
+    node: str
+    epoch: int
+    """Counts the starts of the node."""
+    strategy: str
+    overlay: dict[str, Any]
+    links: list[LinkView] = field(default_factory=list)
+    dialled: dict[str, str] = field(default_factory=dict)
+    """Address -> how it stands with it."""
+    streams: dict[str, str] = field(default_factory=dict)
+    """Origin -> whether everything it says comes in: synced, fetching or unsynced."""
+    vector: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Origin -> epoch and sequence of the last of its messages that was taken, or not wanted."""
+    paths: dict[str, str] = field(default_factory=dict)
+    """Origin -> the neighbour its messages come by."""
+    tables: dict[str, Any] = field(default_factory=dict)
+    """Sizes of the routing tables."""
+    forwarded: int = 0
+    taken: int = 0
+    refused: int = 0
+    loose_dropped: int = 0
+
+
+def view_of(network: Network, dialled: dict[str, str]) -> NetworkView:
+    router, settings = network.router, network.links.settings
+    return NetworkView(
+        network=settings.network,
+        node=settings.node,
+        epoch=settings.epoch,
+        strategy=settings.strategy,
+        overlay=network.overlay.view(),
+        links=_links(network.links),
+        dialled=dialled,
+        streams=router.streams.states(),
+        vector={origin: (stamp.epoch, stamp.sequence) for origin, stamp in router.streams.vector.items()},
+        paths={origin: path.link for origin, path in router.paths.known.items()},
+        tables=sizes(router.strategy.table()),
+        forwarded=router.counters.forwarded,
+        taken=router.counters.taken,
+        refused=router.counters.refused,
+        loose_dropped=router.counters.loose_dropped,
+    )
+
+
+def _links(links: Links) -> list[LinkView]:
+    return [_link(peer, counters, links) for peer, counters in sorted(links.counters.items())]
+
+
+def _link(peer: str, counters: LinkCounters, links: Links) -> LinkView:
+    link = links.links.get(peer)
+    return LinkView(
+        peer,
+        f"{link.session_id:016x}" if link else "",
+        link is not None and link.connected,
+        link is not None and link.congested,
+        link.unacknowledged_bytes if link else 0,
+        counters.messages,
+        counters.bytes_sent,
+        counters.bytes_received,
+        counters.control_bytes,
+        counters.resends,
+        counters.resumptions,
+        counters.sessions,
+    )
+
+
+def sizes(table: dict[str, Any]) -> dict[str, Any]:
+    """The same table with every list replaced by its length: filters may be many, and are the clients' business."""
+    return {key: _size(value) for key, value in table.items() if not isinstance(value, str)}
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, dict):
+        return len(value) if all(isinstance(item, str) for item in value.values()) else sizes(value)
+    return len(value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,162 @@
+"""The checkers themselves: each broken promise is recognised, and what is allowed is not taken for one."""
+
+from __future__ import annotations
+
+from sterna.simulation.checkers import check_delivery, retained_values, wills_published
+from sterna.simulation.records import Arrival, LastWill, Publication, Records, Span
+
+
+class History:
+    """Records, written by hand: messages 1, 2, 3 ... of publisher p on topic t, subscriber s."""
+
+    def __init__(self, qos: int = 1, *, since: float = 0.0, topic_filter: bytes = b"t") -> None:
+        self.records = Records()
+        self.span = Span("s", "net", topic_filter, qos, since)
+        self.records.spans.append(self.span)
+
+    def published(self, number: int, qos: int = 1, *, sends: int = 1, at: float = 1.0, retain: bool = False) -> None:
+        publication = Publication(f"p/{number}", "p", "net", number, b"t", qos, retain, at, sends)
+        publication.acknowledged_at = at + 1 if qos else None
+        self.records.publications[publication.identity] = publication
+
+    def arrived(self, number: int, qos: int = 1, *, client: str = "s", retain: bool = False) -> None:
+        self.records.arrived(client, Arrival(5.0, b"t", f"p/{number}", qos, retain))
+
+    def claims(self) -> list[str]:
+        return [violation.claim for violation in check_delivery(self.records)]
+
+
+def test_what_came_once_and_in_order_breaks_nothing() -> None:
+    history = History()
+    for number in (1, 2, 3):
+        history.published(number)
+        history.arrived(number)
+    assert history.claims() == []
+
+
+def test_an_acknowledged_message_that_never_came_is_lost() -> None:
+    history = History()
+    history.published(1)
+    assert history.claims() == ["lost"]
+
+
+def test_nothing_is_owed_that_was_sent_before_the_subscription_or_never_acknowledged() -> None:
+    history = History(since=2.0)
+    history.published(1, at=1.0)
+    history.published(2, at=3.0)
+    history.records.publications["p/2"].acknowledged_at = None
+    assert history.claims() == []
+
+
+def test_nothing_is_owed_to_a_subscription_that_was_given_up() -> None:
+    history = History()
+    history.published(1)
+    history.span.until = 10.0
+    assert history.claims() == []
+
+
+def test_nothing_is_owed_at_qos_0() -> None:
+    history = History(qos=0)
+    history.published(1)
+    history.published(2, qos=0)
+    assert history.claims() == []
+
+
+def test_qos_2_may_not_come_twice() -> None:
+    history = History(qos=2)
+    history.published(1, qos=2)
+    history.arrived(1, qos=2)
+    history.arrived(1, qos=2)
+    assert history.claims() == ["duplicated"]
+
+
+def test_qos_1_may_come_twice_even_after_later_ones() -> None:
+    history = History()
+    for number in (1, 2):
+        history.published(number)
+    for number in (1, 2, 1, 2):
+        history.arrived(number)
+    assert history.claims() == []
+
+
+def test_qos_0_may_come_as_often_as_a_publisher_at_qos_1_sent_it() -> None:
+    history = History(qos=0)
+    history.published(1, qos=1, sends=2)
+    history.published(2, qos=0)
+    for number in (1, 1, 2):
+        history.arrived(number, qos=0)
+    assert history.claims() == []
+    history.arrived(2, qos=0)
+    assert history.claims() == ["duplicated"]
+
+
+def test_overtaking_is_seen_by_first_arrivals() -> None:
+    history = History()
+    for number in (1, 2):
+        history.published(number)
+    for number in (2, 1):
+        history.arrived(number)
+    assert history.claims() == ["reordered"]
+
+
+def test_messages_of_different_qos_may_overtake_each_other() -> None:
+    history = History(qos=2)
+    history.published(1, qos=2)
+    history.published(2, qos=0)
+    history.arrived(2, qos=0)
+    history.arrived(1, qos=2)
+    assert history.claims() == []
+
+
+def test_a_retained_copy_is_neither_a_repetition_nor_out_of_order() -> None:
+    history = History()
+    for number in (1, 2):
+        history.published(number)
+        history.arrived(number)
+    history.arrived(1, retain=True)
+    assert history.claims() == []
+
+
+def test_more_qos_than_granted_is_wrong() -> None:
+    history = History(qos=1)
+    history.published(1, qos=2)
+    history.arrived(1, qos=2)
+    assert "QoS" in history.claims()
+
+
+def test_what_nobody_published_is_unknown() -> None:
+    history = History()
+    history.arrived(9)
+    assert history.claims() == ["unknown"]
+
+
+def test_a_share_owes_each_message_to_one_member() -> None:
+    history = History(qos=2, topic_filter=b"$share/g/t")
+    history.records.spans.append(Span("s2", "net", b"$share/g/t", 2, 0.0))
+    history.published(1, qos=2)
+    history.published(2, qos=2)
+    history.arrived(1, qos=2, client="s2")
+    assert history.claims() == ["lost"]
+    history.arrived(2, qos=2)
+    assert history.claims() == []
+    history.arrived(2, qos=2, client="s2")
+    assert history.claims() == ["duplicated"]
+
+
+def test_a_retained_value_older_than_the_last_acknowledged_is_wrong() -> None:
+    history = History()
+    for number in (1, 2):
+        history.published(number, retain=True)
+    history.arrived(1, client="auditor", retain=True)
+    assert [v.claim for v in retained_values(history.records, [("auditor", "net")])] == ["retained"]
+    history.arrived(2, client="auditor", retain=True)
+    assert list(retained_values(history.records, [("auditor", "net")])) == []
+
+
+def test_a_will_is_owed_if_the_node_was_well_when_the_connection_broke() -> None:
+    history = History(topic_filter=b"w")
+    history.records.wills["c/will1"] = LastWill("c/will1", "c", "node1", "net", b"w", 1, True, 20.0)
+    assert [v.claim for v in wills_published(history.records, {"node1": []})] == ["will"]
+    assert list(wills_published(history.records, {"node1": [21.0]})) == []
+    history.records.arrived("s", Arrival(21.0, b"w", "c/will1", 1, False))
+    assert list(wills_published(history.records, {"node1": []})) == []
