@@ -84,7 +84,7 @@ class LiveNetwork:
         self.nodes = {name: self._node(name) for name in names}
 
     def _node(self, name: str) -> LiveNode:
-        neighbours = [self.door(one) for one, other in self.pairs if other == name]
+        neighbours = [self.door(pair[0]) for pair in self.pairs if pair[1] == name]
         return self.make(name, neighbours, self.strategy)
 
     def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:

@@ -62,19 +62,15 @@ def test_messages_reach_subscribers_on_every_node(network: LiveNetwork, join: Jo
         assert got == expected
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_mosquittos_clients_at_both_ends(network: LiveNetwork, topic: str, version: int) -> None:
-    expected = b"".join(b"line %d\n" % number for number in range(50))
-    words = ("-t", topic, "-q", "2", "-C", "50", "-W", "14", "-d")
-    reader = mosquitto("mosquitto_sub", network["a"].port, version, *words)
-    assert reader.stdout is not None
-    for line in reader.stdout:  # it says when it was told that its subscription stands
-        if line.startswith(b"Subscribed"):
-            break
-    writer = mosquitto("mosquitto_pub", network["e"].port, version, "-t", topic, "-q", "2", "-l")
-    output(writer, expected)
-    got = [line for line in output(reader).splitlines() if line.startswith(b"line ")]
-    assert got == expected.splitlines()
+def test_mosquittos_clients_at_both_ends(network: LiveNetwork, topic: str, client_id: str, version: int) -> None:
+    lines = b"".join(b"%d\n" % number for number in range(50))
+    session = ["-c", "-i", client_id, "-q", "2", "-t", topic, *(["-x", "300"] if version == 5 else [])]
+    with mosquitto("mosquitto_sub", network["a"].port, version, *session, "-E") as subscriber:
+        output(subscriber)  # it ends when its subscription is acknowledged
+    with mosquitto("mosquitto_sub", network["a"].port, version, *session, "-C", "50") as subscriber:
+        with mosquitto("mosquitto_pub", network["e"].port, version, "-t", topic, "-q", "2", "-l") as publisher:
+            output(publisher, lines)
+        assert output(subscriber) == lines
 
 
 def test_what_is_retained_anywhere_is_found_everywhere(network: LiveNetwork, join: Join, topic: str) -> None:

@@ -16,8 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.admin import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
+from sterna.runtime.admin_pages import Guard
 from sterna.runtime.metrics import METRICS, exposition
+from sterna.runtime.network_view import LinkView, NetworkView
 from sterna.runtime.settings import Bind
+from sterna.vocabulary.errors import ConfigurationError
 
 WAIT_S = 10
 
@@ -38,10 +41,46 @@ class Node:
     def why_not_ready(self) -> str | None:
         return self.reason
 
+    def network_view(self) -> NetworkView | None:
+        return None
 
-def _run(test: Callable[[AdminPort, Bind], Awaitable[None]], node: Node | None = None, deadline_s: float = 10) -> None:
+    def neighbours(self) -> list[str] | None:
+        return None
+
+    def change_neighbours(self, add: list[str], remove: list[str]) -> None:
+        raise AssertionError("a node that is alone is asked to change its neighbours")
+
+
+class JoinedNode(Node):
+    """One of several, whose neighbours can be changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses = ["127.0.0.1:1"]
+
+    def network_view(self) -> NetworkView:
+        link = LinkView("b", "00000000000000ff", True, False, 3, 10, 2000, 1000, 500, 4, 2, 1)
+        streams = {"b": "synced", "c": "synced", "d": "fetching"}
+        overlay = {"overlay": "static", "links": ["b"]}
+        return NetworkView("net", "a", 7, "advertisement", overlay, [link], streams=streams, forwarded=5, refused=1)
+
+    def neighbours(self) -> list[str]:
+        return self.addresses
+
+    def change_neighbours(self, add: list[str], remove: list[str]) -> None:
+        if "nonsense" in add:
+            raise ConfigurationError("'nonsense' is not an address")
+        self.addresses = [address for address in self.addresses if address not in remove] + add
+
+
+def _run(
+    test: Callable[[AdminPort, Bind], Awaitable[None]],
+    node: Node | None = None,
+    deadline_s: float = 10,
+    guard: Guard | None = None,
+) -> None:
     async def main() -> None:
-        port = AdminPort(node or Node(), deadline_s=deadline_s)
+        port = AdminPort(node or Node(), guard, deadline_s=deadline_s)
         bind = await port.start(Bind("127.0.0.1", 0))
         try:
             await asyncio.wait_for(test(port, bind), WAIT_S)

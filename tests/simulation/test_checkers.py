@@ -155,7 +155,7 @@ def test_a_retained_value_older_than_the_last_acknowledged_is_wrong() -> None:
 
 def test_a_will_is_owed_if_the_node_was_well_when_the_connection_broke() -> None:
     history = History(topic_filter=b"w")
-    history.records.wills["c/will1"] = LastWill("c/will1", "c", "node1", "net", b"w", 1, True, 20.0)
+    history.records.wills["c/will1"] = LastWill("c/will1", "c", "node1", "net", b"w", 1, 10.0, 20.0)
     assert [v.claim for v in wills_published(history.records, {"node1": []})] == ["will"]
     assert list(wills_published(history.records, {"node1": [21.0]})) == []
     history.records.arrived("s", Arrival(21.0, b"w", "c/will1", 1, False))

@@ -22,10 +22,12 @@ PROMISES = frozenset({"lost", "duplicated", "reordered", "session lost"})
 
 
 def broken_promises(
-    prepare: Callable[[Machine], None] | None = None, make: Callable[[Running], Node] | None = None
+    prepare: Callable[[Machine], None] | None = None,
+    make: Callable[[Running], Node] | None = None,
+    seeds: range = SEEDS,
 ) -> frozenset[str]:
     """The promises that the first scenario to break any of them breaks."""
-    for seed in SEEDS:
+    for seed in seeds:
         plan = Plan(seed, nodes=1, seconds=10, faults=FAULTS, fault_pause_s=0.7, publish_pause_s=0.1)
         outcome = Chaos(plan, settings=MachineSettings(sync_s=0.02), prepare=prepare, make=make).run()
         broken = PROMISES & {violation.claim for violation in outcome.violations}
@@ -49,7 +51,7 @@ def with_committer(kind: type[Committer]) -> Callable[[Machine], None]:
 
 
 def test_without_a_planted_fault_nothing_is_found() -> None:
-    assert broken_promises() == set()
+    assert broken_promises(seeds=range(3)) == set()
 
 
 class LyingStore(DiskStore):

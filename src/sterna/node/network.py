@@ -312,10 +312,15 @@ class Network:
             copy.shares = encode_decision(passed_on, only=True)
             self._broker.commitments.publication(copy, None, 0)
 
-    def take_loose(self, origin: str, record: LooseRecord) -> None:
+    def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
+        """HOT."""
         broker = self._broker
+        payloads = record.payloads(body)
+        if record.is_plain:
+            broker.delivery.forward_payloads(record.topic, payloads)
+            return
         identity = Identity(origin, 0, -1)
-        for payload in record.payloads:
+        for payload in payloads:
             message = Message(record.topic, payload, 0, False, record.properties, record.expires_at)
             message.shares = record.shares
             message.identity = identity

@@ -70,12 +70,14 @@ class Advertisement:
     def unwant(self, topic_filter: bytes) -> None:
         self._interest.unwant(topic_filter)
 
-    def publishing(self, topic: bytes) -> None:
+    def publishing(self, topic: bytes) -> bool:
         change = self._own.use(topic)
-        if change.new:
-            for link in self._news:
-                self._say_change(link, self._node, change.new, change.gone)
-            self._sweep_later()
+        if not change.new:
+            return False
+        for link in self._news:
+            self._say_change(link, self._node, change.new, change.gone)
+        self._sweep_later()
+        return True
 
     def _sweep_later(self) -> None:
         if not self._sweeping:

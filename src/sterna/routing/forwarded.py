@@ -12,7 +12,9 @@ Instants are microseconds.  A LOOSE body (QoS 0) has a number (8) after the epoc
 
     loose    := flags (1), length of topic (2), how many (2),
                 [lengths of properties (4) and shares (2), expires at (8)], topic, properties, shares,
-                then so many times: length (4), payload
+                then so many times: length (4), payload; or, in a run of payloads of one size: length (4), payload*
+
+A run can be handed on, and taken over by whoever wants it, without a look at the single message.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from sterna.vocabulary.stamps import Identity
 QOS = 0x03
 RETAIN = 0x04
 EXTRA = 0x08
+RUN = 0x10
 
 _HEAD = Struct(">BQqHHI")
 _EXTRA = Struct(">IHq")
@@ -150,31 +153,83 @@ def read_message(body: bytes, start: int, origin: str, epoch: int) -> Message:
 
 
 def encode_loose(topic: bytes, payloads: list[bytes], properties: bytes, expires_at: float, shares: bytes) -> bytes:
+    """HOT.  One record of at most LOOSE_MAX payloads, at least one."""
+    size = len(payloads[0])
+    flags = RUN if _are_alike(payloads, size) else 0
     if properties or shares or expires_at:
         extra = _EXTRA.pack(len(properties), len(shares), int(expires_at * 1e6 + 0.5))
-        parts = [_LOOSE.pack(EXTRA, len(topic), len(payloads)), extra, topic, properties, shares]
+        parts = [_LOOSE.pack(flags | EXTRA, len(topic), len(payloads)), extra, topic, properties, shares]
     else:
-        parts = [_LOOSE.pack(0, len(topic), len(payloads)), topic]
-    pack = _LENGTH.pack
-    for payload in payloads:
-        parts.append(pack(len(payload)))
-        parts.append(payload)
+        parts = [_LOOSE.pack(flags, len(topic), len(payloads)), topic]
+    if flags:
+        parts.append(_LENGTH.pack(size))
+        parts += payloads
+    else:
+        for payload in payloads:
+            parts.append(_LENGTH.pack(len(payload)))
+            parts.append(payload)
     return b"".join(parts)
 
 
+def _are_alike(payloads: list[bytes], size: int) -> bool:
+    for payload in payloads:  # noqa: SIM110  a generator would cost more than the rest of the record
+        if len(payload) != size:
+            return False
+    return True
+
+
 class LooseRecord:
-    """Messages that differ in nothing but their payloads."""
+    """Messages that differ in nothing but their payloads: where they lie in a body."""
 
-    __slots__ = ("expires_at", "payloads", "properties", "shares", "start", "stop", "topic")
+    __slots__ = ("_first", "count", "expires_at", "properties", "shares", "size", "start", "stop", "topic")
 
-    def __init__(self, start: int, topic: bytes) -> None:
+    def __init__(self, start: int, topic: bytes, count: int) -> None:
         self.start = start
         self.stop = start
         self.topic = topic
         self.properties = b""
         self.shares = b""
         self.expires_at = 0.0
-        self.payloads: list[bytes] = []
+        self.count = count
+        #: Of every payload, -1 if they differ.
+        self.size = -1
+        self._first = start
+
+    @property
+    def is_plain(self) -> bool:
+        """A run of payloads of one size and nothing else."""
+        return self.size >= 0 and not (self.properties or self.shares or self.expires_at)
+
+    def find_stop(self, body: bytes, position: int, *, is_run: bool) -> int:
+        """Where the payloads that begin at `position` end; all of them are there."""
+        end = len(body)
+        self._first = position
+        if is_run:
+            (self.size,) = _LENGTH.unpack_from(body, position)
+            self._first = position + 4
+            position = self._first + self.count * self.size
+        else:
+            for _ in range(self.count):
+                (size,) = _LENGTH.unpack_from(body, position)
+                position += 4 + size
+        if position > end:
+            raise LinkProtocolError("a loose record that is cut off")
+        self.stop = position
+        return position
+
+    def payloads(self, body: bytes) -> list[bytes]:
+        """HOT."""
+        position, size = self._first, self.size
+        if size > 0:
+            return [body[start : start + size] for start in range(position, self.stop, size)]
+        if size == 0:
+            return [b""] * self.count
+        found: list[bytes] = []
+        for _ in range(self.count):
+            (size,) = _LENGTH.unpack_from(body, position)
+            position += 4 + size
+            found.append(body[position - size : position])
+        return found
 
 
 def read_loose(body: bytes, position: int) -> list[LooseRecord]:
@@ -190,7 +245,7 @@ def read_loose(body: bytes, position: int) -> list[LooseRecord]:
             if flags & EXTRA:
                 properties_size, shares_size, expires_us = _EXTRA.unpack_from(body, position)
                 position += 14
-            record = LooseRecord(start, body[position : position + topic_size])
+            record = LooseRecord(start, body[position : position + topic_size], count)
             position += topic_size
             if flags & EXTRA:
                 record.properties = body[position : position + properties_size]
@@ -198,14 +253,7 @@ def read_loose(body: bytes, position: int) -> list[LooseRecord]:
                 record.shares = body[position : position + shares_size]
                 position += shares_size
                 record.expires_at = expires_us / 1e6
-            payloads = record.payloads
-            for _ in range(count):
-                (size,) = _LENGTH.unpack_from(body, position)
-                position += 4 + size
-                payloads.append(body[position - size : position])
-            if position > end:
-                raise LinkProtocolError("a loose record that is cut off")
-            record.stop = position
+            position = record.find_stop(body, position, is_run=bool(flags & RUN))
             records.append(record)
     except StructError:
         raise LinkProtocolError("a loose record that is cut off") from None

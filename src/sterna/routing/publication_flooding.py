@@ -38,8 +38,9 @@ class PublicationFlooding:
     def receive(self, link: str, body: bytes) -> None:
         raise LinkProtocolError("a routing frame in a network that floods publications")
 
-    def publishing(self, topic: bytes) -> None:
+    def publishing(self, topic: bytes) -> bool:
         """Nobody needs to know beforehand."""
+        return False
 
     def links_for(self, topic: bytes) -> list[str]:
         return list(self._links)

@@ -48,6 +48,14 @@ REMEMBERED_MAX = 100_000
 #: Messages gathered for one frame: this much, or one that is bigger.
 FRAME_BYTES = 256 * 1024
 
+#: No sequence is greater: it travels in eight bytes.
+ALL_SEQUENCES = 2**64
+
+#: Topic, payloads, properties, expiry and shares of QoS 0 messages.
+Loose = tuple[bytes, list[bytes], bytes, float, bytes]
+#: So many of them are held per topic.
+HELD_MAX = 256
+
 #: Announcements and questions closer together than this are made one.
 GATHER_S = 0.02
 #: How long a lost way may take to be found again before everybody is asked.
@@ -55,8 +63,8 @@ LOST_S = 0.2
 
 
 class RouterLocal(Local, Protocol):
-    def take_loose(self, origin: str, record: LooseRecord) -> None:
-        """QoS 0 messages from elsewhere, for whoever is here."""
+    def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
+        """QoS 0 messages from elsewhere, for whoever is here; `body` is what the record lies in."""
 
     def ring_found(self, one: str, other: str) -> None:
         """These two links lead to the same node."""
@@ -128,6 +136,8 @@ class Router:
         self._gathered: dict[str, list[bytes]] = {}
         self._loose: dict[str, list[bytes]] = {}
         self._gathered_bytes = 0
+        #: QoS 0 messages of topics that the neighbours are just being told of.
+        self._held: dict[bytes, list[Loose]] = {}
         self._loose_number = 0
         #: origin -> the last of its messages handed on.
         self._handed_on: VersionVector = {}
@@ -309,7 +319,10 @@ class Router:
         if not self._links:
             return
         links = self._links_of_own(topic)
-        if links:
+        held = self._held.get(topic)
+        if held is not None:
+            self._hold(held, (topic, payloads, properties, expires_at, shares))
+        elif links:
             for start in range(0, len(payloads), LOOSE_MAX):
                 record = encode_loose(topic, payloads[start : start + LOOSE_MAX], properties, expires_at, shares)
                 if self._gathered_bytes + len(record) > FRAME_BYTES:
@@ -320,7 +333,7 @@ class Router:
 
     def wants_elsewhere(self, topic: bytes) -> bool:
         """Does any neighbour want this topic?"""
-        return bool(self._links) and bool(self._links_of_own(topic))
+        return bool(self._links) and (bool(self._links_of_own(topic)) or topic in self._held)
 
     def _links_of_own(self, topic: bytes) -> list[str]:
         """For a topic our own clients publish on, which the strategy may have to be told of."""
@@ -328,8 +341,22 @@ class Router:
             if len(self._own_topics) >= REMEMBERED_MAX:
                 self._own_topics.clear()
             self._own_topics[topic] = None
-            self.strategy.publishing(topic)
+            if self.strategy.publishing(topic) and topic not in self._held:
+                # Sequenced messages are fetched by whoever finds that it wants them; loose ones can only wait.
+                self._held[topic] = []
+                self.probes.after(partial(self._release, topic))
         return self._links_for(topic)
+
+    def _hold(self, held: list[Loose], messages: Loose) -> None:
+        if len(held) < HELD_MAX:
+            held.append(messages)
+        else:
+            self.counters.loose_dropped += len(messages[1])
+
+    def _release(self, topic: bytes) -> None:
+        """Everybody has heard of the topic, and whoever wants it has said so."""
+        for messages in self._held.pop(topic):
+            self.publish_loose(*messages)
 
     def _flush_messages(self) -> None:
         self._gathered_bytes = 0
@@ -366,31 +393,42 @@ class Router:
         self._hand_on(link, origin, epoch, body, position, records)
         if not self.streams.synced(origin):
             return
+        self._take(origin, epoch, body, records)
+
+    def _take(self, origin: str, epoch: int, body: bytes, records: list[Record]) -> None:
+        """HOT.  What our own clients want, of what is newer than the last."""
         vector = self.streams.vector
-        seen = vector.get(origin, BEFORE_ALL)
+        seen = after = _last_of_epoch(vector, origin, epoch)
         local = self._local
-        for record in records:
-            stamp = Stamp(epoch, record.sequence)
-            if stamp > seen:
-                vector[origin] = seen = stamp
-                if record.flags & RETAIN or local.wants(record.topic):
-                    local.take(read_message(body, record.start, origin, epoch))
-                    self.counters.taken += 1
+        taken = 0
+        try:
+            for record in records:
+                if record.sequence > after:
+                    seen = record.sequence
+                    if record.flags & RETAIN or local.wants(record.topic):
+                        local.take(read_message(body, record.start, origin, epoch))
+                        taken += 1
+        finally:
+            # Also if one of them made no sense: what came before it has been taken and must not be again.
+            self.counters.taken += taken
+            if seen > after:
+                vector[origin] = Stamp(epoch, seen)
 
     def _hand_on(self, link: str, origin: str, epoch: int, body: bytes, position: int, records: list[Record]) -> None:
         """To the other links that want them: the body as it came, or the pieces of it that are wanted there."""
-        last = self._handed_on.get(origin, BEFORE_ALL)
+        last = _last_of_epoch(self._handed_on, origin, epoch)
+        fresh = [record for record in records if record.sequence > last]
+        self.counters.refused += len(records) - len(fresh)
+        if not fresh:
+            return
+        self._handed_on[origin] = Stamp(epoch, fresh[-1].sequence)
+        if len(self._links) == 1:
+            return  # nobody else is there
         pieces: dict[str, list[Record]] = {}
-        for record in records:
-            stamp = Stamp(epoch, record.sequence)
-            if stamp <= last:
-                self.counters.refused += 1
-                continue
-            last = stamp
+        for record in fresh:
             for other in self.links() if record.flags & RETAIN else self._links_for(record.topic):
                 if other != link:
                     pieces.setdefault(other, []).append(record)
-        self._handed_on[origin] = last
         for other, some in pieces.items():
             whole = len(some) == len(records)
             self._links[other].send(Frame.SEQUENCED, body if whole else _cut(body, position, some))
@@ -412,8 +450,8 @@ class Router:
                 if other != link:
                     pieces.setdefault(other, []).append(record)
             if self._local.wants(record.topic):
-                self._local.take_loose(origin, record)
-                self.counters.taken += len(record.payloads)
+                self._local.take_loose(origin, record, body)
+                self.counters.taken += record.count
         for other, some in pieces.items():
             whole = len(some) == len(records)
             self._send_loose(other, body if whole else _cut(body, position, some), len(some))
@@ -437,6 +475,14 @@ class Router:
         elif len(page.hops) > 1 and page.hops[-1] == self._node:
             onward = structs.replace(page, hops=page.hops[:-1])
             self.send_control(onward.hops[-1], Frame.PAGE, control.encode(onward))
+
+
+def _last_of_epoch(vector: VersionVector, origin: str, epoch: int) -> int:
+    """The sequence up to which messages of this epoch are old; all of them are if a newer epoch has been seen."""
+    stamp = vector.get(origin, BEFORE_ALL)
+    if stamp.epoch == epoch:
+        return stamp.sequence
+    return -1 if stamp.epoch < epoch else ALL_SEQUENCES
 
 
 def _cut(body: bytes, position: int, records: list[Record] | list[LooseRecord]) -> bytes:

@@ -54,8 +54,11 @@ class Strategy(Protocol):
     def receive(self, link: str, body: bytes) -> None:
         """A routing frame of this session; raises `LinkProtocolError` on one that makes no sense."""
 
-    def publishing(self, topic: bytes) -> None:
-        """A local client publishes on this topic: said on first use, and on the first use after `changed`."""
+    def publishing(self, topic: bytes) -> bool:
+        """A local client publishes on this topic: said on first use, and on the first use after `changed`.
+
+        True if the neighbours are only now being told, so that those who want it cannot have said so yet.
+        """
 
     def links_for(self, topic: bytes) -> list[str]:
         """The neighbours that want this topic, in the order of their names."""

@@ -39,8 +39,9 @@ class SubscriptionFlooding:
             raise LinkProtocolError("an advertisement in a network that floods subscriptions")
         self._interest.receive(link, frame.kind, frame.filters)
 
-    def publishing(self, topic: bytes) -> None:
+    def publishing(self, topic: bytes) -> bool:
         """Nobody needs to know beforehand."""
+        return False
 
     def links_for(self, topic: bytes) -> list[str]:
         return self._interest.links_for(topic)

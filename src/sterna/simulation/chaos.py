@@ -174,15 +174,14 @@ class Chaos:
         scene = self.scene
         for machine in scene.machines:
             machine.boot()
-        names = [machine.name for machine in scene.machines]
-        strangers: list[Violation] = []
-        while scene.kernel.now < GATHER_S:
-            strangers = [found for machine in scene.machines for found in everybody_in_step(machine, names)]
-            if not strangers:
-                break
+        while scene.kernel.now < GATHER_S and self._strangers():
             scene.run(GATHER_STEP_S)
         self.gathered_s = scene.kernel.now
-        return strangers
+        return self._strangers()
+
+    def _strangers(self) -> list[Violation]:
+        names = [machine.name for machine in self.scene.machines]
+        return [found for machine in self.scene.machines for found in everybody_in_step(machine, names)]
 
     def _storm(self) -> None:
         scene = self.scene
@@ -219,14 +218,15 @@ class Chaos:
         before = -1
         while quiet < QUIET_S and stuck < STUCK_S and scene.kernel.now < self._until + LONGEST_S:
             scene.run(QUIET_STEP_S)
-            busy = any(client.unfinished or not client.is_welcome for client in clients)
+            busy = any(client.unfinished or not client.is_welcome for client in clients) or bool(self._strangers())
             moved, before = before != (now := self._movement(clients)), now
             quiet = 0.0 if busy or moved else quiet + QUIET_STEP_S
             stuck = 0.0 if moved else stuck + QUIET_STEP_S
 
     def _movement(self, clients: list[Client]) -> int:
         """A number that changes with every arrival and every answer."""
-        return self.scene.records.arrived_count * 1000 - sum(client.unfinished for client in clients)
+        waiting = sum(client.unfinished for client in clients) + len(self._strangers())
+        return self.scene.records.arrived_count * 1000 - waiting
 
     def _audit(self) -> None:
         for auditor in self._auditors:
@@ -237,13 +237,12 @@ class Chaos:
     def _check(self) -> list[Violation]:
         scene = self.scene
         records = scene.records
-        names = [machine.name for machine in scene.machines]
         return [
             *checkers.check_delivery(records),
             *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),
             *checkers.wills_published(records, {machine.name: machine.troubles for machine in scene.machines}),
             *(found for machine in scene.machines for found in nothing_left_over(machine)),
-            *(found for machine in scene.machines for found in everybody_in_step(machine, names)),
+            *self._strangers(),
             *self._out_of_bounds,
             *(Violation("damaged", damage) for machine in scene.machines for damage in machine.damage),
         ]

@@ -190,9 +190,9 @@ def retained_values(records: Records, auditors: Iterable[tuple[str, str]]) -> It
 def wills_published(records: Records, unwell: dict[str, list[float]]) -> Iterable[Violation]:
     """A connection that broke where the node could see it has its will published; `unwell` says when nodes were not."""
     for will in records.wills.values():
-        if will.aborted_at is None or not will.qos or not will.welcomed:
+        if will.aborted_at is None or will.welcomed_at is None or not will.qos:
             continue
-        if any(will.aborted_at - 1 <= instant <= will.aborted_at + WILL_S for instant in unwell[will.node]):
+        if any(will.welcomed_at <= instant <= will.aborted_at + WILL_S for instant in unwell[will.node]):
             continue
         for span in records.spans:
             if (

@@ -144,7 +144,7 @@ class Client:
         """Break the connection without a word; come back soon unless told to be away."""
         conversation = self.conversation
         if conversation is not None:
-            if conversation.will is not None and conversation.will.welcomed:
+            if conversation.will is not None and conversation.end.reaches:
                 conversation.will.aborted_at = self.kernel.now
             conversation.end.abort()
             self._over(conversation)
@@ -311,7 +311,7 @@ class Client:
         conversation.welcome = True
         conversation.pinged_at = None
         if conversation.will is not None:
-            conversation.will.welcomed = True
+            conversation.will.welcomed_at = self.kernel.now
         self.kernel.tell(f"{self.name} welcome, session {'present' if present else 'new'}")
         self._expect(present or not self._has_session, "session lost", "its session is gone")
         self._expect(not present or self.habits.persistent, "protocol", "a session after a clean start")

@@ -69,7 +69,7 @@ class LastWill:
     domain: str
     topic: bytes
     qos: int
-    welcomed: bool = False
+    welcomed_at: float | None = None
     aborted_at: float | None = None
     """When the client broke the connection without a word, in a way the node is told of."""
 

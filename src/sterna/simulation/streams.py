@@ -61,6 +61,7 @@ class End:
         "_network",
         "_over",
         "_paused",
+        "_severed",
         "_silent",
         "_stall",
         "_under_way",
@@ -103,6 +104,8 @@ class End:
         self._over = False
         #: What we send does not arrive.
         self._void = False
+        #: The stream broke somewhere in between: not even a reset arrives.
+        self._severed = False
         #: Set when we have begun to wait for an answer that will not come.
         self._silent = False
         network.host(self.host).ends[self] = None
@@ -285,7 +288,14 @@ class End:
             self._forget()
             self._tell_lost()
 
+    @property
+    def reaches(self) -> bool:
+        """Would the other side hear of it if we broke the stream now?"""
+        return not (self._over or self._severed or self._network.is_cut(self.host, self.peer_host))
+
     def _send_reset(self) -> None:
+        if self._severed:
+            return
         kernel = self._network.kernel
         kernel.at(max(self.last_arrival, kernel.now + self._latency()), self.peer._reset_arrives)
 
@@ -303,7 +313,7 @@ class End:
     def sever(self, *, silently: bool) -> None:
         """The stream breaks somewhere in between."""
         for end in (self, self.peer):
-            end._void = True
+            end._void = end._severed = True
             if silently:
                 if end.expects_an_answer:
                     end._nobody_answers()

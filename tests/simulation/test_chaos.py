@@ -1,0 +1,85 @@
+"""Random clients and random faults: every promise is kept, whatever the seed, with and without neighbours.
+
+A seed that breaks something is repeated with the command that `sterna simulate chaos` prints.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sterna.cli.simulate import replay_command
+from sterna.simulation.chaos import Chaos, Outcome, Plan
+from sterna.simulation.faults import KINDS, LONE_KINDS
+
+STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
+QUICK = 3
+"""Seeds of each kind in `make check`; the others are for `make test`."""
+
+
+def told(outcome: Outcome) -> str:
+    lines = [f"{violation.claim}: {violation.detail}" for violation in outcome.violations[:10]]
+    return "\n".join((replay_command(outcome.plan), *lines))
+
+
+def seeds(first: int, count: int) -> list[object]:
+    """The first few, and the rest in blocks of ten."""
+    quick = [pytest.param([seed], id=str(seed)) for seed in range(first, first + QUICK)]
+    blocks = [list(range(start, min(start + 10, first + count))) for start in range(first + QUICK, first + count, 10)]
+    slow = [pytest.param(block, id=f"{block[0]}-{block[-1]}", marks=pytest.mark.slow) for block in blocks]
+    return [*quick, *slow]
+
+
+@pytest.mark.parametrize("block", seeds(1000, 100))
+def test_a_node_by_itself_keeps_every_promise(block: list[int]) -> None:
+    for seed in block:
+        outcome = Chaos(Plan(seed, nodes=1, seconds=12, faults=LONE_KINDS)).run()
+        assert outcome.kept, told(outcome)
+        assert outcome.acknowledged > 0
+
+
+@pytest.mark.parametrize("overlay", ["static", "spanning-tree"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", seeds(2000, 30))
+def test_nodes_that_are_one_network_keep_every_promise(block: list[int], strategy: str, overlay: str) -> None:
+    for seed in block:
+        plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, overlay=overlay)
+        outcome = Chaos(plan).run()
+        assert outcome.kept, told(outcome)
+        assert outcome.arrived > outcome.acknowledged, "messages cross the network"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_seven_nodes_keep_every_promise(strategy: str) -> None:
+    outcome = Chaos(Plan(3000, nodes=7, seconds=20, faults=KINDS, strategy=strategy)).run()
+    assert outcome.kept, told(outcome)
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    words = (sys.executable, "-m", "sterna", "simulate", "chaos", *words)
+    return subprocess.run(words, capture_output=True, text=True, timeout=100)
+
+
+def test_the_command_that_is_printed_repeats_the_run() -> None:
+    first = json.loads(command("--nodes", "2", "--minutes", "0.05", "--seed", "4", "--json").stdout)
+    again = json.loads(command(*first["command"].split()[3:], "--json").stdout)
+    assert first["kept"]
+    assert first["digest"] == again["digest"]
+
+
+def test_many_seeds_are_summed_up() -> None:
+    run = command("--nodes", "1", "--minutes", "0.05", "--seeds", "1..3", "--strategy", "none")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("3 runs, every promise kept.")
+    assert "3/3 runs, 0 broken" in run.stderr
+
+
+@pytest.mark.parametrize("words", [("--seeds", "3..1"), ("--strategy", "gossip"), ("--faults", "boredom")])
+def test_a_slip_on_the_command_line_is_explained(words: tuple[str, str]) -> None:
+    run = command(*words)
+    assert run.returncode == 2
+    assert words[1] in run.stderr
