@@ -17,7 +17,9 @@ HOT_MODULES = [
     "src/sterna/mqtt/topics.py",
     "src/sterna/mqtt/wire.py",
     "src/sterna/overlay/batches.py",
+    "src/sterna/overlay/channel.py",
     "src/sterna/overlay/link.py",
+    "src/sterna/overlay/links.py",
     "src/sterna/journal/grouping.py",
     "src/sterna/journal/journal.py",
     "src/sterna/broker/acknowledgements.py",
@@ -41,7 +43,10 @@ HOT_MODULES = [
     "src/sterna/broker/statistics.py",
     "src/sterna/broker/subscriptions.py",
     "src/sterna/routing/forwarded.py",
+    "src/sterna/routing/interest.py",
+    "src/sterna/routing/paths.py",
     "src/sterna/routing/router.py",
+    "src/sterna/routing/streams.py",
     "src/sterna/node/network.py",
 ]
 

@@ -87,9 +87,12 @@ class LoneNode:
         authenticator: Authenticator | None = None,
         settings: JournalSettings | None = None,
         epoch: int = 1,
+        store: MemoryStore | None = None,
+        saved: Saved | None = None,
+        name: str = "",
     ) -> None:
         settings = settings or JournalSettings(durability=durability)
-        self.store = MemoryStore(settings)
+        self.store = store or MemoryStore(settings)
         self.now = 100.0
         self.reports: list[tuple[str, dict[str, Any]]] = []
         self.waiting_for_verdict: list[tuple[Connection, Credentials]] = []
@@ -97,7 +100,7 @@ class LoneNode:
             limits=limits or Limits(),
             settings=settings,
             store=self.store,
-            saved=Saved(),
+            saved=saved or Saved(),
             next_epoch=lambda last: last + epoch,
             authenticator=authenticator or Authenticator(),
             access=AccessList(rules, "allow"),
@@ -105,6 +108,7 @@ class LoneNode:
             rng=Random(1),
             now=self.now,
             wall=self.wall,
+            name=name,
         )
         self.broker = self.node.broker
 

@@ -10,12 +10,15 @@ import random
 import select
 import time
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from .nodes import LiveNode
 from .steadfast import Steadfast
 
 MESSAGES_PER_S = 500
-DRAIN_S = 40.0
+DRAIN_S = 60.0
+SPREAD_S = 20.0
+"""How long a retained message may take to be known at every node."""
 
 
 class Crowd:
@@ -44,6 +47,7 @@ class Crowd:
         self.count = 0
         self._back_at = {client.client_id: 0.0 for client in self.everybody}
         self._stays = False
+        self._visitors = 0
         for client in self.readers:
             client.subscribe("data/#", int(client.client_id[7]))
         for client in self.members:
@@ -136,6 +140,13 @@ class Crowd:
         for client in self.everybody:
             client.leave()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self.everybody:
+            client.vanish()
+
     # -- accounting --
 
     def check(self) -> None:
@@ -157,11 +168,21 @@ class Crowd:
                 assert first_times == payloads, f"{name}: order of {topic}"
 
     def check_retained(self) -> None:
-        """At every node."""
+        """At every node, as soon as the news is there."""
         kept = {topic: payload for topic, payload in self.retained.items() if payload}
-        for number, node in enumerate(self.nodes):
-            visitor = self._visit(node, f"visitor-{number}")
-            assert {one.topic: one.payload for one in visitor.given} == kept, visitor.client_id
+        for node in self.nodes:
+            end = time.monotonic() + SPREAD_S
+            while (found := self._found_retained(node)) != kept:
+                wrong = {topic: (kept.get(topic), found.get(topic)) for topic in kept.keys() | found.keys()}
+                wrong = {topic: both for topic, both in wrong.items() if both[0] != both[1]}
+                assert time.monotonic() < end, f"{node.directory.name}: retained and found differ in {wrong}"
+
+    def _found_retained(self, node: LiveNode) -> dict[str, bytes]:
+        self._visitors += 1
+        visitor = self._visit(node, f"visitor-{self._visitors}")
+        visitor.leave()
+        self.everybody.remove(visitor)
+        return {one.topic: one.payload for one in visitor.given}
 
     def _visit(self, node: LiveNode, client_id: str) -> Steadfast:
         """Somebody new looks at what is retained there."""

@@ -18,7 +18,7 @@ from .nodes import START_S, LiveNode, wait_until
 STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
 FIVE = ("ab", "bc", "cd", "ce")
 """Node c in the middle, d and e at it, and a at the end of a branch over b."""
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 
 _TOML = """
 [node]
@@ -40,7 +40,6 @@ neighbours = {neighbours}
 {more}
 """
 _TREE = """
-[network.tree]
 multicast = ""
 cpu_weight = {weight}
 memory_weight = 0
@@ -91,7 +90,9 @@ class LiveNetwork:
         """A node that would belong here; it is not started."""
         port = self.ports.setdefault(name, free_port())
         if self.overlay == "spanning-tree":
-            more += _TREE.format(weight=ord("z") - ord(name[0]))
+            more += ("" if "[network.tree]" in self._more else "[network.tree]") + _TREE.format(
+                weight=ord("z") - ord(name)
+            )
             neighbours = [self.door(min(self.ports))] if name != min(self.ports) else []
         toml = _TOML.format(
             name=name,
@@ -115,7 +116,7 @@ class LiveNetwork:
             for node in self.nodes.values():
                 node.launch()
             for node in self.nodes.values():
-                wait_until(node.is_up, "a node of a network listens", 2 * START_S)
+                wait_until(node.is_up, "a node of a network listens", START_S)
             self.wait_until_settled()
         except BaseException as error:
             self.__exit__(None, error, None)

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sterna.cli.admin_client import UnixConnection
 
-START_S = 20.0
+START_S = 60.0
 STOP_S = 20.0
 
 _NODE = '[node]\nname = "live"\ndata = "{directory}/data"\n'
@@ -75,7 +75,11 @@ class LiveNode:
 
     def start(self) -> Self:
         self.launch()
-        wait_until(self.is_up, "the node listens", START_S)
+        try:
+            wait_until(self.is_up, "the node listens", START_S)
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     restart = start

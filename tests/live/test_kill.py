@@ -130,8 +130,9 @@ def _telling(seed: int) -> Iterator[None]:
 def kill_again_and_again(directory: Path, durability: str, seed: int) -> tuple[int, int, int]:
     """One run; how often the node was killed, how many messages were published and how many delivered."""
     dice = random.Random(seed)
-    with _telling(seed), LiveNode(directory, _NODE.format(durability=durability)) as node:
-        crowd, killer = Crowd([node], dice), Killer(node, dice)
+    node = LiveNode(directory, _NODE.format(durability=durability))
+    with _telling(seed), node, Crowd([node], dice) as crowd:
+        killer = Killer(node, dice)
         for _ in range(KILLS):
             killer.run(crowd)
         crowd.drain()

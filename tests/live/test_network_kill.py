@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,23 +35,30 @@ def kill_and_account(
 ) -> tuple[int, int]:
     """One run, each victim killed in turn (or as many at once); messages published and delivered."""
     dice = random.Random(seed)
-    with LiveNetwork(directory, FIVE, strategy, overlay) as network:
-        crowd = Crowd(list(network.nodes.values()), dice, MESSAGES_PER_S)
-        try:
-            for first in range(0, len(victims), together):
-                crowd.run(_passes(dice.uniform(0.2, 1.0)), 2)
-                _kill(network, victims[first : first + together], crowd, dice)
-            network.wait_until_settled()
-            crowd.drain()
-            crowd.check()
-            crowd.check_subscriptions()
-            crowd.check_retained()
-        except BaseException:
-            print(f"STERNA_NETWORK_SEED={seed} repeats this run ({overlay}, {strategy}, {victims} by {together})")
-            raise
-        crowd.disperse()
+    with (
+        _telling(f"STERNA_NETWORK_SEED={seed} repeats this run ({overlay}, {strategy}, {victims} by {together})"),
+        LiveNetwork(directory, FIVE, strategy, overlay) as network,
+        Crowd(list(network.nodes.values()), dice, MESSAGES_PER_S) as crowd,
+    ):
+        for first in range(0, len(victims), together):
+            crowd.run(_passes(dice.uniform(0.2, 1.0)), 2)
+            _kill(network, victims[first : first + together], crowd, dice)
+        network.wait_until_settled()
+        crowd.drain()
+        crowd.check()
+        crowd.check_subscriptions()
+        crowd.check_retained()
         network.check_logs()
         return crowd.count, sum(len(client.given) for client in crowd.everybody)
+
+
+@contextmanager
+def _telling(how_to_repeat: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        print(how_to_repeat)
+        raise
 
 
 def _kill(network: LiveNetwork, victims: str, crowd: Crowd, dice: random.Random) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from broker.lone_node import LoneNode
+from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
 from sterna.node.network import NetworkSettings
 from sterna.overlay.channel import Channel
@@ -83,6 +84,12 @@ class Town:
         self.pipes = [pipe for pipe in self.pipes if not pipe.closed]
         self.pass_time(3)
 
+    def crash(self, name: str) -> None:
+        """The process is gone and another starts on what its disk holds; it has no links yet."""
+        for other in [other for other in self.nodes if other in self[name].network.links.links]:
+            self.cut(name, other)
+        self.nodes[name] = JoinedNode(self, name, store=self[name].store)
+
     def settle(self) -> None:
         for _ in range(10_000):
             for node in self.nodes.values():
@@ -103,8 +110,8 @@ class Town:
 
 
 class JoinedNode(LoneNode):
-    def __init__(self, town: Town, name: str, epoch: int = 1) -> None:
-        super().__init__(settings=JournalSettings(durability="os"), epoch=epoch)
+    def __init__(self, town: Town, name: str, epoch: int = 1, store: MemoryStore | None = None) -> None:
+        super().__init__(settings=JournalSettings(durability="os"), epoch=epoch, store=store, name=name)
         self.town = town
         self.name = name
         self.now = town.now

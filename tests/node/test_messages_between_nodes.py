@@ -136,3 +136,30 @@ def test_a_shared_subscription_over_several_nodes_delivers_once(town: Town, qos:
     assert sorted(sum(got, [])) == sorted(expected)
     assert all(len(share) >= 3 for share in got)
     assert [message.payload for message in plain.messages()] == expected
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_shared_subscription_stands_everywhere_once_it_is_acknowledged(town: Town, qos: int) -> None:
+    members = [town[name].join(f"member-{name}") for name in "bc"]
+    for member in members:
+        member.subscribe("$share/g/t", qos)
+    publisher = town["a"].join("publisher")
+    for number in range(9):
+        publisher.publish("t", b"%d" % number, qos)
+    town.settle()
+    got = [message.payload for member in members for message in member.messages()]
+    assert sorted(got) == [b"%d" % number for number in range(9)]
+
+
+def test_a_node_that_was_started_again_still_knows_who_shares_elsewhere(town: Town) -> None:
+    members = [town[name].join(f"member-{name}", clean=False, session_expiry=1000) for name in "bc"]
+    for member in members:
+        member.subscribe("$share/g/t", 1)
+    town["a"].join("before").publish("t", b"before", 1)
+    town.crash("a")
+    publisher = town["a"].join("publisher")
+    publisher.publish("t", b"alone", 1)
+    town.connect("ab")
+    publisher.publish("t", b"linked", 1)
+    got = [message.payload for member in members for message in member.messages()]
+    assert sorted(got) == [b"alone", b"before", b"linked"]

@@ -84,7 +84,11 @@ def test_the_cost_a_node_shows_is_about_the_round_trips_to_the_root() -> None:
 def test_the_tree_forms_though_many_datagrams_are_lost(loss: float) -> None:
     net = crowd(5, 6, weather=replace(ROUGH, loss=loss, doubled=0.1, overtaken=0.2))
     net.run(10.0)
-    assert any(shortcomings(net) == [] or net.run(0.5) for _ in range(20))
+    right = 0
+    for _ in range(100):
+        net.run(0.1)
+        right += not shortcomings(net)
+    assert right >= 90
 
 
 def test_where_there_is_no_multicast_one_seed_address_is_enough() -> None:

@@ -1,4 +1,4 @@
-"""The choice of root and parent by itself: no circles however late adverts are, no belief in the dead, no fickleness."""
+"""The choice of root and parent by itself: no circles however late adverts are, no faith in the dead, no fickleness."""
 
 from __future__ import annotations
 

@@ -49,11 +49,12 @@ def test_only_a_proof_makes_a_peer_usable() -> None:
 
 @given(st.lists(st.integers(0, 3 * REPLAY_WINDOW), max_size=200))
 def test_a_counter_is_taken_once_unless_it_is_too_old(counters: list[int]) -> None:
-    window, taken = ReplayWindow(), set()
+    window = ReplayWindow()
+    taken: set[int] = set()
     for counter in counters:
         fresh = counter not in taken and counter > max(taken, default=-1) - REPLAY_WINDOW
         assert window.take(counter) == fresh
-        taken.add(counter) if fresh else None
+        taken |= {counter} if fresh else set()
 
 
 def test_the_room_of_the_dead_goes_to_newcomers_that_of_the_living_does_not() -> None:

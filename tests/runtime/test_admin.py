@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.admin import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
 from sterna.runtime.admin_pages import Guard
+from sterna.runtime.feed_view import FeedView
 from sterna.runtime.metrics import METRICS, exposition
 from sterna.runtime.network_view import LinkView, NetworkView
 from sterna.runtime.settings import Bind
@@ -41,7 +42,10 @@ class Node:
     def why_not_ready(self) -> str | None:
         return self.reason
 
-    def network_view(self) -> NetworkView | None:
+    def network_view(self, *, tables: bool = False) -> NetworkView | None:
+        return None
+
+    def feed_view(self) -> FeedView | None:
         return None
 
     def neighbours(self) -> list[str] | None:
@@ -58,7 +62,7 @@ class JoinedNode(Node):
         super().__init__()
         self.addresses = ["127.0.0.1:1"]
 
-    def network_view(self) -> NetworkView:
+    def network_view(self, *, tables: bool = False) -> NetworkView:
         link = LinkView("b", "00000000000000ff", True, False, 3, 10, 2000, 1000, 500, 4, 2, 1)
         streams = {"b": "synced", "c": "synced", "d": "fetching"}
         overlay = {"overlay": "static", "links": ["b"]}

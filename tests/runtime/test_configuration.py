@@ -187,6 +187,7 @@ transport = "websockets"
             "sterna.toml:4: [admin] bind: [::1]:5 is already taken in line 2; use another port",
         ),
         ("[admin]\nbind = '0.0.0.0:1'", "sterna.toml:2: [admin] bind: 0.0.0.0:1 shows metrics to everybody"),
+        ("[admin]\ntoken = 'short'", "sterna.toml:2: [admin] token: the token of the admin port has 5 bytes"),
         (
             "[authentication]\ncertificates = true",
             "sterna.toml:2: [authentication] certificates: no listener asks for certificates; set client_ca",
@@ -379,3 +380,11 @@ def test_where_passwords_are_asked_for_loopback_takes_nobody_without(tmp_path: P
     assert load(file, {}).listeners[0].anonymous
     file.write_text('[[listener]]\nbind = "127.0.0.1:0"\n[authentication]\npassword_file = "passwords"\n')
     assert not load(file, {}).listeners[0].anonymous
+
+
+def test_a_token_opens_the_admin_port_beyond_loopback_and_is_never_printed(tmp_path: Path) -> None:
+    file = tmp_path / "sterna.toml"
+    file.write_text("[admin]\nbind = '0.0.0.0:9883'\ntoken = 'a token of some length'\n")
+    configuration = load(file, {})
+    assert not configuration.admin.anonymous
+    assert "a token of some length" not in as_toml(configuration)

@@ -136,7 +136,7 @@ def test_a_share_owes_each_message_to_one_member() -> None:
     history.published(1, qos=2)
     history.published(2, qos=2)
     history.arrived(1, qos=2, client="s2")
-    assert history.claims() == ["lost"]
+    assert history.claims() == ["share lost"]
     history.arrived(2, qos=2)
     assert history.claims() == []
     history.arrived(2, qos=2, client="s2")

@@ -178,7 +178,7 @@ def _rows(report: Report) -> Table:
         sides = (cell.subject, cell.peer)
         cpu = [side.cpu_us_per_message if side else None for side in sides]
         table.add_row(
-            f"{cell.load}, {Shape(cell.nodes, 'local' if cell.place == 'local' else 'remote').name}",
+            f"{cell.load}, {_shape(cell).name}",
             "\n".join("-" if value is None else _number(value) for value in cpu),
             "\n".join("-" if not value else f"{1e6 / value:,.0f}" for value in cpu),
             "\n".join(f"{side.throughput:,.0f}" if side else "-" for side in sides),
@@ -220,18 +220,26 @@ def _number(value: float) -> str:
 
 def _remarks(report: Report) -> list[str]:
     remarks = [f"{load}: {note}" for load in dict.fromkeys(cell.load for cell in report.cells) if (note := _note(load))]
+    disturbed: list[str] = []
     for cell in report.cells:
-        where = f"{cell.load}, {cell.nodes} nodes, {cell.place}"
+        where = f"{cell.load}, {_shape(cell).name}"
         if cell.failure:
             remarks.append(f"{where}: failed: {cell.failure}")
         for name, side in ((report.subject, cell.subject), (report.peer, cell.peer)):
             if side and side.generator_bound:
                 remarks.append(f"{where}: {name}: generator-bound; CPU per message holds, msg/s is a lower bound.")
-            if side and side.disturbed:
-                remarks.append(f"{where}: {name}: disturbed by other work on this machine.")
             if side and side.lost:
                 remarks.append(f"{where}: {name}: {side.lost:,} deliveries lost.")
+            if side and side.disturbed:
+                disturbed.append(f"{name} on {where}")
+    if disturbed:
+        told = f"all {len(disturbed)} of them" if len(disturbed) == 2 * len(report.cells) else "; ".join(disturbed)
+        remarks.append(f"Disturbed by other work on this machine, msg/s and latency are worse than need be: {told}.")
     return remarks
+
+
+def _shape(cell: Cell) -> Shape:
+    return Shape(cell.nodes, "local" if cell.place == "local" else "remote")
 
 
 def _note(load: str) -> str:
@@ -244,6 +252,6 @@ def _method(report: Report) -> str:
         f"{'; '.join(dict.fromkeys(report.versions.values()))}.  "
         f"{report.machine['cpu']}, {report.machine['cores']} cores, Linux {report.machine['kernel']}; {cores}.  "
         f"Median of {report.rounds} round(s) of {report.measure_s:g} s or more after {report.warm_up_s:g} s of "
-        f"warm-up, fresh processes each; MQTT 3.1.1, 32 bytes of payload.  CPU is that of all brokers of the row together.  "
+        f"warm-up, fresh processes each; MQTT 3.1.1, 32 bytes of payload.  CPU is that of all brokers of the row.  "
         f"{report.subject} above, {report.peer} below; a ratio above 1 means {report.subject} is better."
     )

@@ -125,5 +125,13 @@ def _bridge(number: int, link_port: int, following: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-ROW_OF_STERNA = System("sterna", STERNA, _neighbours, own_link_port=True)
+def _without_window(workload: Workload, port: int, directory: Path) -> str:
+    """As many messages in flight to one client as may come up: Mosquitto is run without that limit too.
+
+    Publishers are answered by the first broker, so the last may have more to send than any publisher's window.
+    """
+    return STERNA.settings(workload, port, directory).replace("[limits]\n", "[limits]\ninflight = 10000\n")
+
+
+ROW_OF_STERNA = System("sterna", replace(STERNA, settings=_without_window), _neighbours, own_link_port=True)
 ROW_OF_MOSQUITTO = System("mosquitto", MOSQUITTO, _bridge, own_link_port=False)

@@ -17,7 +17,7 @@ from sterna.broker.authorization import AccessList, Permissions
 from sterna.broker.commitments import Commit, Commitments, Promise
 from sterna.broker.connection import Connection, Peer, State
 from sterna.broker.deadlines import Deadlines
-from sterna.broker.decisions import FOR_NOBODY
+from sterna.broker.decisions import FOR_NOBODY, is_for_shares_only
 from sterna.broker.delivery import Delivery
 from sterna.broker.durability import SessionLog
 from sterna.broker.effort import Effort, Turns
@@ -28,11 +28,13 @@ from sterna.broker.limits import Limits
 from sterna.broker.network import Network
 from sterna.broker.outbox import Outbox, Transport
 from sterna.broker.publications import Publications
+from sterna.broker.repeats import number_of
 from sterna.broker.requests import Requests
 from sterna.broker.retained import Retained
 from sterna.broker.routes import Routes
 from sterna.broker.session import Session
 from sterna.broker.statistics import Counters, SessionView, Statistics
+from sterna.journal.interest import Interest
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
 from sterna.mqtt.message import NEVER, Message
@@ -67,6 +69,8 @@ class BrokerState:
         self.counters = Counters()
         #: How far the messages of other nodes have been read.
         self.vector: VersionVector = {}
+        #: Members of shared subscriptions on other nodes: a message that enters here may be theirs at any time.
+        self.shared: dict[str, list[tuple[bytes, int]]] = {}
 
     def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
         session = Session(client_id, Outbox(self.dirty, self.counters), permissions)
@@ -116,6 +120,7 @@ class Broker:
         self.turns = Turns(self)
         self.routes = state.routes
         self.retained = state.retained
+        self._kept: Interest | None = None
         self.log = SessionLog(journal.note, enabled=durable)
         self.commitments = Commitments(journal)
         self._dirty = state.dirty
@@ -215,9 +220,16 @@ class Broker:
 
     # -- publishing --
 
+    def keep(self, filters: list[bytes]) -> None:
+        """Append messages at QoS 0 that match to the journal, too."""
+        self._kept = self.routes.kept = Interest(filters)
+        self.routes.forget_all()
+
     def publish_qos0(self, message: Message, source: Session | None) -> None:
         if message.retain:
             # Kept like the rest, but nobody waits for it.
+            if self.network is not None:
+                self.network.decide_shares(message)
             self.journal.append(message)
             self._retain(message)
             if self.commitments.waiting:
@@ -225,9 +237,12 @@ class Broker:
                 self.commitments.in_turn(partial(self._retain, message))
             if self.network is not None:
                 self.commitments.in_turn(partial(self.network.publish, message))
-        elif self.network is not None:
-            self.network.decide_shares(message)
-            self.network.publish_loose(message)
+        else:
+            if self.network is not None:
+                self.network.decide_shares(message)
+                self.network.publish_loose(message)
+            if self._kept is not None and message.topic in self._kept:
+                self.journal.append(message)  # for the table of messages alone: no queue points to it
         self.delivery.deliver(message, source)
 
     def _retain(self, message: Message) -> None:
@@ -327,13 +342,22 @@ class Broker:
         if connection is None and message.identity is not None:
             assert self.network is not None
             self.network.not_kept(message)
+        elif connection is None and is_for_shares_only(message):
+            pass  # handed over to another node's members: what it was made of stood beside it, and is read again
         elif connection is None:
             self.publish(message)  # a will: nobody is left to send it again
-        elif message.qos == 2 and connection.session is not None:
-            connection.session.received.discard(packet_id)
-            if connection.session.expiry_s:
+        elif connection.session is not None:
+            self._expect_again(message, connection.session, packet_id)
+
+    def _expect_again(self, message: Message, session: Session, packet_id: int) -> None:
+        number = number_of(message.properties)
+        if number is not None:
+            session.sequence = min(session.sequence, (number[0], number[1] - 1))
+        if message.qos == 2:
+            session.received.discard(packet_id)
+            if session.expiry_s:
                 # The note that it arrived goes with the next group, like all that were in this one.
-                self.log.released(connection.session, packet_id)
+                self.log.released(session, packet_id)
 
     # -- looking back --
 

@@ -33,6 +33,11 @@ def is_for_shares_only(message: Message) -> bool:
     return bool(message.shares) and decode_decision(message.shares)[0]
 
 
+def is_decided_for(message: Message, node: str) -> bool:
+    """Are members of any group on this node to have the message?"""
+    return bool(message.shares) and node in decode_decision(message.shares)[1].values()
+
+
 def is_for_share(message: Message, key: bytes, node: str) -> bool:
     """Are the members of this group on this node to have the message?"""
     if not message.shares:

@@ -14,7 +14,7 @@ from sterna.broker.commitments import Commitments
 from sterna.broker.decisions import is_for_share, is_for_shares_only
 from sterna.broker.durability import SessionLog
 from sterna.broker.effort import Effort, Turns
-from sterna.broker.encoding import Encodings, encode_again, with_properties, without_properties
+from sterna.broker.encoding import Encodings, encode_again
 from sterna.broker.limits import Limits
 from sterna.broker.network import Network
 from sterna.broker.outbox import Outbox, send_to_all
@@ -97,13 +97,18 @@ class Delivery:
         missed = 0
         if route.plain_3_1_1:
             packets = (
-                data[start:stop] if source.version != MQTT_5 else without_properties(data, start, stop, size, head)
+                data[start:stop] if source.version != MQTT_5 else _without_properties(data, start, stop, size, head)
             )
             missed = send_to_all(route.plain_3_1_1, packets, self._dirty)
         if route.plain_5:
-            packets = data[start:stop] if source.version == MQTT_5 else with_properties(data, start, stop, size, head)
+            packets = data[start:stop] if source.version == MQTT_5 else _with_properties(data, start, stop, size, head)
             missed += send_to_all(route.plain_5, packets, self._dirty)
-        self._count_plain(route, count, size - head, missed)
+        recipients = len(route.plain_3_1_1) + len(route.plain_5)
+        if recipients:
+            counters.publish_sent += (recipients - missed) * count
+            counters.publish_bytes_sent += (recipients - missed) * count * (size - head)
+            if missed:
+                self._count_missed(route, count)
         network = self.network
         shared = network is not None and network.is_shared(topic)
         if network is not None and not shared and network.wants_elsewhere(topic):
@@ -120,31 +125,10 @@ class Delivery:
                 self._fan_out_qos0(route.special, route.own, message, source)
                 self._to_shares(route, message, Encodings(message, self.wall))
 
-    def forward_payloads(self, topic: bytes, payloads: list[bytes]) -> None:
-        """HOT.  QoS 0 messages of one topic and size that entered at another node, which chose for shared groups."""
-        route = self._routes.route(topic)
-        size = len(payloads[0])
-        missed = 0
-        if route.plain_3_1_1:
-            head = publish_head(0x30, topic, size)
-            missed = send_to_all(route.plain_3_1_1, head + head.join(payloads), self._dirty)
-        if route.plain_5:
-            head = publish_head(0x30, topic, size + 1) + b"\x00"
-            missed += send_to_all(route.plain_5, head + head.join(payloads), self._dirty)
-        self._count_plain(route, len(payloads), size, missed)
-        if route.special:
-            for payload in payloads:
-                self._fan_out_qos0(route.special, route.own, Message(topic, payload), None)
-
-    def _count_plain(self, route: Route, count: int, payload_bytes: int, missed: int) -> None:
-        """So many messages went to the plain recipients, but for those that were congested."""
-        reached = len(route.plain_3_1_1) + len(route.plain_5) - missed
-        self._counters.publish_sent += reached * count
-        self._counters.publish_bytes_sent += reached * count * payload_bytes
-        if missed:
-            for outbox in route.plain_3_1_1 + route.plain_5:
-                if outbox.congested:
-                    self._counters.dropped("offline" if outbox.transport is None else "slow-consumer", count)
+    def _count_missed(self, route: Route, count: int) -> None:
+        for outbox in route.plain_3_1_1 + route.plain_5:
+            if outbox.congested:
+                self._counters.dropped("offline" if outbox.transport is None else "slow-consumer", count)
 
     def deliver(self, message: Message, source: Session | None) -> bool:
         """To everybody who wants it; False if nobody does."""
@@ -479,3 +463,25 @@ class Delivery:
         if session.catching_up is not None:
             self._catch_up(session, session.catching_up)
         return True  # it has asked again if there is more
+
+
+def _without_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:
+    """MQTT 5 packets with an empty property section, as MQTT 3.1.1 packets."""
+    return _changed(data, start, stop, size, head, -1)
+
+
+def _with_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:
+    """MQTT 3.1.1 packets as MQTT 5 packets with an empty property section."""
+    return _changed(data, start, stop, size, head, +1)
+
+
+def _changed(data: bytes, start: int, stop: int, size: int, head: int, by: int) -> bytes:
+    """All packets of a run with one byte more or less between topic and payload."""
+    length_bytes = 1
+    while data[start + length_bytes] & 0x80:
+        length_bytes += 1
+    topic_start = start + 1 + length_bytes + 2
+    topic = data[topic_start : start + head + (by if by < 0 else 0)]
+    rest = size - head + (1 if by > 0 else 0)
+    opening = publish_head(0x30, topic, rest) + (b"\x00" if by > 0 else b"")
+    return b"".join([opening + data[position + head : position + size] for position in range(start, stop, size)])

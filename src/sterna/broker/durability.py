@@ -36,6 +36,7 @@ class Event(IntEnum):
     QUEUED = 12
     TAKEN = 13
     SEEN = 14
+    SHARED = 15
 
 
 class SessionLog:
@@ -62,6 +63,11 @@ class SessionLog:
         """Messages of another node have been read up to here."""
         if self.enabled:
             self._note(self._encode((Event.SEEN, origin, stamp.epoch, stamp.sequence)))
+
+    def shared(self, origin: str, shares: list[tuple[bytes, int]]) -> None:
+        """Another node has these members of shared subscriptions."""
+        if self.enabled:
+            self._note(self._encode((Event.SHARED, origin, shares)))
 
     def touched(self, session: Session) -> None:
         if session.expiry_s and self.enabled:

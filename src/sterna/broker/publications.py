@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.broker.acknowledgements import read_acknowledgement
+from sterna.broker.repeats import number_of
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
 from sterna.mqtt.message import NEVER, Message
@@ -79,6 +80,8 @@ class Publications:
             self._refuse(connection, qos, packet_id, *refusal)
         elif qos == 0:
             broker.publish_qos0(message, session)
+        elif forwarded and self._is_repeat(session, message, packet_id):
+            self._answer_repeat(connection, session, qos, packet_id)
         elif qos == 1:
             self._accept_qos1(connection, message, packet_id)
         else:
@@ -157,6 +160,11 @@ class Publications:
             answer = encode_acknowledgement(PUBREC, packet_id, Reason.SUCCESS, connection.version)
             self._broker.commitments.answer(connection, answer)
             return
+        self._take_in(connection, session, packet_id)
+        self._broker.commitments.publication(message, connection, packet_id)
+
+    def _take_in(self, connection: Connection, session: Session, packet_id: int) -> None:
+        """From here on until it is released, the identifier stands for a message we have."""
         self._count(connection)
         if len(session.received) >= self._broker.limits.receive_maximum:
             # Slowing a client down does not help when it is the client that does not release.
@@ -164,7 +172,27 @@ class Publications:
         session.received.add(packet_id)
         if session.expiry_s:
             self._broker.log.arrived(session, packet_id)
-        self._broker.commitments.publication(message, connection, packet_id)
+
+    def _is_repeat(self, session: Session, message: Message, packet_id: int) -> bool:
+        """Has a publisher that numbers its messages sent this one before?  Else it is the last one from now on."""
+        number = number_of(message.properties)
+        if number is None:
+            return False
+        if number <= session.sequence:
+            return True
+        session.sequence = number
+        # The number decides, not the identifier: an earlier life of the client may have left it unreleased.
+        session.received.discard(packet_id)
+        self._broker.log.touched(session)
+        return False
+
+    def _answer_repeat(self, connection: Connection, session: Session, qos: int, packet_id: int) -> None:
+        """As if it had just been published; not before the first time is safe."""
+        if qos == 2 and packet_id not in session.received:
+            self._take_in(connection, session, packet_id)
+        kind = PUBACK if qos == 1 else PUBREC
+        answer = encode_acknowledgement(kind, packet_id, Reason.SUCCESS, connection.version)
+        self._broker.commitments.answer(connection, answer)
 
     def _count(self, connection: Connection) -> None:
         """One more that the client waits for: until PUBACK, or at QoS 2 until PUBCOMP [MQTT-3.3.4-7]."""

@@ -13,9 +13,10 @@ import msgspec
 
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import BrokerState
-from sterna.broker.decisions import is_for_share, is_for_shares_only
+from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
 from sterna.broker.queue import OffsetQueue
+from sterna.broker.repeats import number_of
 from sterna.broker.session import Session
 from sterna.broker.snapshots import Snapshot, restore_queue, restore_retained, restore_share, restore_vector
 from sterna.broker.subscriptions import Grant, Subscription
@@ -54,7 +55,9 @@ class Replay:
         queues: list[tuple[bytes, bytes]] = []
         for name, blob in sessions.items():
             if name == VECTOR:
-                self._state.vector.update(restore_vector(blob))
+                vector, shared = restore_vector(blob)
+                self._state.vector.update(vector)
+                self._state.shared.update(shared)
             elif name.startswith("\0"):
                 queues.append((name[1:].encode(), blob))
             else:
@@ -85,6 +88,7 @@ class Replay:
         session.received = set(saved.received)
         session.dropped_by_retention = saved.dropped_by_retention
         session.dropped_by_full_queue = saved.dropped_by_full_queue
+        session.sequence = saved.sequence
         for packet_id, offset, grant in saved.inflight:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
         for fields in saved.subscriptions:
@@ -104,7 +108,10 @@ class Replay:
             elif kind == Event.TAKEN:
                 self._taken(key, *fields)
             elif kind == Event.SEEN:
-                self._seen(key, *fields)
+                # Not the greater one: after a failed group it may have been taken back.
+                self._state.vector[key] = Stamp(*fields)
+            elif kind == Event.SHARED:
+                self._state.shared[key] = [(name, members) for name, members in fields[0]]
             elif session is not None:
                 _REPLAYS[kind](self, session, *fields)
 
@@ -218,10 +225,12 @@ class Replay:
             if message.retain:
                 self._state.retained.update(message)
             only_for_shares = is_for_shares_only(message)
-            if message.identity is not None and not only_for_shares:
+            if message.identity is not None and message.shares != FOR_NOBODY:
                 self._seen(*message.identity)
             if message.qos == 0:
                 continue
+            if message.properties:
+                self._numbered(message)
             route = self._state.routes.route(message.topic)
             for session, grant in () if only_for_shares else route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
@@ -232,6 +241,12 @@ class Replay:
             for share in route.shares:
                 if is_for_share(message, share.key, self._node):
                     share.queue.push(message.offset, None)
+
+    def _numbered(self, message: Message) -> None:
+        number = number_of(message.properties) if message.identity is None else None
+        session = self._state.sessions.get(message.publisher) if number is not None else None
+        if session is not None and number is not None:
+            session.sequence = max(session.sequence, number)
 
     def resolve(self, read: Callable[[int], Message | None]) -> None:
         """The journal can be read: put what was in flight back into the sessions, with its messages.

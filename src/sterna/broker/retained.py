@@ -60,7 +60,8 @@ class Retained:
         """When a new message of this topic came in: now, and in any case after the one it replaces, whose node's clock
         may be ahead of ours."""
         known = self._tree.get(topic)
-        return wall if known is None else max(wall, known.received_at + 1e-6)
+        before = self._cleared.get(topic) if known is None else known.received_at
+        return wall if before is None else max(wall, before + 1e-6)
 
     def update(self, message: Message, *, durable: bool = True) -> bool:
         """Remember it in place of the one before; an empty payload forgets [MQTT-3.3.1-6].
@@ -95,7 +96,14 @@ class Retained:
         self._cleared.pop(message.topic, None)
         self._cleared[message.topic] = message.received_at
         if len(self._cleared) > CLEARED_MAX:
-            del self._cleared[next(iter(self._cleared))]
+            oldest = next(iter(self._cleared))
+            del self._cleared[oldest]
+            self.changed[oldest] = None
+
+    def cleared(self, topic: bytes) -> Message | None:
+        """What stands for a cleared topic in a checkpoint."""
+        at = self._cleared.get(topic)
+        return None if at is None else Message(topic, b"", 0, True, received_at=at, offset=0)
 
     def moment(self, observer: object) -> int:
         """This moment, for `later_than`; it can be asked about while `observer` lives."""

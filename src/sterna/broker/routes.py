@@ -15,6 +15,7 @@ from sterna.broker.outbox import Outbox
 from sterna.broker.session import Session
 from sterna.broker.shares import Share, Waiting
 from sterna.broker.subscriptions import Grant, Subscription, merge
+from sterna.journal.interest import Interest as TopicInterest
 from sterna.mqtt.packets import MQTT_3_1_1
 from sterna.mqtt.topics import SHARE, FilterTree, is_reserved, split_share
 
@@ -73,8 +74,10 @@ class Routes:
         "_names",
         "_shapes",
         "_shares",
+        "_slow",
         "_tree",
         "interest",
+        "kept",
         "remembered",
         "shared_subscriptions",
         "waiting",
@@ -95,6 +98,10 @@ class Routes:
         #: Grants are few and shared by many routes and queues.
         self._grants: dict[Grant, Grant] = {}
         self.shared_subscriptions = 0
+        #: Topics of which QoS 0 messages are kept, if any are: they may not take the quick way, so their routes are
+        #: remembered apart.
+        self.kept: TopicInterest | None = None
+        self._slow: dict[bytes, Route] = {}
         #: Told of every subscription that begins or ends.
         self.interest: Interest | None = None
 
@@ -181,11 +188,13 @@ class Routes:
                 del self._shapes[client_id]
 
     def forget_all(self) -> None:
+        self._slow.clear()
         self.remembered.clear()
         self._names.clear()
 
     def _forget(self, topic_filter: bytes) -> None:
         """Forget the routes of all topics that the filter matches; of all topics, if finding those takes long."""
+        self._slow.clear()
         if b"+" not in topic_filter and b"#" not in topic_filter:
             if self.remembered.pop(topic_filter, None) is not None:
                 self._names.remove(topic_filter)
@@ -208,10 +217,20 @@ class Routes:
         if route is None:
             if is_reserved(topic):
                 return self._build(topic)  # what is remembered, any client may publish to
+            if self.kept is not None and topic in self.kept:
+                return self._slow_route(topic)
             if len(self.remembered) >= REMEMBERED_MAX:
                 self.forget_all()
             route = self.remembered[topic] = self._build(topic)
             self._names.add(topic)
+        return route
+
+    def _slow_route(self, topic: bytes) -> Route:
+        route = self._slow.get(topic)
+        if route is None:
+            if len(self._slow) >= REMEMBERED_MAX:
+                self._slow.clear()
+            route = self._slow[topic] = self._build(topic)
         return route
 
     def _build(self, topic: bytes) -> Route:

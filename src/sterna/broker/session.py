@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sterna.broker.authorization import Permissions
 from sterna.broker.outbox import Outbox
 from sterna.broker.queue import OffsetQueue
+from sterna.broker.repeats import NO_NUMBER, Number
 from sterna.broker.statistics import Counters
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
@@ -54,6 +55,7 @@ class Session:
         "permissions",
         "queue",
         "received",
+        "sequence",
         "shares",
         "subscribed_at",
         "subscriptions",
@@ -104,6 +106,8 @@ class Session:
         self.catching_up: OffsetQueue[Grant] | None = None
         #: QoS 2 packet identifiers the client sent and has not released.
         self.received: set[int] = set()
+        #: The last number of a publisher that numbers its messages.
+        self.sequence: Number = NO_NUMBER
 
         #: Largest packet the client takes; 0 for any.
         self.packet_bytes_max = 0

@@ -11,6 +11,7 @@ import msgspec
 
 from sterna.broker.durability import subscription_fields, will_fields
 from sterna.broker.queue import OffsetQueue
+from sterna.broker.repeats import NO_NUMBER
 from sterna.broker.session import Session
 from sterna.broker.shares import Share
 from sterna.broker.subscriptions import Grant
@@ -37,6 +38,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     grants: list[list[Any]]
     dropped_by_retention: int
     dropped_by_full_queue: int = 0
+    sequence: tuple[int, int] = NO_NUMBER
 
 
 def snapshot(session: Session) -> bytes:
@@ -71,6 +73,7 @@ def snapshot(session: Session) -> bytes:
             [list(grant) for grant in grants],
             session.dropped_by_retention,
             session.dropped_by_full_queue,
+            session.sequence,
         )
     )
 
@@ -112,10 +115,13 @@ def restore_retained(topic: bytes, blob: bytes) -> Message:
     return message
 
 
-def vector_snapshot(vector: VersionVector) -> bytes:
-    return msgspec.msgpack.encode([(origin, *stamp) for origin, stamp in sorted(vector.items())])
+def vector_snapshot(vector: VersionVector, shared: dict[str, list[tuple[bytes, int]]]) -> bytes:
+    """How far other nodes' messages have been read, and what members of shared subscriptions those nodes have."""
+    entries = [(origin, *stamp) for origin, stamp in sorted(vector.items())]
+    return msgspec.msgpack.encode((entries, sorted(shared.items())))
 
 
-def restore_vector(blob: bytes) -> VersionVector:
-    entries = msgspec.msgpack.decode(blob, type=list[tuple[str, int, int]])
-    return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in entries}
+def restore_vector(blob: bytes) -> tuple[VersionVector, dict[str, list[tuple[bytes, int]]]]:
+    kind = tuple[list[tuple[str, int, int]], list[tuple[str, list[tuple[bytes, int]]]]]
+    entries, shared = msgspec.msgpack.decode(blob, type=kind)
+    return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in entries}, dict(shared)

@@ -12,8 +12,11 @@ import msgspec
 import typer
 from rich.console import Console
 
-from sterna.experiments import plots, systems, traffic, traffic_report
+from sterna import __version__
+from sterna.experiments import convergence, convergence_report, plots, systems, traffic, traffic_report
+from sterna.experiments.capture import may_capture
 from sterna.experiments.placement import LOCALITIES
+from sterna.experiments.sites import may_be_at_a_distance
 from sterna.vocabulary.errors import SternaError
 
 TABLE_COLUMNS = 140
@@ -41,7 +44,9 @@ def traffic_command(
         Literal["static", "spanning-tree"], typer.Option(help="How our nodes find each other; bridges are static.")
     ] = "static",
     seed: Annotated[int, typer.Option(help="Of the places of clients.")] = 1,
-    relay: Annotated[bool, typer.Option("--relay", help="Count with relays even if packets could be captured.")] = False,
+    relay: Annotated[
+        bool, typer.Option("--relay", help="Count with relays even if packets could be captured.")
+    ] = False,
     json: _Json = False,
     plot: _Plot = None,
 ) -> None:
@@ -51,7 +56,7 @@ def traffic_command(
         raise typer.BadParameter(f"{unknown[0]} is none of 0, 50, 100", param_hint="--locality")
     plan = traffic.Plan(
         localities=tuple(locality or LOCALITIES), rounds=rounds, messages=messages, interval_s=interval, qos=qos,
-        overlay=overlay, seed=seed, capture=traffic.may_capture() and not relay,
+        overlay=overlay, seed=seed, capture=may_capture() and not relay,
     )  # fmt: skip
 
     def told(talk: Callable[[str], None]) -> traffic_report.Report:
@@ -63,6 +68,35 @@ def traffic_command(
     if plot is not None:
         plots.draw_traffic(report, plot)
     if report.lost and qos:
+        raise typer.Exit(1)
+
+
+@app.command("convergence")
+def convergence_command(
+    runs: Annotated[int, typer.Option(min=1, max=999, help="Starts of the whole network.")] = 10,
+    nodes: Annotated[int, typer.Option(min=3, max=5, help="Nodes of the network.")] = 5,
+    strategy: Annotated[str, typer.Option(help=f"One of {', '.join(systems.STRATEGIES)}.")] = "subscription-flooding",
+    loopback: Annotated[
+        bool, typer.Option("--loopback", help="On loopback even if nodes could be put at a distance, which needs root.")
+    ] = False,
+    json: _Json = False,
+    plot: _Plot = None,
+) -> None:
+    """Start a spanning tree of nodes, kill its root and an inner node, time how it forms again (five minutes)."""
+    if strategy not in systems.STRATEGIES:
+        raise typer.BadParameter(f"known: {', '.join(systems.STRATEGIES)}", param_hint="--strategy")
+    far = may_be_at_a_distance() and not loopback
+    plan = convergence.Plan(runs=runs, nodes=nodes, strategy=strategy, at_a_distance=far)
+
+    def told(talk: Callable[[str], None]) -> convergence_report.Report:
+        site = convergence.site_of(plan).description
+        return convergence_report.build(plan, f"sterna {__version__}", site, convergence.run(plan, talk))
+
+    report = _run(told)
+    _print(report, json, lambda console: convergence_report.show(report, console))
+    if plot is not None:
+        plots.draw_convergence(report, plot)
+    if report.lost:
         raise typer.Exit(1)
 
 

@@ -15,8 +15,21 @@ import typer
 from sterna import __version__
 from sterna.vocabulary.errors import SternaError
 
-COMMANDS = ("node", "check-config", "network", "neighbours", "passwd", "pub", "sub", "bench", "experiment", "simulate", "demo")
-_GROUPS = frozenset({"bench", "experiment", "simulate", "neighbours"})
+COMMANDS = (
+    "node",
+    "check-config",
+    "network",
+    "neighbours",
+    "passwd",
+    "pub",
+    "sub",
+    "bench",
+    "experiment",
+    "simulate",
+    "pipeline",
+    "demo",
+)
+_GROUPS = frozenset({"bench", "experiment", "simulate", "pipeline", "neighbours"})
 """Commands that have commands of their own."""
 _MOSQUITTO_LIKE = frozenset({"pub", "sub"})
 _USAGE_ERROR = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import msgspec
 import typer
 
 from sterna.routing.strategies import STRATEGIES
-from sterna.simulation.chaos import Chaos, Outcome, Plan
+from sterna.simulation.chaos import FAULT_PAUSE_S, PUBLISH_PAUSE_S, Chaos, Outcome, Plan
 from sterna.simulation.faults import KINDS, LONE_KINDS
 from sterna.simulation.kernel import Trace
 from sterna.simulation.membership import OVERLAYS
@@ -45,6 +46,10 @@ def chaos(
     ] = STRATEGIES[1],
     overlay: Annotated[str, typer.Option(help=f"How neighbours are found: {', '.join(OVERLAYS)}.")] = OVERLAYS[0],
     faults: Annotated[str, typer.Option(help=f"Only these, with commas: {', '.join(KINDS)}.")] = "",
+    fault_pause: Annotated[float, typer.Option(min=0.01, help="Mean seconds between two faults.")] = FAULT_PAUSE_S,
+    publish_pause: Annotated[
+        float, typer.Option(min=0.001, help="Mean seconds between what one publisher sends (times nodes).")
+    ] = PUBLISH_PAUSE_S,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document per run.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
 ) -> None:
@@ -55,6 +60,8 @@ def chaos(
         nodes=nodes,
         seconds=round(minutes * 60, 3),
         faults=_kinds(faults, strategy),
+        fault_pause_s=fault_pause,
+        publish_pause_s=publish_pause,
         strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ALONE), "--strategy"),
         overlay=_one_of(overlay, OVERLAYS, "--overlay"),
     )
@@ -65,7 +72,7 @@ def chaos(
     broken: list[int] = []
     totals = dict.fromkeys(("published", "acknowledged", "arrived", "faults", "boots"), 0)
     for number in wanted:
-        outcome = run(replace(plan, seed=number), trace)
+        outcome = run(replace(plan, seed=number), trace, None if many else _tell_progress(plan))
         if not outcome.kept:
             broken.append(number)
         for name in totals:
@@ -88,12 +95,21 @@ def _summary_of_many(runs: int, broken: list[int], totals: dict[str, int]) -> st
     return f"{runs} runs, {verdict}.  {what}"
 
 
-def run(plan: Plan, trace: Path | None) -> Outcome:
+def run(plan: Plan, trace: Path | None, progress: Callable[[float], None] | None) -> Outcome:
     with ExitStack() as stack:
-        if trace is None:
-            return Chaos(plan).run()
-        file = stack.enter_context(trace.open("w"))
-        return Chaos(plan, Trace(lambda line: file.write(line + "\n"))).run()
+        sink = None
+        if trace is not None:
+            file = stack.enter_context(trace.open("w"))
+            sink = Trace(lambda line: file.write(line + "\n"))
+        return Chaos(plan, sink, progress=progress).run()
+
+
+def _tell_progress(plan: Plan) -> Callable[[float], None]:
+    def progress(seconds: float) -> None:
+        end = "\n" if seconds >= plan.seconds else ""
+        print(f"\r{seconds:.0f} of {plan.seconds:.0f} virtual seconds", end=end, file=sys.stderr, flush=True)
+
+    return progress
 
 
 def replay_command(plan: Plan) -> str:
@@ -102,6 +118,10 @@ def replay_command(plan: Plan) -> str:
     words += ["--seed", str(plan.seed), "--strategy", plan.strategy or ALONE, "--overlay", plan.overlay]
     if plan.faults != (KINDS if plan.strategy else LONE_KINDS):
         words += ["--faults", ",".join(plan.faults)]
+    if plan.fault_pause_s != FAULT_PAUSE_S:
+        words += ["--fault-pause", repr(plan.fault_pause_s)]
+    if plan.publish_pause_s != PUBLISH_PAUSE_S:
+        words += ["--publish-pause", repr(plan.publish_pause_s)]
     return shlex.join(words)
 
 

@@ -189,9 +189,7 @@ def _packet_socket(ports: Iterable[int]) -> socket.socket:
     found = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     program = port_filter(list(ports))
     held = ctypes.create_string_buffer(program, len(program))
-    found.setsockopt(
-        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program) // 8, ctypes.addressof(held))
-    )
+    found.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program) // 8, ctypes.addressof(held)))
     with suppress(PermissionError):
         found.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER_BYTES)
     found.bind(("lo", EVERY_PROTOCOL))

@@ -31,9 +31,11 @@ class Client:
         self._packet_id = 0
 
     async def connect(self, port: int, host: str = "127.0.0.1", *, clean: bool = True) -> None:
-        reader, self._writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_S)
-        self._writer.write(packets.connect(self.name, clean=clean))
-        answer = await asyncio.wait_for(reader.readexactly(4), CONNECT_S)
+        async with asyncio.timeout(CONNECT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            self._writer = writer
+            writer.write(packets.connect(self.name, clean=clean))
+            answer = await reader.readexactly(4)
         if answer[:2] != b"\x20\x02" or answer[3]:
             raise ExperimentError(f"{self.name} was not let in: CONNACK {answer.hex()}")
         self._reading = asyncio.create_task(self._read(reader))
@@ -61,8 +63,10 @@ class Client:
     async def leave(self) -> None:
         if self._writer is None:
             return
-        with suppress(OSError):
-            self._writer.write(b"\xe0\x00")
+        self._writer.write(b"\xe0\x00")
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CONNECT_S):
+                await self._writer.drain()
         await self.vanish()
 
     async def vanish(self) -> None:
@@ -71,19 +75,20 @@ class Client:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         if self._writer is not None:
-            self._writer.close()
-            with suppress(OSError):
-                await self._writer.wait_closed()
+            # Not closed in good order: that would wait for a node which may be dead.
+            self._writer.transport.abort()
 
     def _next_id(self) -> int:
         self._packet_id = self._packet_id % PACKET_ID_MAX + 1
         return self._packet_id
 
     async def _ask(self, packet_id: int, packet: bytes) -> bytes:
-        answer = self._waiting[packet_id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[packet_id] = answer
         try:
             self._send(packet)
-            return await asyncio.wait_for(answer, ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                return await answer
         except TimeoutError:
             raise ExperimentError(f"{self.name} got no answer within {ANSWER_S:g} s") from None
         finally:

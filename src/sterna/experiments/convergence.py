@@ -21,12 +21,12 @@ from sterna.experiments.errors import ExperimentError
 from sterna.experiments.processes import Process
 from sterna.experiments.sites import AtADistance, Loopback, Place, Site, may_be_at_a_distance
 from sterna.experiments.steady_clients import SteadyClients
-from sterna.experiments.trees import View, inner_nodes, is_tree, is_whole, leaves, look
+from sterna.experiments.trees import View, edges, inner_nodes, is_tree, is_whole, leaves, look
 
 PATIENCE_S = 60.0
 LOOK_EVERY_S = 0.01
-CALM_S = 1.0
-"""Of traffic between events."""
+CALM_S = 2.0
+"""A tree that has not changed for so long is final: the next thing may happen."""
 
 Talk = Callable[[str], None]
 
@@ -46,21 +46,25 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str
     victim: str
+    ready_s: float
+    """Until every node that is to be there answers: after a start, the time a program takes to load."""
     tree_s: float
     """Until all nodes agree on the root and exactly the links of the tree are up."""
     whole_s: float
     """Until besides every node hears everything of every other."""
+    final_s: float
+    """Until the last change of the tree: shorter ways may be found later."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    ready_s: float
-    """From launching the last process until every node answers: the time programs take to load."""
     events: list[Event]
     published: int
     """Messages publishers were told are safe."""
     delivered: int
     """Of these, summed over subscribers, how many arrived at least once."""
     lost: int
+    interrupted: int = 0
+    """Connections of subscribers that broke though their node was not killed."""
 
 
 def run(plan: Plan, talk: Talk) -> list[Run]:
@@ -87,37 +91,40 @@ def measure(plan: Plan) -> Run:
 
 async def _measure(plan: Plan, nodes: Nodes) -> Run:
     began = nodes.start()
-    ready = await asyncio.to_thread(nodes.wait_until_ready)
     events = [await _watch(nodes, "start", "", began)]
     clients = SteadyClients(nodes.places, 1 / plan.messages_per_s)
     await clients.start()
     try:
         for role in ("root", "inner"):
-            await asyncio.sleep(CALM_S)
-            what, victim = choose(role, nodes.views())
+            what, victim = choose(role, await asyncio.to_thread(nodes.views))
             killed = nodes.kill(victim)
             events.append(await _watch(nodes, f"{what} killed", victim, killed))
-            await asyncio.sleep(CALM_S)
             started = nodes.restart(victim)
             events.append(await _watch(nodes, f"{what} back", victim, started))
             await clients.comfort(victim)
-        await asyncio.sleep(CALM_S)
         await clients.finish()
     finally:
         await clients.leave()
     nodes.check()
     return Run(
-        ready_s=ready - began,
         events=events,
         published=len(clients.safe),
         delivered=clients.delivered,
         lost=clients.lost,
+        interrupted=clients.interrupted,
     )
 
 
 async def _watch(nodes: Nodes, what: str, victim: str, began: float) -> Event:
-    tree, whole = await asyncio.to_thread(nodes.wait_until_formed, what)
-    return Event(what=what, victim=victim, tree_s=tree - began, whole_s=whole - began)
+    ready, tree, whole, final = await asyncio.to_thread(nodes.watch, what)
+    return Event(
+        what=what,
+        victim=victim,
+        ready_s=ready - began,
+        tree_s=tree - began,
+        whole_s=whole - began,
+        final_s=final - began,
+    )
 
 
 def choose(role: str, views: dict[str, View]) -> tuple[str, str]:
@@ -174,21 +181,31 @@ class Nodes:
         found = {name: look(self.places[name]) for name in self._alive}
         return {name: view for name, view in found.items() if view is not None}
 
-    def wait_until_ready(self) -> float:
-        return self._wait(lambda views: True, "every node answers")
+    def watch(self, what: str) -> tuple[float, float, float, float]:
+        """When all answered, when the tree of all who are alive stood, when it was whole, and when it last changed."""
+        ready, _ = self._wait(lambda views: True, f"every node answers ({what})")
+        tree, views = self._wait(is_tree, f"the tree has formed ({what})")
+        whole, _ = self._wait(is_whole, f"everybody hears everybody ({what})")
+        return ready, tree, whole, self._wait_until_final(tree, edges(views), what)
 
-    def wait_until_formed(self, what: str) -> tuple[float, float]:
-        """When the tree of all who are alive stood, and when it was whole."""
-        tree = self._wait(is_tree, f"the tree has formed ({what})")
-        return tree, self._wait(is_whole, f"everybody hears everybody ({what})")
+    def _wait_until_final(self, final: float, shape: frozenset[frozenset[str]], what: str) -> float:
+        deadline = time.monotonic() + PATIENCE_S
+        while (now := time.monotonic()) < final + CALM_S:
+            views = self.views()
+            if views.keys() != self._alive.keys() or not is_tree(views) or edges(views) != shape:
+                shape, final = edges(views), now
+            if now > deadline:
+                raise ExperimentError(f"waited {PATIENCE_S:g} s in vain until the tree stays as it is ({what})")
+            time.sleep(LOOK_EVERY_S)
+        return final
 
-    def _wait(self, holds: Callable[[dict[str, View]], bool], what: str) -> float:
+    def _wait(self, holds: Callable[[dict[str, View]], bool], what: str) -> tuple[float, dict[str, View]]:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             views = self.views()
             now = time.monotonic()
             if views.keys() == self._alive.keys() and holds(views):
-                return now
+                return now, views
             if now > deadline:
                 raise ExperimentError(f"waited {PATIENCE_S:g} s in vain until {what}; nodes say: {views}")
             self.check()

@@ -33,6 +33,7 @@ class Relays:
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
         self._failure: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -63,31 +64,34 @@ class Relays:
             assert task is not None
             self._tasks.add(task)
             try:
-                await self._join(name, port, reader, writer)
+                # Ended from outside only when everything ends; a handler that was cancelled would be reported.
+                with suppress(asyncio.CancelledError):
+                    await self._join(name, port, reader, writer)
             finally:
                 self._tasks.discard(task)
                 writer.close()
 
         server = await asyncio.start_server(relay, "127.0.0.1", 0)
+        self._servers.append(server)
         found: int = server.sockets[0].getsockname()[1]
         return found
 
-    async def _join(
-        self, name: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _join(self, name: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
             return  # Nobody is there yet: whoever connected finds the connection closed and tries again.
-        make = self._watched[name].reader
+        make, ledger = self._watched[name].reader, self.ledgers[name]
+        ways = [
+            asyncio.create_task(self._pump(reader, behind_writer, make(), ledger)),
+            asyncio.create_task(self._pump(behind_reader, writer, make(), ledger)),
+        ]
         try:
-            onward = asyncio.create_task(self._pump(reader, behind_writer, make(), self.ledgers[name]))
-            back = asyncio.create_task(self._pump(behind_reader, writer, make(), self.ledgers[name]))
-            await asyncio.wait((onward, back), return_when=asyncio.FIRST_COMPLETED)
-            for task in (onward, back):
-                task.cancel()
-            await asyncio.gather(onward, back, return_exceptions=True)
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
             behind_writer.close()
 
     async def _pump(
@@ -104,6 +108,8 @@ class Relays:
             self._failure = error
 
     async def _end_all(self) -> None:
+        for server in self._servers:
+            server.close()
         for task in list(self._tasks):
             task.cancel()
         with suppress(TimeoutError):

@@ -62,8 +62,8 @@ class Loopback:
     description = "processes on loopback, all equally near (the tree is a star)"
 
     def __init__(self, nodes: int) -> None:
-        ports = free_ports(3 * nodes)
-        self.places = [Place("127.0.0.1", *ports[3 * number : 3 * number + 3]) for number in range(nodes)]
+        ports = iter(free_ports(3 * nodes))
+        self.places = [Place("127.0.0.1", *three) for three in zip(ports, ports, ports, strict=True)]
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +97,7 @@ class AtADistance:
         except BaseException:
             self._undo()
             raise
-        self._switch = Switch(self._devices, delay_s)
+        self._switch = Switch(self._devices)
         self._switch.start()
         return self
 
@@ -154,7 +154,7 @@ def delay_s(source: int, target: int) -> float:
 class Switch(threading.Thread):
     """Passes IPv4 packets between tunnel devices; the last byte of an address says which device it is at, from 1."""
 
-    def __init__(self, devices: list[int], delay: object) -> None:
+    def __init__(self, devices: list[int]) -> None:
         super().__init__(name="switch", daemon=True)
         self._devices = devices
         self._held: list[tuple[float, int, int, bytes]] = []

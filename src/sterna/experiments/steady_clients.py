@@ -7,7 +7,6 @@ happened in between; what arrives more than once is allowed at QoS 1.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 
 from sterna.experiments.clients import Client
@@ -30,6 +29,10 @@ class SteadyClients:
         self._publishers: dict[str, Client] = {}
         self._publishing: dict[str, asyncio.Task[None]] = {}
         self._number = 0
+        #: Connections of subscribers that broke though their node lived.
+        self.interrupted = 0
+        self._finishing = False
+        self._complete = asyncio.Event()
 
     @property
     def delivered(self) -> int:
@@ -46,24 +49,32 @@ class SteadyClients:
             self._publishing[name] = asyncio.create_task(self._publish(name))
 
     async def _subscribe(self, name: str) -> None:
-        place, heard = self._places[name], self._heard[name]
-        client = Client(f"subscriber-{name}", lambda _topic, payload: heard.add(payload))
+        place = self._places[name]
+        client = Client(f"subscriber-{name}", lambda _topic, payload: self._hear(name, payload))
         await client.connect(place.clients, place.host, clean=False)
         self._subscribers[name] = client
         await client.subscribe(FILTER, 1)
+
+    def _hear(self, name: str, payload: bytes) -> None:
+        self._heard[name].add(payload)
+        if self._finishing:
+            self._look()
+
+    def _look(self) -> None:
+        if not self.lost:
+            self._complete.set()
 
     async def _publish(self, name: str) -> None:
         place = self._places[name]
         client = self._publishers[name] = Client(f"publisher-{name}")
         await client.connect(place.clients, place.host)
         with suppress(ConnectionError):
-            while True:
+            while not self._finishing:
                 self._number += 1
                 payload = f"{self._number} {name}".encode()
                 await client.publish(f"steady/{name}", payload, 1)
                 self.safe[payload] = None
                 await asyncio.sleep(self._interval_s)
-
 
     async def comfort(self, name: str) -> None:
         """The node is back: its clients connect again, the subscriber to the session it had."""
@@ -75,14 +86,25 @@ class SteadyClients:
 
     async def finish(self) -> None:
         """Publish no more; wait until everything has arrived, or cannot be hoped for any more."""
-        for task in self._publishing.values():
-            if task.done() and (error := task.exception()) is not None:
-                raise ExperimentError(f"a publisher failed: {error}") from error
-            task.cancel()
-        await asyncio.gather(*self._publishing.values(), return_exceptions=True)
-        deadline = time.monotonic() + ARRIVAL_S
-        while self.lost and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+        early = [name for name, task in self._publishing.items() if task.done()]
+        if early:
+            raise ExperimentError(f"nodes that were not killed have lost their publisher: {', '.join(early)}")
+        self._finishing = True
+        await asyncio.gather(*self._publishing.values())
+        await self._revive()
+        self._complete.clear()
+        self._look()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ARRIVAL_S):
+                await self._complete.wait()
+
+    async def _revive(self) -> None:
+        """A subscriber whose node lived but let it go has its messages waiting in its session."""
+        for name, client in list(self._subscribers.items()):
+            if not client.is_connected:
+                self.interrupted += 1
+                await client.vanish()
+                await self._subscribe(name)
 
     async def leave(self) -> None:
         for task in self._publishing.values():

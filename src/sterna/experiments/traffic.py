@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -37,6 +36,7 @@ TREE_S = 3.0
 """How long a tree that forms by itself may still change after the last link came up."""
 
 Talk = Callable[[str], None]
+Wire = Capture | Relays
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,8 @@ def measure(plan: Plan, locality: int, number: int) -> list[Sample]:
     with tempfile.TemporaryDirectory(prefix="sterna-traffic-") as name, ExitStack() as ends:
         networks = [Running(system, Path(name) / system.name) for system in _systems(plan)]
         watched = {network.system.name: network.watched() for network in networks}
-        wire = ends.enter_context(Capture(watched) if plan.capture else Relays(watched))
+        wire: Wire = Capture(watched) if plan.capture else Relays(watched)
+        ends.enter_context(wire)
         for network in networks:
             ends.callback(network.stop)
             network.start(wire.reach)
@@ -146,16 +147,14 @@ def _sample(
     )
 
 
-async def _offer_all(
-    plan: Plan, networks: list[Running], placement: Placement, phases: list[float]
-) -> dict[str, int]:
+async def _offer_all(plan: Plan, networks: list[Running], placement: Placement, phases: list[float]) -> dict[str, int]:
     offers = [_Offer(plan, network, placement, phases) for network in networks]
     for offer in offers:
         await offer.connect()
     await asyncio.gather(*(offer.publish() for offer in offers))
-    deadline = time.monotonic() + ARRIVAL_S
-    while not all(offer.is_complete() for offer in offers) and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ARRIVAL_S):
+            await asyncio.gather(*(offer.complete.wait() for offer in offers))
     await asyncio.sleep(SETTLE_S)
     delivered = {offer.network.system.name: offer.delivered for offer in offers}
     for offer in offers:
@@ -171,19 +170,17 @@ class _Offer:
         self._plan = plan
         self._placement = placement
         self._phases = phases
-        self._heard: list[Counter[str]] = [Counter() for _ in placement.subscribers]
-        self._subscribers = [
-            Client(f"subscriber-{number}", lambda topic, _payload, heard=heard: heard.update((topic,)))  # type: ignore[misc]
-            for number, heard in enumerate(self._heard)
-        ]
-        self._publishers = [Client(f"publisher-{number:02}") for number in range(len(placement.publishers))]
+        #: Everything has arrived everywhere.
+        self.complete = asyncio.Event()
+        self.delivered = 0
+        self._expected = plan.publishers * plan.messages * plan.subscribers
+        self._subscribers = [Client(f"subscriber-{number}", self._heard) for number in range(plan.subscribers)]
+        self._publishers = [Client(f"publisher-{number:02}") for number in range(plan.publishers)]
 
-    @property
-    def delivered(self) -> int:
-        return sum(heard.total() for heard in self._heard)
-
-    def is_complete(self) -> bool:
-        return self.delivered >= self._plan.publishers * self._plan.messages * self._plan.subscribers
+    def _heard(self, _topic: str, _payload: bytes) -> None:
+        self.delivered += 1
+        if self.delivered == self._expected:
+            self.complete.set()
 
     async def connect(self) -> None:
         ports = self.network.ports.clients

@@ -202,10 +202,13 @@ def _kinds(report: Report) -> Table:
 
 def _method(report: Report) -> str:
     plan = report.plan
-    header = f"; {HEADERS} belong to publish if the packet carries a message" if "headers included" in report.method else ""
+    header = (
+        f"; {HEADERS} belong to publish if the packet carries a message" if "headers included" in report.method else ""
+    )
     return (
         f"{'; '.join(report.versions.values())}.  Measured: {report.method}{header}.  "
         f"Median of {plan['rounds']} round(s); {plan['publishers']} publishers x {plan['messages']} messages at QoS "
-        f"{plan['qos']}, one every {plan['interval_s']} s; {plan['subscribers']} subscribers; overlay {plan['overlay']}; "
+        f"{plan['qos']}, one every {plan['interval_s']} s; {plan['subscribers']} subscribers; "
+        f"overlay {plan['overlay']}; "
         f"every system at the same time, from the start of its brokers until everything had arrived."
     )

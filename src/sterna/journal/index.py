@@ -6,7 +6,7 @@ Sixteen bytes per frame.  Built by recovery, extended by every commit, shortened
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -35,6 +35,18 @@ class FramePlace(NamedTuple):
     serial: int
     start: int
     base: int
+
+
+class Span(NamedTuple):
+    """Bytes of one segment that begin and end with a frame of messages; frames of events may lie between."""
+
+    serial: int
+    start: int
+    stop: int
+    first: int
+    """No message in it has a lower offset ..."""
+    following: int
+    """... and none from here on: the next span begins here; -1 if there is none yet."""
 
 
 _first_offset = attrgetter("first_offset")
@@ -84,6 +96,40 @@ class Index:
             if frame < len(segment.bases):
                 return FramePlace(segment.serial, segment.starts[frame], segment.bases[frame])
         return None
+
+    def span(self, offset: int, stop: int, bytes_max: int) -> Span | None:
+        """The frames that hold `offset` (or what comes next after it) and more, below `stop`: one at least."""
+        number = max(0, bisect_right(self.segments, offset, key=_first_offset) - 1)
+        for segment in self.segments[number:]:
+            frame = max(0, bisect_right(segment.bases, offset) - 1)
+            if frame < len(segment.bases):
+                return self._span(segment, frame, stop, bytes_max) if segment.bases[frame] < stop else None
+        return None
+
+    def _span(self, segment: IndexedSegment, frame: int, stop: int, bytes_max: int) -> Span:
+        bases, starts = segment.bases, segment.starts
+        limit = starts[frame] + bytes_max
+        fitting = len(bases) if segment.size <= limit else bisect_right(starts, limit) - 1
+        end = max(frame + 1, min(fitting, bisect_left(bases, stop)))
+        if end < len(bases):
+            return Span(segment.serial, starts[frame], starts[end], bases[frame], bases[end])
+        following = self.find_after(bases[-1])
+        return Span(segment.serial, starts[frame], segment.size, bases[frame], following.base if following else -1)
+
+    def frame_at(self, serial: int, start: int) -> tuple[int, int]:
+        """What a frame at this byte holds: [base, the base of the next one); nothing if it is not one of messages.
+
+        The second is -1 if there is no next one.
+        """
+        segment = next(segment for segment in self.segments if segment.serial == serial)
+        number = bisect_left(segment.starts, start)
+        if number == len(segment.starts):
+            return -1, -1
+        base = segment.bases[number]
+        if segment.starts[number] != start:
+            return base, base
+        following = self.find_after(base)
+        return base, following.base if following else -1
 
     def total_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)

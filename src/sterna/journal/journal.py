@@ -20,7 +20,8 @@ from sterna.journal.columns import Rows, read_batch, to_batch, to_microseconds, 
 from sterna.journal.frame_cache import FrameCache
 from sterna.journal.frames import HEADER_BYTES, FrameHeader, body_is_intact, parse_header
 from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group, message_weight
-from sterna.journal.index import FramePlace, Index
+from sterna.journal.index import FramePlace, Index, IndexedSegment, Span
+from sterna.journal.readers import Held
 from sterna.journal.recovery import Damage, Recovery
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Group, Position, Store
@@ -99,6 +100,13 @@ class Journal:
     def position(self) -> Position:
         """The end of the last committed group: a checkpoint of now, recovered `since` here, misses nothing."""
         return self._end._replace(offset=self.next_offset)
+
+    @property
+    def safe_offset(self) -> int:
+        """Every message below it is kept, or never will be."""
+        if self._writing:
+            return self._writing[0].base_offset
+        return self.next_offset if self._in_memory else self._open_base
 
     # Appending
 
@@ -224,6 +232,41 @@ class Journal:
             messages: Any = self._tail[self._open_base - self._tail_base :]
             yield _slice(to_batch(messages), self._open_base, self.epoch, offset, stop)
 
+    def span(self, offset: int, stop: int, bytes_max: int) -> Span | None:
+        """Where in the store the messages from `offset` on lie, as far as one piece of about `bytes_max` goes.
+
+        For readers that take bytes from the store themselves.  None if the store has none of [offset, stop): see
+        `not_stored`.
+        """
+        found = self._index.span(offset, stop, bytes_max)
+        if found is not None and found.following < 0:
+            found = found._replace(following=self._open_base)
+        return found if found is not None and found.following > offset else None
+
+    def not_stored(self, offset: int, stop: int) -> tuple[int, list[Message]]:
+        """Messages of [offset, stop) that the store has not been given yet though they count as kept, and the offset of
+        the first: there are some with durability "memory" only."""
+        first = max(offset, self._open_base)
+        if not self._in_memory or first >= min(stop, self.next_offset):
+            return first, []
+        found: Any = self._tail[first - self._tail_base : stop - self._tail_base]
+        return first, found
+
+    def segments(self) -> list[IndexedSegment]:
+        """Oldest first; the last one is still written to.  For reading only."""
+        return self._index.segments
+
+    def unreadable(self, serial: int, start: int) -> tuple[int, int]:
+        """A reader that takes bytes from the store itself found that those from this byte on are no frame, or a damaged
+        one.  Says which messages [first, stop) that costs; `stop` is where to read on."""
+        if all(segment.serial != serial for segment in self._index.segments):
+            return self.first_offset, self.first_offset  # dropped meanwhile
+        first, stop = self._index.frame_at(serial, start)
+        first, stop = (self._open_base if place < 0 else place for place in (first, stop))
+        if first < stop:
+            self._report(FramePlace(serial, start, first), "a checksum does not hold")
+        return first, stop
+
     def _rows(self, place: FramePlace) -> Rows | None:
         loaded = self._load(place)
         if loaded is None:
@@ -278,24 +321,32 @@ class Journal:
         """The offset a reader that has seen this stamp goes on from."""
         return self._index.offset_after(stamp.epoch, stamp.sequence)
 
-    def enforce_retention(self, *, now: float, checkpoint: Position | None = None, most: int = sys.maxsize) -> int:
+    def enforce_retention(
+        self, *, now: float, checkpoint: Position | None = None, most: int = sys.maxsize, held: Held | None = None
+    ) -> int:
         """Drop whole old segments by size and age, never the newest; returns the new `first_offset`.
 
         `checkpoint` is where the next recovery will begin to replay: segments it needs stay.  None: nobody replays.
         `most` is how many segments may go at once: removing a file takes time.
+        `held` is what readers still need; what they need may stay longer, see there.
         """
-        oldest_us = to_microseconds(now - self._settings.retention_age_s)
         segments = self._index.segments
-        excess = self._index.total_bytes() - self._settings.retention_bytes
+        size = self._index.total_bytes()
         spared = max(1, len(segments) - most)
-        while len(segments) > spared and (excess > 0 or segments[0].newest_us < oldest_us):
+        while len(segments) > spared and self._may_go(segments, size, now, held):
             if checkpoint is not None and segments[0].serial >= checkpoint.serial:
                 break
             self._store.drop(segments[0].serial)
-            excess -= segments.pop(0).size
+            size -= segments.pop(0).size
             self.first_offset = max(self.first_offset, segments[0].first_offset)
         self._frames.forget_before(self.first_offset)
         return self.first_offset
+
+    def _may_go(self, segments: list[IndexedSegment], size: int, now: float, held: Held | None) -> bool:
+        bytes_max, age_s = self._settings.retention_bytes, self._settings.retention_age_s
+        if held is not None and segments[1].first_offset > held.offset:
+            bytes_max, age_s = max(bytes_max, held.bytes), max(age_s, held.age_s)
+        return size > bytes_max or segments[0].newest_us < to_microseconds(now - age_s)
 
     def statistics(self) -> JournalStatistics:
         return JournalStatistics(

@@ -28,3 +28,7 @@ class JournalSettings:
 
     group_commit_ms: float = 2.0
     """How long acknowledgements may wait to share one sync.  Higher saves syncs, lower answers sooner."""
+
+    keep: tuple[str, ...] = ()
+    """Topic filters: messages at QoS 0 that match are appended too, so that they are in the table of messages.  Nobody
+    waits for it, and it costs them the quick way through the node."""

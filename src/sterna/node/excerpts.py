@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sterna.broker.decisions import is_decided_for
 from sterna.journal.grouping import message_weight
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
@@ -44,8 +45,9 @@ class Wanted:
         return known
 
 
-def read_own(journal: Journal, after: Stamp, until: Stamp, filters: list[bytes] | None) -> Excerpt:
-    """Messages of this node's own clients between two stamps, sequenced ones only, retained ones in any case."""
+def read_own(journal: Journal, after: Stamp, until: Stamp, filters: list[bytes] | None, reader: str = "") -> Excerpt:
+    """Messages of this node's own clients between two stamps, sequenced ones only; in any case those that are retained
+    and those decided to be for the reader's members of a shared subscription, who may have left it."""
     wanted = Wanted(filters)
     start = journal.offset_after(after)
     lost = max(0, min(journal.first_offset, until.sequence + 1) - start)
@@ -55,7 +57,11 @@ def read_own(journal: Journal, after: Stamp, until: Stamp, filters: list[bytes] 
     size = 0
     while offset < stop:
         message = journal.read(offset)
-        if message is not None and message.identity is None and is_wanted(message, wanted):
+        if (
+            message is not None
+            and message.identity is None
+            and (is_wanted(message, wanted) or (message.shares and is_decided_for(message, reader)))
+        ):
             size += message_weight(message)
             if found and size > PAGE_BYTES:
                 break

@@ -16,11 +16,14 @@ from typing import Protocol
 
 from sterna.broker.broker import Broker
 from sterna.broker.decisions import decode_decision, encode_decision
+from sterna.broker.outbox import send_to_all
+from sterna.broker.routes import Route
 from sterna.journal.grouping import message_weight
 from sterna.mqtt.message import Message
+from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.excerpts import PAGE_BYTES, Excerpt, read_own
-from sterna.node.shares import SharedElsewhere
+from sterna.node.shares import SharedElsewhere, SharesLeft
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_settings import LinkSettings
@@ -35,6 +38,8 @@ from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingOutput, RoutingSettings, Strategy
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
+#: What a shared subscription takes in an announcement besides its name.
+SHARE_OVERHEAD_BYTES = 16
 #: Of retained messages in one page.
 RETAINED_PAGE = 1024
 
@@ -73,6 +78,10 @@ class Network:
         schedule = broker.deadlines.at
         now = self._now
         self._elsewhere = SharedElsewhere(self.node)
+        self._left = SharesLeft()
+        for origin, shares in broker.state.shared.items():
+            self._elsewhere.announced(origin, shares)
+            self._elsewhere.announced(origin, None)  # known, and not reached yet
         self.router = Router(
             self.node,
             self._epoch,
@@ -94,6 +103,8 @@ class Network:
         self._sessions_ended = False
         #: Nothing is read from links until the journal has caught up.
         self._paused = False
+        #: What could not be kept has to be read again from here, and with it what came after it.
+        self._taken_back: VersionVector = {}
         #: As of the last note in the journal.
         self._noted: VersionVector = dict(vector)
         self._watch_interest()
@@ -182,7 +193,8 @@ class Network:
             self.links.pause_reading()
 
     def caught_up(self) -> None:
-        """The journal keeps up again."""
+        """The journal keeps up again, or has failed and whoever was concerned has been told."""
+        self._taken_back.clear()
         if self._paused:
             self._paused = False
             self.links.resume_reading()
@@ -219,9 +231,21 @@ class Network:
         if topic_filter.startswith(b"$SYS/"):
             return
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
-        self.router.unwant(shared[1] if shared else topic_filter)
-        if shared:
-            self.router.shares_changed()
+        if shared is None:
+            self.router.unwant(topic_filter)
+            return
+        self.router.shares_changed()
+        share = self._broker.routes.share(topic_filter)
+        if share is not None and len(share.members) > 1:
+            self.router.unwant(shared[1])
+            return
+        # Messages for the members we had are on their way until everybody has heard that they left.
+        self._left.add(shared[1])
+        self.router.when_known(partial(self._unwant_left, shared[1]))
+
+    def _unwant_left(self, topic_filter: bytes) -> None:
+        self._left.remove(topic_filter)
+        self.router.unwant(topic_filter)
 
     def when_known(self, action: Callable[[], None]) -> None:
         self.router.when_known(action)
@@ -276,32 +300,58 @@ class Network:
         """A message from elsewhere could not be written down: it will have to be read again."""
         assert message.identity is not None
         origin, epoch, sequence = message.identity
-        self.router.streams.taken_back({origin: Stamp(epoch, sequence - 1)})
+        before = Stamp(epoch, sequence - 1)
+        if origin not in self._taken_back:  # the first of a group is the oldest
+            self._taken_back[origin] = before
+            self.router.streams.taken_back({origin: before})
+            # A note of having read it may go with the next group.
+            self._noted[origin] = before
+            self._broker.log.seen(origin, before)
 
     # -- the router asks --
+
+    def in_turn(self, action: Callable[[], None]) -> None:
+        self._broker.commitments.in_turn(action)
 
     def overloaded(self) -> bool:
         return self._broker.overloaded()
 
     def wants(self, topic: bytes) -> bool:
-        return self._broker.routes.route(topic).wanted
+        return self._broker.routes.route(topic).wanted or (bool(self._left) and self._left.matches(topic))
+
+    def is_ours_to_hand_over(self, message: Message) -> bool:
+        """Is it for members of ours, who have left?"""
+        return bool(self._orphaned(message))
 
     def take(self, message: Message) -> None:
         """A sequenced message from elsewhere.  It is journalled if a queue may have to point to it."""
         broker = self._broker
-        self._pass_on_shares(message)
-        if message.retain or (message.qos and broker.routes.route(message.topic).keeps):
+        # What is handed over is written down in one group with what it was made of: both are kept, or neither.
+        is_handed_over = bool(message.shares) and self._hand_over(message)
+        if is_handed_over or message.retain or (message.qos and _keeps(broker.routes.route(message.topic))):
             broker.commitments.publication(message, None, 0)
         else:
-            broker.commitments.in_turn(partial(broker.deliver_from_elsewhere, message))
+            # Whoever comes to want it at a higher QoS while it waits its turn came after it.
+            message.qos = 0
+            broker.commitments.in_turn(partial(self._deliver_in_turn, message))
 
-    def _pass_on_shares(self, message: Message) -> None:
-        """It is for members of ours who have left: on to whoever has members now."""
+    def _deliver_in_turn(self, message: Message) -> None:
+        assert message.identity is not None
+        back = self._taken_back.get(message.identity.origin) if self._taken_back else None
+        if back is None or message.identity.stamp <= back:
+            self._broker.deliver_from_elsewhere(message)
+
+    def _orphaned(self, message: Message) -> list[bytes]:
+        """Groups of which members here were to have it, and of which there are none."""
         if not message.shares:
-            return
+            return []
         _, decision = decode_decision(message.shares)
         share_of = self._broker.routes.share
-        orphaned = [key for key, node in decision.items() if node == self.node and share_of(key) is None]
+        return [key for key, node in decision.items() if node == self.node and share_of(key) is None]
+
+    def _hand_over(self, message: Message) -> bool:
+        """If it is for members of ours who have left: on to whoever has members now."""
+        orphaned = self._orphaned(message)
         elsewhere = self._elsewhere.matching(message.topic) if orphaned else []
         passed_on = {key: self._elsewhere.decide(key, 0) for key in orphaned if key in elsewhere}
         if passed_on:
@@ -311,13 +361,16 @@ class Network:
             )  # fmt: skip
             copy.shares = encode_decision(passed_on, only=True)
             self._broker.commitments.publication(copy, None, 0)
+        return bool(passed_on)
 
     def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT."""
         broker = self._broker
         payloads = record.payloads(body)
-        if record.is_plain:
-            broker.delivery.forward_payloads(record.topic, payloads)
+        route = broker.routes.route(record.topic)
+        # Groups need no look: a record without a decision about them is for none of ours.
+        if record.is_plain and not route.special:
+            self._forward(route, record.topic, payloads)
             return
         identity = Identity(origin, 0, -1)
         for payload in payloads:
@@ -326,6 +379,25 @@ class Network:
             message.identity = identity
             broker.deliver_from_elsewhere(message)
 
+    def _forward(self, route: Route, topic: bytes, payloads: list[bytes]) -> None:
+        """HOT.  Payloads of one size to subscribers without wishes of their own: the same packets for all of them."""
+        broker = self._broker
+        count, size = len(payloads), len(payloads[0])
+        missed = 0
+        if route.plain_3_1_1:
+            head = publish_head(0x30, topic, size)
+            missed = send_to_all(route.plain_3_1_1, head + head.join(payloads), broker.state.dirty)
+        if route.plain_5:
+            head = publish_head(0x30, topic, size + 1) + b"\x00"
+            missed += send_to_all(route.plain_5, head + head.join(payloads), broker.state.dirty)
+        outboxes = route.plain_3_1_1 + route.plain_5
+        broker.counters.publish_sent += (len(outboxes) - missed) * count
+        broker.counters.publish_bytes_sent += (len(outboxes) - missed) * count * size
+        if missed:
+            for outbox in outboxes:
+                if outbox.congested:
+                    broker.counters.dropped("offline" if outbox.transport is None else "slow-consumer", count)
+
     def remember(self, message: Message) -> None:
         self._broker.remember(message)
 
@@ -333,10 +405,10 @@ class Network:
         """What our clients want, for a FETCH; None: everything."""
         if self.router.strategy.everything():
             return None
-        return self._broker.routes.filters()
+        return [*self._broker.routes.filters(), *self._left.filters()]
 
-    def read_own(self, after: Stamp, filters: list[bytes] | None) -> Excerpt:
-        return read_own(self._broker.journal, after, self.frontier(), filters)
+    def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str) -> Excerpt:
+        return read_own(self._broker.journal, after, self.frontier(), filters, reader)
 
     def frontier(self) -> Stamp:
         return Stamp(self._epoch, self._frontier)
@@ -370,7 +442,29 @@ class Network:
         self.report("what was missed is no longer kept", origin=origin, messages_at_most=messages, reason="retention")
 
     def shares(self) -> list[tuple[bytes, int]]:
-        return sorted((share.key, len(share.members)) for share in self._broker.routes.shares() if share.members)
+        """As many as an announcement holds; what is beyond is told to the operator, and served by this node alone."""
+        found = sorted((share.key, len(share.members)) for share in self._broker.routes.shares() if share.members)
+        room = self._settings.link.frame_bytes // 2
+        for number, (key, _) in enumerate(found):
+            room -= len(key) + SHARE_OVERHEAD_BYTES
+            if room < 0:
+                self.report("too many shared subscriptions", told_to_others=number, of=len(found), reason="frame_bytes")
+                return found[:number]
+        return found
 
     def shares_elsewhere(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
         self._elsewhere.announced(origin, shares)
+        known = self._broker.state.shared
+        if shares is not None and shares != known.get(origin, []):
+            known[origin] = shares
+            self._broker.log.shared(origin, shares)
+
+
+def _keeps(route: Route) -> bool:
+    """`Route.keeps` without the generator, which would cost more than the answer: nearly always the first one says."""
+    if route.shares:
+        return True
+    for _, grant in route.deliveries:  # noqa: SIM110
+        if grant.qos:
+            return True
+    return False

@@ -20,6 +20,7 @@ from sterna.broker.retention import Sweep
 from sterna.broker.snapshots import retained_snapshot, share_snapshot, snapshot, vector_snapshot
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
+from sterna.journal.readers import Held
 from sterna.journal.recovery import Cut, Damage, RecoveredEvents, recover
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position, Store
@@ -89,6 +90,7 @@ class Node:
         now: float,
         wall: float,
         name: str = "",
+        held: Callable[[], Held | None] = lambda: None,
     ) -> None:
         self._world = world
         self._rng = rng
@@ -106,10 +108,13 @@ class Node:
         self._swept_to = 0
         self.journal = Journal(store, settings, epoch=0, recovered=recovery, tell_damage=self._tell_damage)
         # Before the first write: if the disk is full, this may be what makes room for it.
-        self.journal.enforce_retention(now=wall, checkpoint=saved.position if durable else None)
+        self._held = held
+        self.journal.enforce_retention(now=wall, checkpoint=saved.position if durable else None, held=held())
         self.journal.begin_epoch(next_epoch(recovery.last_epoch))
         replay.resolve(self.journal.read)
         self.broker = Broker(limits, self.journal, authenticator, access, world, durable=durable, rng=rng, state=state)
+        if settings.keep:
+            self.broker.keep([topic_filter.encode() for topic_filter in settings.keep])
         self.broker.tell_time(now, wall)
         self.broker.started_at = now
         self._boot = (now, wall)
@@ -175,11 +180,13 @@ class Node:
         gone += [session.name() for session in log.changed.values() if not session.expiry_s]
         self._share_changes(sessions, gone)
         if self.network is not None:
-            sessions[VECTOR] = vector_snapshot(self.network.settled_vector())
+            sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), self.broker.state.shared)
         kept: dict[bytes, bytes] = {}
         forgotten: list[bytes] = []
         for topic in retained.changed:
             message = retained.get(topic)
+            if message is None and self.network is not None:
+                message = retained.cleared(topic)  # an older one may still come from elsewhere
             if message is None:
                 forgotten.append(topic)
             else:
@@ -228,7 +235,8 @@ class Node:
         self.broker.report_losses()
         before = self.journal.first_offset
         checkpoint = self._checkpointed if self._durable else None
-        after = self.journal.enforce_retention(now=self._age_clock(), checkpoint=checkpoint, most=1)
+        now, held = self._age_clock(), self._held()
+        after = self.journal.enforce_retention(now=now, checkpoint=checkpoint, most=1, held=held)
         if after > before:
             return True
         if after > self._swept_to:

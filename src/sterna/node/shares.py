@@ -95,3 +95,32 @@ class SharedElsewhere:
                 return node
             turn -= members
         raise AssertionError("a turn beyond the members")
+
+
+class SharesLeft:
+    """Filters of groups whose last member here has left, until every node knows that."""
+
+    def __init__(self) -> None:
+        self._times: dict[bytes, int] = {}
+        self._tree: FilterTree[bytes, None] = FilterTree()
+
+    def __bool__(self) -> bool:
+        return bool(self._times)
+
+    def add(self, topic_filter: bytes) -> None:
+        times = self._times.get(topic_filter, 0)
+        self._times[topic_filter] = times + 1
+        if not times:
+            self._tree.add(topic_filter, topic_filter, None)
+
+    def remove(self, topic_filter: bytes) -> None:
+        self._times[topic_filter] -= 1
+        if not self._times[topic_filter]:
+            del self._times[topic_filter]
+            self._tree.remove(topic_filter, topic_filter)
+
+    def matches(self, topic: bytes) -> bool:
+        return bool(self._tree.match(topic))
+
+    def filters(self) -> list[bytes]:
+        return list(self._times)

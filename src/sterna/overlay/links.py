@@ -62,6 +62,7 @@ class Links:
         self._rng = rng
         self._incarnation = rng.randbytes(8)
         self._attachments = 0
+        self._reading_paused = False
         self._dirty: list[Link] = []
         self._refusals = Refusals(user.report)
         #: Accepted and not authenticated yet, oldest first.
@@ -101,12 +102,16 @@ class Links:
                     self._settle(link)
 
     def pause_reading(self) -> None:
-        """Take nothing more from anybody: what came already is too much."""
+        """Take nothing more from anybody, on connections to come either: what came already is too much."""
+        self._reading_paused = True
         for channel in self._carriers.values():
             channel.pause_reading()
 
     def resume_reading(self) -> None:
+        self._reading_paused = False
         for channel in self._carriers.values():
+            if channel.line is not None:
+                channel.line.heard = self._now()  # it was we who did not listen
             channel.resume_reading()
 
     def close(self, peer: str, reason: str) -> None:
@@ -263,6 +268,8 @@ class Links:
         self._carriers[link.peer] = channel
         channel.link = link
         line = channel.open(link.counters)
+        if self._reading_paused:
+            channel.pause_reading()
         self._watch(channel)
         link.attach(line, received)
 
@@ -331,6 +338,8 @@ class Links:
             return
         due, dead = line.sent + self.settings.keep_alive_s, line.heard + self.settings.dead_after_s
         now = self._now()
+        if self._reading_paused:
+            dead = now + self.settings.dead_after_s
         if now >= dead:
             channel.abandon("link lost", f"nothing was heard for {self.settings.dead_after_s:g} s")
             return

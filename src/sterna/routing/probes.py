@@ -8,6 +8,7 @@ reaches it.  One probe is under way at a time and covers all that waited when it
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from sterna.routing.control import Frame, Probe, encode
@@ -15,12 +16,17 @@ from sterna.routing.control import Frame, Probe, encode
 #: Probes of other nodes being passed on at once; past this the oldest is answered as it stands.
 PASSING_MAX = 4096
 
+#: This node among those a probe has not come back from; no link has this name.
+HERE = ""
+
 Action = Callable[[], None]
 
 
 class ProbeUser(Protocol):
     def links(self) -> list[str]: ...
     def send_control(self, link: str, kind: int, body: bytes) -> bool: ...
+    def in_turn(self, action: Action) -> None:
+        """Do this once what was taken in before it has been sent on."""
 
 
 class Probes:
@@ -52,8 +58,13 @@ class Probes:
         """Do this once every node that can be reached knows what we want now."""
         self._waiting.append(action)
 
+    @property
+    def waiting(self) -> bool:
+        """Is a probe to leave at the next flush?"""
+        return bool(self._waiting) and not self._covered
+
     def flush(self) -> None:
-        if self._waiting and not self._covered:
+        if self.waiting:
             self._covered, self._waiting = self._waiting, []
             self._number += 1
             self._out = dict.fromkeys(self._user.links())
@@ -79,15 +90,17 @@ class Probes:
     def probed(self, link: str, probe: Probe) -> None:
         key = (probe.asker, probe.number)
         others = dict.fromkeys(other for other in self._user.links() if other != link)
-        if probe.asker == self._node or key in self._passing or not others:
+        if probe.asker == self._node or key in self._passing:
             self._user.send_control(link, Frame.ECHO, encode(probe))
             return
         if len(self._passing) >= PASSING_MAX:
             self._answer(next(iter(self._passing)))
-        self._passing[key] = (link, others)
+        self._passing[key] = (link, {**others, HERE: None})
         body = encode(probe)
         for other in others:
             self._user.send_control(other, Frame.PROBE, body)
+        # What was decided before the news, and is still being written, goes ahead of the answer.
+        self._user.in_turn(partial(self.echoed, HERE, probe))
 
     def _answer(self, key: tuple[str, int]) -> None:
         link, _ = self._passing.pop(key)

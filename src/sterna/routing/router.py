@@ -39,7 +39,7 @@ from sterna.routing.paths import Paths
 from sterna.routing.probes import Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.routing.streams import Local, Streams
-from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.errors import JournalError, LinkProtocolError
 from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
 
 #: Topics whose links are remembered; past this the memory starts anew.
@@ -68,6 +68,9 @@ class RouterLocal(Local, Protocol):
 
     def ring_found(self, one: str, other: str) -> None:
         """These two links lead to the same node."""
+
+    def in_turn(self, action: Callable[[], None]) -> None:
+        """Do this once what our own clients published before it is safe and has been given to the router."""
 
     def shares(self) -> list[tuple[bytes, int]]:
         """Shared subscriptions with members here, and how many."""
@@ -220,6 +223,8 @@ class Router:
         if self._links:
             self.strategy.flush()
             self._flush_messages()
+        if self.probes.waiting:
+            self._announce_now()  # the members of a shared subscription must be known before it is confirmed
         self.probes.flush()
 
     # -- who is where --------------------------------------------------------------------------------------------
@@ -228,7 +233,12 @@ class Router:
         self._asking = self._asking or ask
         if not self._announcing:
             self._announcing = True
-            self._schedule(self._now() + GATHER_S, self._announce)
+            self._schedule(self._now() + GATHER_S, self._announce_now)
+
+    def _announce_now(self) -> None:
+        """What is to be announced, unless that has happened already."""
+        if self._announcing:
+            self._announce()
 
     def _announce(self) -> None:
         ask, self._asking, self._announcing = self._asking, False, False
@@ -248,6 +258,9 @@ class Router:
 
     def ring_found(self, one: str, other: str) -> None:
         self._local.ring_found(one, other)
+
+    def in_turn(self, action: Callable[[], None]) -> None:
+        self._local.in_turn(action)
 
     def path_changed(self, origin: str, link: str) -> None:
         self.strategy.origin_routed(origin, link)
@@ -274,7 +287,7 @@ class Router:
 
     def when_known(self, action: Callable[[], None]) -> None:
         """Do this once every node that can be reached knows what we want now."""
-        if not self._links or self.strategy.everything():
+        if not self._links or (self.strategy.everything() and not self._announcing):
             action()
         else:
             self.probes.after(action)
@@ -307,6 +320,7 @@ class Router:
         if links:
             record = encode_record(message, message.offset)
             if self._gathered_bytes + len(record) > FRAME_BYTES:
+                self.strategy.flush()  # news of another topic must not be overtaken: see `advertisement.py`
                 self._flush_messages()
             self._gathered_bytes += len(record)
             for link in links:
@@ -326,6 +340,7 @@ class Router:
             for start in range(0, len(payloads), LOOSE_MAX):
                 record = encode_loose(topic, payloads[start : start + LOOSE_MAX], properties, expires_at, shares)
                 if self._gathered_bytes + len(record) > FRAME_BYTES:
+                    self.strategy.flush()
                     self._flush_messages()
                 self._gathered_bytes += len(record)
                 for link in links:
@@ -459,12 +474,17 @@ class Router:
     # -- catching up ---------------------------------------------------------------------------------------------
 
     def _fetch(self, fetch: control.Fetch) -> None:
+        if not fetch.hops:
+            return
         if fetch.origin == self._node:
-            page = self.streams.serve(fetch)
+            try:
+                page = self.streams.serve(fetch)
+            except JournalError:
+                return  # the disk did not give what is there: whoever asks will ask again
             self.send_control(fetch.hops[-1], Frame.PAGE, control.encode(page))
             return
         link = self.paths.link_to(fetch.origin)
-        if link is None or self._node in fetch.hops or not fetch.hops:
+        if link is None or self._node in fetch.hops:
             return  # whoever asks will learn that the way has changed, and ask again
         onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
         self.send_control(link, Frame.FETCH, control.encode(onward))

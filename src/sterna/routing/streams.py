@@ -24,6 +24,7 @@ from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
 
 #: Filters a FETCH lists; a node that wants more says "everything" and sorts out what it gets.
 FILTERS_MAX = 256
+FILTER_BYTES_MAX = 12 * 1024
 
 #: An answer that does not come is asked for again: a node on the way may have lost it without the path changing.
 RETRY_S = 5.0
@@ -40,14 +41,16 @@ class State(Enum):
 class Stream:
     """One origin as this node reads it."""
 
-    __slots__ = ("again", "number", "retained_after", "state")
+    __slots__ = ("again", "number", "oldest", "retained_after", "state")
 
     def __init__(self, *, new: bool) -> None:
         self.state = State.UNSYNCED
         #: Of what the origin has retained, the topics after this one are still unknown here; None: none are.
         self.retained_after = b"" if new else None
-        #: Of the last FETCH: answers to an earlier one are of another path.
+        #: Of the last FETCH, and of the oldest one whose answer is as good: answers to earlier ones are of another
+        #: path, or of another question.
         self.number = 0
+        self.oldest = 0
         #: What we want has grown since the FETCH went out.
         self.again = False
 
@@ -85,8 +88,11 @@ class Local(Protocol):
     def filters(self) -> list[bytes] | None:
         """What is wanted here; None: everything."""
 
-    def read_own(self, after: Stamp, filters: list[bytes] | None) -> Excerpt:
-        """What entered the network here after that stamp, as far as one page goes."""
+    def is_ours_to_hand_over(self, message: Message) -> bool:
+        """Is it for members of a shared subscription who have left this node?"""
+
+    def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str) -> Excerpt:
+        """What entered the network here after that stamp and is for that node, as far as one page goes."""
 
     def frontier(self) -> Stamp:
         """The last of our own messages that has been sent to the links."""
@@ -180,20 +186,23 @@ class Streams:
                 if stream.state is not State.UNSYNCED:
                     stream.state = State.FETCHING
                     stream.number += 1
-                    self._schedule(self._now() + RETRY_S / 5, partial(self._retry, origin, stream.number))
+                    stream.oldest = stream.number
+                    self._schedule(self._now() + RETRY_S / 5, partial(self._go_on, origin, stream.number))
 
     # -- reading --
 
-    def _fetch(self, origin: str, stream: Stream) -> None:
+    def _fetch(self, origin: str, stream: Stream, *, is_repeated: bool = False) -> None:
         link = self._user.link_to(origin)
         if link is None:
             stream.state = State.UNSYNCED
             return
         stream.state = State.FETCHING
         stream.number += 1
+        if not is_repeated or stream.again:
+            stream.oldest = stream.number
         stream.again = False
         filters = self._local.filters()
-        if filters is not None and len(filters) > FILTERS_MAX:
+        if filters is not None and (len(filters) > FILTERS_MAX or sum(map(len, filters)) > FILTER_BYTES_MAX):
             filters = None
         if self._retained_source is None and stream.retained_after is not None:
             self._retained_source = origin
@@ -210,6 +219,12 @@ class Streams:
         self._schedule(self._now() + RETRY_S, partial(self._retry, origin, stream.number))
 
     def _retry(self, origin: str, number: int) -> None:
+        """No answer: it was lost, or the way is slow.  Whichever comes first is taken."""
+        stream = self._streams[origin]
+        if stream.state is State.FETCHING and stream.number == number:
+            self._fetch(origin, stream, is_repeated=True)
+
+    def _go_on(self, origin: str, number: int) -> None:
         stream = self._streams[origin]
         if stream.state is State.FETCHING and stream.number == number:
             self._fetch(origin, stream)
@@ -218,7 +233,9 @@ class Streams:
         """An answer for this node."""
         origin = page.origin
         stream = self._streams.get(origin)
-        if stream is None or stream.state is not State.FETCHING or stream.number != page.number:
+        if stream is None or stream.state is not State.FETCHING:
+            return
+        if not stream.oldest <= page.number <= stream.number:
             return
         for body in page.retained:
             self._remember(body)
@@ -238,7 +255,9 @@ class Streams:
         if page.synced and not stream.again:
             stream.state = State.SYNCED
         elif self._local.overloaded():
-            self._schedule(self._now() + BREATHER_S, partial(self._retry, origin, stream.number))
+            stream.number += 1  # no answer to what was asked before is wanted
+            stream.oldest = stream.number
+            self._schedule(self._now() + BREATHER_S, partial(self._go_on, origin, stream.number))
         else:
             self._fetch(origin, stream)
 
@@ -251,7 +270,11 @@ class Streams:
                 self.messages_fetched += 1
                 self.vector[origin] = seen = stamp
                 message = read_message(body, record.start, origin, epoch)
-                if message.retain or self._local.wants(message.topic):
+                if (
+                    message.retain
+                    or self._local.wants(message.topic)
+                    or (message.shares and self._local.is_ours_to_hand_over(message))
+                ):
                     self._local.take(message)
 
     def _remember(self, body: bytes) -> None:
@@ -272,7 +295,10 @@ class Streams:
             retained = _bodies(sorted(found, key=lambda one: one[:3]))
         # A reader that is new here wants nothing of what is past.
         after = self._local.frontier() if fetch.after is None else Stamp(*fetch.after)
-        excerpt = self._local.read_own(after, fetch.filters)
+        if retained and after < self._local.frontier():
+            # One or the other: a frame need not have room for the biggest of both.
+            return Page(self._node, fetch.number, fetch.hops, after, False, 0, [], retained, more)
+        excerpt = self._local.read_own(after, fetch.filters, fetch.hops[0])
         messages = _bodies((self._node, epoch, sequence, message) for epoch, sequence, message in excerpt.messages)
         return Page(
             self._node,

@@ -14,6 +14,7 @@ import msgspec
 
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime import access
+from sterna.runtime.feed_view import FeedView
 from sterna.runtime.metrics import CONTENT_TYPE, exposition
 from sterna.runtime.network_view import NetworkView
 from sterna.runtime.settings import Admin
@@ -45,8 +46,11 @@ class Observed(Protocol):
     def why_not_ready(self) -> str | None:
         """None when recovered and able to write the journal, else the reason in a few words."""
 
-    def network_view(self) -> NetworkView | None:
-        """None for a node that is alone."""
+    def network_view(self, *, tables: bool = False) -> NetworkView | None:
+        """None for a node that is alone.  Sizes of tables only if asked for: they take a look at every filter."""
+
+    def feed_view(self) -> FeedView | None:
+        """None for a node without a feed."""
 
     def neighbours(self) -> list[str] | None:
         """The addresses given by people; None for a node that is alone."""
@@ -137,9 +141,9 @@ def _page(page: str, node: Observed) -> Answer:
         case "/sessions":
             return _json(node.sessions(SESSIONS_SHOWN))
         case "/metrics":
-            return Answer(200, exposition(node.statistics(), node.network_view()), CONTENT_TYPE)
+            return Answer(200, exposition(node.statistics(), node.network_view(), node.feed_view()), CONTENT_TYPE)
         case "/network":
-            view = node.network_view()
+            view = node.network_view(tables=True)
             return _text(404, _ALONE) if view is None else _json(view)
         case "/neighbours":
             return _neighbours(node)

@@ -40,6 +40,8 @@ class Committer:
         self._last_start = 0.0
         #: No group is to be begun: somebody needs the moment between two.
         self._held = False
+        #: Told when a group is safe.
+        self.told: Callable[[], None] | None = None
         #: Why the journal could not be written the last time it was tried; None if it could.
         self.trouble: str | None = None
 
@@ -125,6 +127,8 @@ class Committer:
     def _committed(self, commit: Commit, position: Position | None) -> None:
         self.trouble = None
         self._broker.committed(commit, position)
+        if self.told is not None:
+            self.told()
 
     def _failed(self, commit: Commit, error: BaseException) -> None:
         if not isinstance(error, JournalError):

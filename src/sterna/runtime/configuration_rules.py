@@ -17,6 +17,7 @@ from sterna.broker.tokens import ALGORITHMS
 from sterna.runtime import access
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
 from sterna.runtime.configuration_problems import Report
+from sterna.runtime.feed_settings import FEED_RANGES, check_feed
 from sterna.runtime.network_rules import NETWORK_RANGES, check_network
 from sterna.runtime.settings import Admin, Bind, Configuration, Listener, Token, as_plain
 from sterna.runtime.toml_source import Place
@@ -40,7 +41,9 @@ _RANGES: dict[Place, tuple[float, float]] = {
     ("journal", "segment_bytes"): (64 * 1024, 2**40),
     ("journal", "group_commit_ms"): (0, 1000),
     ("mqtt", "sys_interval_s"): (0, 86400),
-} | {("network", key): bounds for key, bounds in NETWORK_RANGES.items()}
+}
+_RANGES |= {("network", key): bounds for key, bounds in NETWORK_RANGES.items()}
+_RANGES |= {("feed", key): bounds for key, bounds in FEED_RANGES.items()}
 
 
 def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Report) -> Configuration:
@@ -54,6 +57,7 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Repo
     _check_authorization(completed, report)
     _check_admin(completed.admin, report)
     check_network(completed, report)
+    check_feed(completed, report)
     return completed
 
 
@@ -107,6 +111,8 @@ def _binds(configuration: Configuration) -> Iterator[tuple[Place, Bind]]:
         yield ("admin", "bind"), configuration.admin.bind
     if configuration.network and configuration.network.bind:
         yield ("network", "bind"), configuration.network.bind
+    if configuration.feed:
+        yield ("feed", "bind"), configuration.feed.bind
 
 
 def _check_addresses(configuration: Configuration, report: Report) -> None:

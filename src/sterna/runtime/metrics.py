@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from sterna.broker.statistics import Statistics
+from sterna.runtime.feed_view import FeedView
 from sterna.runtime.network_view import LinkView, NetworkView
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -59,6 +60,24 @@ METRICS = (
     Metric("journal_lost", "Messages whose bytes in the journal are damaged.", _GAUGE, lambda s: s.journal_lost),
     Metric("journal_first_offset", "Oldest message the journal keeps.", _GAUGE, lambda s: s.journal_first_offset),
     Metric("journal_next_offset", "Offset of the next message.", _GAUGE, lambda s: s.journal_next_offset),
+)
+
+
+class FeedMetric(NamedTuple):
+    name: str
+    help: str
+    family: _Family
+    read: Callable[[FeedView], int]
+
+
+FEED_METRICS = (
+    FeedMetric("feed_connections", "Readers of the feed connected now.", _GAUGE, lambda v: v.connections),
+    FeedMetric("feed_readers", "Registered readers of the feed.", _GAUGE, lambda v: v.readers),
+    FeedMetric("feed_lag", "Messages the slowest registered reader has not committed.", _GAUGE, lambda v: v.lag),
+    FeedMetric("feed_rows_sent", "Rows sent to readers.", _COUNTER, lambda v: v.rows_sent),
+    FeedMetric("feed_bytes_sent", "Bytes of rows sent to readers.", _COUNTER, lambda v: v.bytes_sent),
+    FeedMetric("feed_lost", "Messages retention took before their reader committed.", _COUNTER, lambda v: v.lost),
+    FeedMetric("feed_parquet_files", "Sealed segments kept as Parquet files.", _GAUGE, lambda v: v.parquet_files),
 )
 
 
@@ -118,6 +137,15 @@ class _NetworkSnapshot(Collector):
         yield streams
 
 
+class _FeedSnapshot(Collector):
+    def __init__(self, view: FeedView) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        for metric in FEED_METRICS:
+            yield metric.family(f"sterna_{metric.name}", metric.help, value=metric.read(self._view))
+
+
 class _Snapshot(Collector):
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -135,11 +163,13 @@ class _Snapshot(Collector):
             yield family
 
 
-def exposition(statistics: Statistics, view: NetworkView | None = None) -> bytes:
+def exposition(statistics: Statistics, view: NetworkView | None = None, feed: FeedView | None = None) -> bytes:
     """The page served under /metrics, the process's own CPU, memory and files included."""
     registry = CollectorRegistry()
     registry.register(_Snapshot(statistics))
     if view is not None:
         registry.register(_NetworkSnapshot(view))
+    if feed is not None:
+        registry.register(_FeedSnapshot(feed))
     ProcessCollector(registry=registry)
     return generate_latest(registry)

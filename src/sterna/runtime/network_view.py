@@ -55,7 +55,8 @@ class NetworkView:
     loose_dropped: int = 0
 
 
-def view_of(network: Network, dialled: dict[str, str]) -> NetworkView:
+def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> NetworkView:
+    """`tables`: with their sizes, which takes a look at every filter."""
     router, settings = network.router, network.links.settings
     return NetworkView(
         network=settings.network,
@@ -68,7 +69,7 @@ def view_of(network: Network, dialled: dict[str, str]) -> NetworkView:
         streams=router.streams.states(),
         vector={origin: (stamp.epoch, stamp.sequence) for origin, stamp in router.streams.vector.items()},
         paths={origin: path.link for origin, path in router.paths.known.items()},
-        tables=sizes(router.strategy.table()),
+        tables=sizes(router.strategy.table()) if tables else {},
         forwarded=router.counters.forwarded,
         taken=router.counters.taken,
         refused=router.counters.refused,

@@ -119,11 +119,12 @@ class Networking:
 
     # -- what people ask --
 
-    def view(self) -> NetworkView | None:
+    def view(self, *, tables: bool) -> NetworkView | None:
         """None before the network is there."""
         if self.network is None:
             return None
-        return view_of(self.network, self._links.dialled() if self._links is not None else {})
+        dialled = self._links.dialled() if self._links is not None else {}
+        return view_of(self.network, dialled, tables=tables)
 
     def neighbours(self) -> list[str]:
         return self.network.overlay.addresses if self.network is not None else list(self._table.neighbours)

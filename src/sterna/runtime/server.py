@@ -35,6 +35,8 @@ from sterna.runtime.admin import AdminPort
 from sterna.runtime.admin_pages import guard
 from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
+from sterna.runtime.feed import Feed
+from sterna.runtime.feed_view import FeedView
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
 from sterna.runtime.network_view import NetworkView
@@ -96,6 +98,10 @@ class NodeServer:
         self._configuration = configuration
         self._durable = configuration.journal.durability != "memory"
         self._store, self._sessions = self._open_stores()
+        self.feed: Feed | None = None
+        if configuration.feed is not None:
+            node = configuration.node
+            self.feed = Feed(configuration.feed, node.name, node.data, durable=self._durable)
         checkpoint = self._sessions.load() if self._sessions else None
         self._authenticator = access.authenticator(configuration.authentication)
         self._node = Node(
@@ -111,6 +117,7 @@ class NodeServer:
             now=time.monotonic(),
             wall=time.time(),
             name=configuration.node.name,
+            held=self.feed.held if self.feed is not None else lambda: None,
         )
         self.broker = self._node.broker
         self.networking: Networking | None = None
@@ -119,6 +126,9 @@ class NodeServer:
                 configuration.network, configuration.node.name, self._node, self, random.SystemRandom()
             )
         self._committer = Committer(self.broker, self._store, configuration.journal, self.after_work)
+        if self.feed is not None:
+            self.feed.attach(self._node.journal, self._store)
+            self._committer.told = self.feed.committed
         self._pace = Pace()
         self._listeners = Listeners(self)
         self._admin = AdminPort(self, guard(configuration.admin))
@@ -159,6 +169,8 @@ class NodeServer:
         if self.networking is not None:
             door = await self.networking.start()
             log.info("open to other nodes", extra={"address": str(door) if door else None})
+        if self.feed is not None:
+            log.info("feed", extra={"address": str(await self.feed.start())})
         for listener in self._configuration.listeners:
             address = await self._listeners.open(listener)
             log.info("listening", extra={"address": str(address), "transport": listener.transport})
@@ -213,6 +225,8 @@ class NodeServer:
         await self._committer.settle()
         if self.networking is not None:
             await self.networking.stop()
+        if self.feed is not None:
+            await self.feed.stop()
         await self._let_go()
         if self._sessions is not None:
             await self._checkpoint()
@@ -296,6 +310,8 @@ class NodeServer:
                 await self._checkpoint()
             if rounds % RETENTION_EVERY == 0:
                 await self._tidy()
+            if self.feed is not None:
+                self.feed.tidy()
             rounds += 1
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), HOUSEKEEPING_S)
@@ -376,9 +392,12 @@ class NodeServer:
             return "starting or stopping"
         return self._committer.trouble
 
-    def network_view(self) -> NetworkView | None:
+    def network_view(self, *, tables: bool = False) -> NetworkView | None:
         self.broker.at(time.monotonic())
-        return self.networking.view() if self.networking is not None else None
+        return self.networking.view(tables=tables) if self.networking is not None else None
+
+    def feed_view(self) -> FeedView | None:
+        return self.feed.view() if self.feed is not None else None
 
     def neighbours(self) -> list[str] | None:
         return self.networking.neighbours() if self.networking is not None else None

@@ -252,6 +252,39 @@ class Network(Table, frozen=True):
     """Connections of nodes not authenticated yet."""
 
 
+class Feed(Table, frozen=True):
+    """The journal as a table for readers such as Spark.  Without the table there is no feed."""
+
+    bind: Bind = Bind("127.0.0.1", 7885)
+    """Where readers connect; beyond loopback a token is required."""
+    token: str | None = None
+    """The secret readers have to know.  Never printed; a file or the environment keeps it better."""
+    token_file: Path | None = None
+    """A file with the token; white space around it does not count."""
+    certificate: Path | None = None
+    """Certificate chain (PEM).  With it the feed speaks TLS."""
+    key: Path | None = None
+    """Private key of the certificate (PEM, not encrypted)."""
+    peers: tuple[str, ...] = ()
+    """Feeds of other nodes, such as "plant-2=10.0.0.2:7885": readers that know this node find them here."""
+    connections: int = 256
+    """Connections of readers at once."""
+    readers: int = 256
+    """Names of readers that may be registered."""
+    idle_s: float = 600.0
+    """A reader that asks nothing, or takes nothing of what it asked for, for so long is let go; it may come again."""
+    hold_bytes: int = 0
+    """For what a registered reader has not committed the journal may grow to this; if less, `retention_bytes` holds."""
+    hold_age_s: float = 0.0
+    """What a registered reader has not committed may grow this old; if less, `retention_age_s` holds."""
+    parquet: Path | None = None
+    """A directory in which every sealed segment is also written as a Parquet file; nodes may share it."""
+    parquet_age_s: float = 30 * 24 * 3600.0
+    """Age at which a Parquet file goes, counted from its newest message; 0: never."""
+    parquet_bytes: int = 0
+    """Bytes of Parquet files of this node before the oldest goes; 0: any number."""
+
+
 class Admin(Table, frozen=True):
     bind: Bind | None = Bind("127.0.0.1", 9883)
     """Where metrics and health are served; "" switches it off."""
@@ -279,6 +312,7 @@ class Configuration(Table, frozen=True):
     authentication: Authentication = field(default_factory=Authentication)
     authorization: Authorization = field(default_factory=Authorization)
     network: Network | None = None
+    feed: Feed | None = None
     admin: Admin = field(default_factory=Admin)
     log: Log = field(default_factory=Log)
 
@@ -330,7 +364,7 @@ def as_plain(value: Any) -> Any:
             plain["bind"] = ""  # Silence would mean the default.
         if isinstance(value, Network):
             del plain["key"]  # What is printed ends up in logs and tickets.
-        if isinstance(value, Admin):
+        if isinstance(value, Admin | Feed):
             del plain["token"]
         return {key: item for key, item in plain.items() if item is not None}
     if isinstance(value, tuple):

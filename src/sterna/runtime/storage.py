@@ -163,6 +163,24 @@ class FileStore:
                 os.close(self._readers.popitem(last=False)[1])
             return fd
 
+    def open_apart(self, serial: int) -> int:
+        """A descriptor of the caller's own, who may read in any thread and closes it.  Raises JournalError; KeyError if
+        there is no such segment any more."""
+        with self._lock:
+            path = self._paths[serial]
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if serial not in self._paths:
+                raise KeyError(serial) from None
+            raise JournalError(f"{path}: is gone; somebody removed it") from None
+        except OSError as error:
+            raise _explained(error, path) from error
+
+    def explained(self, error: OSError, serial: int) -> JournalError:
+        """What went wrong with a segment that was opened apart."""
+        return _explained(error, self._paths.get(serial, self._directory))
+
     def truncate(self, serial: int, size: int) -> None:
         assert self._active is None, "segments are cut by recovery, before the first write"
         if size == 0:

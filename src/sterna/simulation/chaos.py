@@ -30,6 +30,8 @@ from sterna.simulation.population import Mover, Publisher, habits, shared_habits
 from sterna.simulation.records import Violation
 from sterna.simulation.scene import new_scene
 
+FAULT_PAUSE_S = 0.8
+PUBLISH_PAUSE_S = 0.4
 QUIET_STEP_S = 0.5
 QUIET_S = 2.0
 """Nothing has arrived for so long, and nobody waits for an answer: it is quiet."""
@@ -40,6 +42,7 @@ LONGEST_S = 900.0
 GATHER_S = 10.0
 """How long nodes may take to find each other."""
 GATHER_STEP_S = 0.05
+PROGRESS_S = 10.0
 BOUNDS_S = 1.0
 REST_S = 3.0
 FUNERALS = 0.3
@@ -55,8 +58,8 @@ class Plan:
     seconds: float = 25.0
     """Of faults and traffic; the quiet time comes after."""
     faults: tuple[str, ...] = LONE_KINDS
-    fault_pause_s: float = 0.8
-    publish_pause_s: float = 0.4
+    fault_pause_s: float = FAULT_PAUSE_S
+    publish_pause_s: float = PUBLISH_PAUSE_S
     """Mean time between what one publisher publishes."""
     strategy: str = ""
     """How messages are routed between the nodes; empty: each node is by itself."""
@@ -77,8 +80,8 @@ class Outcome:
     faults: int
     torn: int
     checkpoints: int
-    alarms: int
-    """Starts that reported a journal shorter than its checkpoint."""
+    alarms: tuple[str, ...]
+    """Damage that nodes reported about their journals.  Whether anything was lost, the other checks tell."""
     virtual_s: float
 
     @property
@@ -94,8 +97,9 @@ class Chaos:
         settings: MachineSettings | None = None,
         make: Callable[[Running], Node] | None = None,
         prepare: Callable[[Machine], object] | None = None,
+        progress: Callable[[float], object] | None = None,
     ) -> None:
-        """`make` and `prepare` are for those who plant a fault of their own."""
+        """`make` and `prepare` are for those who plant a fault of their own; `progress` hears how far the storm is."""
         self.plan = plan
         self.scene = new_scene(plan.seed, trace)
         names = [f"node{number}" for number in range(1, plan.nodes + 1)]
@@ -105,6 +109,7 @@ class Chaos:
             if prepare is not None:
                 prepare(machine)
         self._lay_paths(names)
+        self._progress = progress or (lambda _: None)
         self._publishers: list[Publisher] = []
         self._movers: list[Mover] = []
         self._auditors: list[Client] = []
@@ -170,14 +175,18 @@ class Chaos:
         return self._outcome(violations)
 
     def _gather(self) -> list[Violation]:
-        """The nodes find each other.  What was published before two nodes ever met they do not owe each other."""
+        """The nodes find each other, and have it in writing: before that they do not owe each other anything."""
         scene = self.scene
         for machine in scene.machines:
             machine.boot()
-        while scene.kernel.now < GATHER_S and self._strangers():
+        while scene.kernel.now < GATHER_S and (self._strangers() or self._is_writing()):
             scene.run(GATHER_STEP_S)
         self.gathered_s = scene.kernel.now
         return self._strangers()
+
+    def _is_writing(self) -> bool:
+        brokers = [machine.running.broker for machine in self.scene.machines if machine.running is not None]
+        return any(broker.commitments.pending or broker.commitments.under_way for broker in brokers)
 
     def _strangers(self) -> list[Violation]:
         names = [machine.name for machine in self.scene.machines]
@@ -194,12 +203,15 @@ class Chaos:
             mover.start(until)
         self._faults.start(until)
         self._look_at_bounds()
-        scene.kernel.run_until(until)
+        while scene.kernel.now < until:
+            scene.kernel.run_until(min(until, scene.kernel.now + PROGRESS_S))
+            self._progress(self.plan.seconds - (until - scene.kernel.now))
 
     def _calm(self) -> list[Violation]:
         """Everything is mended and everybody is there: within bounded time every promise must be kept."""
         scene = self.scene
         self._faults.mend_all()
+        scene.network.end_half_open()
         for machine in scene.machines:
             machine.boot()
         for client in scene.clients:
@@ -244,7 +256,6 @@ class Chaos:
             *(found for machine in scene.machines for found in nothing_left_over(machine)),
             *self._strangers(),
             *self._out_of_bounds,
-            *(Violation("damaged", damage) for machine in scene.machines for damage in machine.damage),
         ]
 
     def _look_at_bounds(self) -> None:
@@ -286,6 +297,6 @@ class Chaos:
             faults=self._faults.count,
             torn=sum(machine.disk.journal.torn for machine in scene.machines),
             checkpoints=sum(machine.disk.checkpoints.checkpoints for machine in scene.machines),
-            alarms=sum(machine.alarms for machine in scene.machines),
+            alarms=tuple(damage for machine in scene.machines for damage in machine.damage),
             virtual_s=scene.kernel.now,
         )

@@ -162,7 +162,7 @@ def shares(records: Records) -> Iterable[Violation]:
         for publication in records.publications.values():
             if publication.qos and publication.identity not in had and _owed(first, publication):
                 detail = f"{_name(publication)} never came to any of {', '.join(members)} ({topic_filter.decode()})"
-                yield Violation("lost", detail, (publication.identity, *members))
+                yield Violation("share lost", detail, (publication.identity, *members))
 
 
 def retained_values(records: Records, auditors: Iterable[tuple[str, str]]) -> Iterable[Violation]:

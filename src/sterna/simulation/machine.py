@@ -97,9 +97,8 @@ class Machine:
         self.boots = 0
         #: Instants at which the process ended, or its disk filled up: promises that need it running may be off.
         self.troubles: list[float] = []
+        #: What its starts reported about the journal.
         self.damage: list[str] = []
-        #: Starts that found the journal to end before the checkpoint.
-        self.alarms = 0
         #: The moment at which it is to be killed next, if any: one of MOMENTS.
         self.doom = ""
         self._doom_dice = kernel.dice(f"{name} doom")
@@ -194,7 +193,7 @@ class Running:
         machine, started = self.machine, self.node.started
         machine.damage.extend(f"{machine.name}: {damage}" for damage in started.damage)
         if started.behind_checkpoint:
-            machine.alarms += 1
+            machine.damage.append(f"{machine.name}: the journal ends before the last checkpoint")
         self.tell(
             f"boot {self.number}: {started.sessions} sessions, {started.retained} retained, "
             f"next {started.next_offset}, {len(started.cuts)} cuts"
@@ -273,6 +272,9 @@ class Running:
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         self.reports[event] = self.reports.get(event, 0) + 1
+        about = fields.get("peer") or fields.get("origin")
+        if about:
+            self.tell(f"reports {event}: {about} {fields.get('reason', '')}")
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         raise AssertionError("nobody has a password here")

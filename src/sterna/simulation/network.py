@@ -150,6 +150,13 @@ class Network:
             end.sever(silently=silently)
         return len(ends)
 
+    def end_half_open(self) -> None:
+        """Whoever holds an end of a stream that is gone, and does not know, is told."""
+        for host in self.hosts.values():
+            for end in list(host.ends):
+                if end.is_half_open:
+                    end.reset()
+
     def process_ended(self, name: str, *, power: bool) -> None:
         """Everything the host held is gone.  Without power nobody is told; otherwise its system resets the streams."""
         host = self.host(name)

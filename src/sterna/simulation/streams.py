@@ -293,6 +293,10 @@ class End:
         """Would the other side hear of it if we broke the stream now?"""
         return not (self._over or self._severed or self._network.is_cut(self.host, self.peer_host))
 
+    @property
+    def is_half_open(self) -> bool:
+        return not self._over and (self._severed or (self.peer._over and not self.peer._closing))
+
     def _send_reset(self) -> None:
         if self._severed:
             return

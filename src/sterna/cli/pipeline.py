@@ -1,0 +1,193 @@
+"""`sterna pipeline ...`: jobs on the network's table, with Spark.  Results go to stdout, progress to stderr."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sterna.vocabulary.errors import SternaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+app = typer.Typer(help="Jobs on the network's messages, with Spark.", no_args_is_help=True)
+talk = Console(stderr=True, highlight=False)
+
+PROGRESS_S = 1
+CELL_CHARACTERS_MAX = 120
+
+_Nodes = Annotated[
+    str | None, typer.Option("--nodes", help="Feeds to read, host:port, with commas; one is enough to find the others.")
+]
+_Topics = Annotated[str | None, typer.Option("--topics", help="Only these MQTT filters, with commas.")]
+_TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the feeds' token.")]
+_CaFile = Annotated[Path | None, typer.Option("--cafile", help="Authorities (PEM) of the feeds' certificates.")]
+_Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], or the address of a cluster.")]
+_Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, key=value; may be repeated.")]
+
+
+@app.callback()
+def pipeline() -> None:
+    """Jobs on the network's messages, with Spark."""
+
+
+@app.command()
+def archive(
+    directory: Annotated[Path, typer.Argument(help="Directory of the archive; made when missing.")],
+    nodes: _Nodes = None,
+    topics: _Topics = None,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Take what is there and end, instead of going on.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two batches of files.")] = 10.0,
+    at_most: Annotated[int | None, typer.Option(min=1, help="Messages in a batch, at most.")] = None,
+    lose: Annotated[bool, typer.Option("--lose", help="Go on past messages that a node no longer has.")] = False,
+    token_file: _TokenFile = None,
+    cafile: _CaFile = None,
+    master: _Master = "local[*]",
+    conf: _Conf = None,
+) -> None:
+    """Keep every message as Parquet, by day and first topic level, each exactly once.  Ctrl-C ends it at any time."""
+    source = _source(nodes, topics, token_file, cafile)
+    if at_most is not None:
+        source["maxOffsetsPerTrigger"] = str(at_most)
+    source["failOnDataLoss"] = str(not lose).lower()
+    with _spark("sterna archive", master, conf) as spark:
+        from sterna.pipeline.jobs_archive import Archive, start_archive
+
+        query = start_archive(spark, Archive(directory), source, available_now=available_now, every_s=every)
+        _show_progress(query)
+
+
+@app.command()
+def query(
+    sql: Annotated[str, typer.Argument(help="A question about the view `messages`.")],
+    nodes: _Nodes = None,
+    archive: Annotated[Path | None, typer.Option(help="Directory of an archive to ask as well.")] = None,
+    topics: _Topics = None,
+    output: Annotated[Literal["table", "json", "csv"], typer.Option("--output", help="How to print.")] = "table",
+    limit: Annotated[int, typer.Option(min=1, help="Rows to print, at most.")] = 1000,
+    token_file: _TokenFile = None,
+    cafile: _CaFile = None,
+    master: _Master = "local[*]",
+    conf: _Conf = None,
+) -> None:
+    """Ask the live messages and the archive as one table."""
+    source = _source(nodes, topics, token_file, cafile) if nodes else None
+    with _spark("sterna query", master, conf) as spark:
+        from sterna.pipeline import jobs_query
+
+        found = jobs_query.query(spark, sql, source, archive).limit(limit + 1).toArrow()
+    rows = found.slice(0, limit).to_pylist()
+    {"table": _print_table, "json": _print_json, "csv": _print_csv}[output](found.column_names, rows)
+    if found.num_rows > limit:
+        talk.print(f"there are more than {limit} rows; ask for more with --limit")
+
+
+def _source(nodes: str | None, topics: str | None, token_file: Path | None, cafile: Path | None) -> dict[str, str]:
+    if not nodes:
+        raise typer.BadParameter("say which feed to read, as in --nodes 127.0.0.1:7885", param_hint="--nodes")
+    given = {"nodes": nodes, "topics": topics, "tokenFile": token_file, "caFile": cafile}
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+@contextmanager
+def _spark(name: str, master: str, conf: list[str] | None) -> Iterator[SparkSession]:
+    """A session while it is needed; whatever goes wrong with Spark is said in one line."""
+    try:
+        from pyspark.errors import PySparkException
+
+        from sterna.pipeline.session import one_line, open_session
+    except ImportError as error:
+        raise SternaError(f"Spark is not installed ({error}); pip install 'sterna[pipeline]'") from None
+    settings = dict(_setting(one) for one in conf or [])
+    signal.signal(signal.SIGTERM, _leave)
+    session = None
+    try:
+        with talk.status("starting Spark"):
+            session = open_session(name, master, settings)
+        yield session
+    except PySparkException as error:
+        raise SternaError(one_line(error)) from None
+    finally:
+        if session is not None:
+            session.stop()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f'"{text}" is no setting; write key=value', param_hint="--conf")
+    return key, value
+
+
+def _show_progress(query: StreamingQuery) -> None:
+    """A line per batch that held something, until the query ends or somebody wants it to."""
+    shown = -1
+    try:
+        while not query.awaitTermination(PROGRESS_S):
+            shown = _show_batches(query, shown)
+        _show_batches(query, shown)
+    except KeyboardInterrupt:
+        talk.print("ending; what is not finished is done again at the next start")
+        query.stop()
+
+
+def _show_batches(query: StreamingQuery, shown: int) -> int:
+    for batch in query.recentProgress:
+        if batch.batchId > shown and batch.numInputRows:
+            shown = batch.batchId
+            rate = batch.processedRowsPerSecond
+            talk.print(f"batch {batch.batchId}: {batch.numInputRows:,} messages ({rate:,.0f}/s)")
+    return shown
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    """Being told to end is like Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:
+    out = Console(highlight=False)
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(_text(value)[:CELL_CHARACTERS_MAX] for value in row.values()))
+    out.print(table)
+
+
+def _print_json(_columns: list[str], rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(json.dumps(row, default=_text, ensure_ascii=False))
+
+
+def _print_csv(columns: list[str], rows: list[dict[str, Any]]) -> None:
+    import csv
+
+    out = csv.writer(sys.stdout)
+    out.writerow(columns)
+    out.writerows([_text(value) for value in row.values()] for row in rows)
+
+
+def _text(value: Any) -> str:
+    """As people write it; payloads are text where they are text, else hexadecimal."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.hex()
+    if isinstance(value, tuple):  # one of a map, as Arrow hands it over
+        return "=".join(map(_text, value))
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,31 @@
+"""Is a topic among those somebody asked for?  Each topic is matched once and then known, up to a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sterna.mqtt.topics import FilterTree
+
+#: Topics whose answer is known; past this it starts anew.
+KNOWN_MAX = 65536
+
+
+class Interest:
+    """`topic in Interest(filters)`."""
+
+    __slots__ = ("_known", "_tree")
+
+    def __init__(self, filters: Iterable[bytes]) -> None:
+        self._tree: FilterTree[bytes, bool] = FilterTree()
+        self._known: dict[bytes, bool] = {}
+        for topic_filter in filters:
+            self._tree.add(topic_filter, topic_filter, True)
+
+    def __contains__(self, topic: object) -> bool:
+        assert isinstance(topic, bytes)
+        known = self._known.get(topic)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[topic] = bool(self._tree.match(topic))
+        return known

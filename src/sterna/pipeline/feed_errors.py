@@ -1,0 +1,39 @@
+"""What can go wrong between a reader and a node's feed, each said in one line.
+
+FeedError
+├── Refused         the node does not let us, or does not understand: asking again does not help
+│   └── Trimmed     what was asked for is no longer kept; `first` is the oldest there is
+└── Unreachable     nobody answers, or stopped answering: asking again may help
+"""
+
+from __future__ import annotations
+
+from sterna.vocabulary.errors import SternaError
+
+
+class FeedError(SternaError):
+    """Everything `FeedClient` raises on purpose."""
+
+
+class Refused(FeedError):
+    """The node said no; the text says which node, and why.  `code` is the reason for programs."""
+
+    def __init__(self, text: str, code: str = "refused") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Trimmed(Refused):
+    """The journal begins at `first` by now; what lies before it is gone."""
+
+    def __init__(self, text: str, first: int) -> None:
+        super().__init__(text, "trimmed")
+        self.first = first
+
+
+class Unreachable(FeedError):
+    """The node does not answer (any more)."""
+
+    def __init__(self, text: str, *, timed_out: bool = False) -> None:
+        super().__init__(text)
+        self.timed_out = timed_out

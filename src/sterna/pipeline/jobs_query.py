@@ -1,0 +1,40 @@
+"""SQL over everything: the archive as far as it goes, and behind it what the nodes hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.jobs_archive import Archive, with_places
+
+VIEW = "messages"
+
+
+def messages(spark: SparkSession, source: Mapping[str, str] | None, archive: Path | None) -> DataFrame:
+    """One table of what was and what is, each message once; at least one of the two must be named."""
+    parts: list[DataFrame] = []
+    reached: dict[str, int] = {}
+    if archive is not None:
+        archived, reached = Archive(archive).table(spark)
+        parts += [archived] if archived is not None else []
+    if source is not None:
+        options = {"startingOffsets": json.dumps(reached) if reached else "earliest", **source}
+        parts.append(with_places(spark.read.format("sterna").options(**options).load()))
+    if not parts:
+        raise PipelineError(
+            f"there is nothing to ask: {archive or 'no archive'} holds no messages, and no node is named"
+        )
+    table = parts[0]
+    for part in parts[1:]:
+        table = table.unionByName(part)
+    return table
+
+
+def query(spark: SparkSession, sql: str, source: Mapping[str, str] | None, archive: Path | None) -> DataFrame:
+    """The answer to a question about the view `messages`."""
+    messages(spark, source, archive).createOrReplaceTempView(VIEW)
+    return spark.sql(sql)

@@ -1,0 +1,193 @@
+"""The nodes of a network as a query's driver sees them: found through each other, watched, never in the way.
+
+`survey` asks everybody once and comes back.  `Watch` keeps a thread per node that waits at the node for news, so that a
+query learns of a message when it is committed and asks nobody when nothing happens.  A node that is away is asked again
+every second; while it is away it is simply not seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sterna.pipeline.errors import NodesMissing
+from sterna.pipeline.feed_client import FeedClient, Status
+from sterna.pipeline.feed_errors import FeedError, Unreachable
+from sterna.pipeline.offsets import LATEST, Offsets, Place
+from sterna.pipeline.options import Access
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 10.0
+"""How long a node may take to answer."""
+WAIT_MS = 2_000
+"""How long a request for news stays at a node."""
+AGAIN_S = 1.0
+"""Between two tries to reach a node that is away."""
+ASKED_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a node said of itself, and where it was asked."""
+
+    name: str
+    address: str
+    epoch: int
+    first: int
+    next: int
+
+
+def open_feed(access: Access, address: str) -> FeedClient:
+    return FeedClient(address, access.reader, access.token, tls=access.ca_file, timeout_s=ANSWER_S)
+
+
+def _seen(status: Status, address: str) -> Seen:
+    return Seen(status.node, address, status.epoch, status.first, status.next)
+
+
+def ask(access: Access, address: str) -> tuple[Seen, Mapping[str, str]]:
+    """A node's state, and the feeds it knows of."""
+    with open_feed(access, address) as feed:
+        status = feed.status()
+    return _seen(status, address), status.peers
+
+
+def survey(access: Access, addresses: Iterable[str], *, all_of_them: bool) -> dict[str, Seen]:
+    """Every node that can be found from these addresses and answers.
+
+    `all_of_them`: whoever is named must answer; else it is enough if somebody does.
+    """
+    found: dict[str, Seen] = {}
+    asked: set[str] = set()
+    named = asking = list(dict.fromkeys(addresses))
+    refusals: list[FeedError] = []
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        while asking:
+            asked.update(asking)
+            known: dict[str, str] = {}
+            for address, answer in zip(asking, pool.map(lambda at: _try(access, at), asking), strict=True):
+                if isinstance(answer, FeedError):
+                    if not isinstance(answer, Unreachable) or (all_of_them and address in named):
+                        raise answer
+                    refusals.append(answer)
+                else:
+                    found[answer[0].name] = answer[0]
+                    known.update(answer[1])
+            asking = sorted({at for name, at in known.items() if name not in found and at not in asked})
+    if not found:
+        raise NodesMissing(f"no feed answers: {refusals[0]}")
+    return dict(sorted(found.items()))
+
+
+def _try(access: Access, address: str) -> tuple[Seen, Mapping[str, str]] | FeedError:
+    try:
+        return ask(access, address)
+    except FeedError as error:
+        return error
+
+
+def resolve(access: Access, seen: Seen, place: Place) -> int:
+    """The offset that a place means at this node."""
+    wanted = place.for_node(seen.name)
+    if wanted.offsets:
+        return wanted.offsets[0][1] if isinstance(wanted.offsets[0][1], int) else seen.first
+    if wanted.time_us is not None:
+        with open_feed(access, seen.address) as feed:
+            return feed.offset_at(wanted.time_us)
+    return seen.next if wanted.word == LATEST else seen.first
+
+
+class Watch:
+    """The newest that is known of every node.  Its threads end with the process."""
+
+    def __init__(self, access: Access, addresses: Iterable[str]) -> None:
+        self._access = access
+        self._changed = threading.Condition()
+        self._seen: dict[str, Seen] = {}
+        self._refusal: FeedError | None = None
+        self._watched: set[str] = set()
+        for address in addresses:
+            self._begin(address)
+
+    def _begin(self, address: str) -> None:
+        self._watched.add(address)
+        threading.Thread(target=self._watch, args=(address,), name=f"watch {address}", daemon=True).start()
+
+    def nodes(self) -> dict[str, Seen]:
+        """Nodes that are in sight; raises if one refuses us, which waiting does not mend."""
+        with self._changed:
+            if self._refusal is not None:
+                raise self._refusal
+            return dict(self._seen)
+
+    def wait_for(self, holds: Callable[[Mapping[str, Seen]], bool], within_s: float) -> None:
+        """Come back as soon as it holds of the nodes in sight, or the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._refusal is not None or holds(self._seen), within_s)
+
+    def _watch(self, address: str) -> None:
+        pause = threading.Event()
+        while True:
+            name = ""
+            try:
+                with open_feed(self._access, address) as feed:
+                    status = feed.status()
+                    while True:
+                        name = status.node
+                        self._tell(_seen(status, address), status.peers)
+                        status = feed.status(beyond=status.next, wait_ms=WAIT_MS)
+            except Unreachable as error:
+                self._lose(name, address)
+                log.info("%s; asked again every second", error)
+            except FeedError as error:
+                with self._changed:
+                    self._refusal = error
+                    self._changed.notify_all()
+            pause.wait(AGAIN_S)
+
+    def _tell(self, seen: Seen, peers: Mapping[str, str]) -> None:
+        with self._changed:
+            self._refusal = None
+            changed = self._seen.get(seen.name) != seen
+            self._seen[seen.name] = seen
+            for address in set(peers.values()) - self._watched - {one.address for one in self._seen.values()}:
+                self._begin(address)
+            if changed:
+                self._changed.notify_all()
+
+    def _lose(self, name: str, address: str) -> None:
+        with self._changed:
+            if name in self._seen and self._seen[name].address == address:
+                del self._seen[name]
+
+
+class Cursors:
+    """A named reader's places on the nodes: where it began, and what they need not keep for it any longer."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def begin(self, seen: Seen, offset: int) -> int:
+        """Where the reader is at this node: where it was before, if it is known there, else at `offset` from now on."""
+        if not self._access.is_named:
+            return offset
+        with open_feed(self._access, seen.address) as feed:
+            return feed.register(offset)
+
+    def commit(self, nodes: Mapping[str, Seen], offsets: Offsets) -> None:
+        """Best effort: a node that does not hear of it keeps its messages longer, and that is all."""
+        if not self._access.is_named:
+            return
+        for name, offset in offsets.items():
+            seen = nodes.get(name)
+            if seen is None:
+                continue
+            try:
+                with open_feed(self._access, seen.address) as feed:
+                    feed.commit(offset)
+            except FeedError as error:
+                log.warning("%s did not hear that %s has read up to %d: %s", name, self._access.reader, offset, error)

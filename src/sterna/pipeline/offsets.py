@@ -1,0 +1,128 @@
+"""How far a reader is, and what it reads next: arithmetic over {node: journal offset}, without sockets or Spark.
+
+Spark compares offsets as JSON text and plans a batch again after a crash, so everything here is sorted, and the ranges
+of a batch depend on nothing but its two ends.  A node that a query meets for the first time is entered at the offset it
+begins with and read from the next batch on: what a batch holds never depends on when a node was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sterna.vocabulary.errors import ConfigurationError
+
+Offsets = dict[str, int]
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+#: A task costs about 12 ms whatever it does: ranges shorter than this are not worth one of their own.
+SPLIT_ROWS_MIN = 20_000
+
+
+class Range(NamedTuple):
+    """The messages of one node from `start` up to and without `stop`."""
+
+    node: str
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+
+def in_order(offsets: Mapping[str, int]) -> Offsets:
+    return dict(sorted(offsets.items()))
+
+
+def advance(start: Mapping[str, int], heads: Mapping[str, int], firsts: Mapping[str, int]) -> Offsets:
+    """From `start` on to `heads`; nodes out of sight stay where they were, new ones enter at what `firsts` says."""
+    ahead = {node: heads.get(node, offset) for node, offset in start.items()}
+    return in_order({**{node: first for node, first in firsts.items() if node not in start}, **ahead})
+
+
+def capped(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Offsets:
+    """At most about `most` messages further than `start`: every node gets its share of them, and at least one."""
+    behind = {node: end[node] - start[node] for node in end if node in start}
+    total = sum(behind.values())
+    if total <= most:
+        return in_order(end)
+    steps = {node: min(lag, max(1, lag * most // total)) for node, lag in behind.items()}
+    return in_order({node: start[node] + steps[node] if node in start else offset for node, offset in end.items()})
+
+
+def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
+    """What lies between: nothing for a node that only enters, nor for one whose beginning is already behind."""
+    return [Range(node, start[node], stop) for node, stop in sorted(end.items()) if start.get(node, stop) < stop]
+
+
+def packed(pieces: list[Range], tasks: int, split_rows_min: int = SPLIT_ROWS_MIN) -> list[list[Range]]:
+    """The ranges dealt out to at most `tasks` tasks, long ones cut: a function of its arguments alone."""
+    total = sum(piece.rows for piece in pieces)
+    longest = max(split_rows_min, -(-total // max(1, tasks)))
+    cut = [part for piece in pieces for part in _cut(piece, longest)]
+    loads = [0] * min(max(1, tasks), len(cut))
+    dealt: list[list[Range]] = [[] for _ in loads]
+    for part in sorted(cut, key=lambda part: (-part.rows, part)):
+        lightest = loads.index(min(loads))
+        loads[lightest] += part.rows
+        dealt[lightest].append(part)
+    return [sorted(parts) for parts in dealt]
+
+
+def _cut(piece: Range, longest: int) -> list[Range]:
+    parts = -(-piece.rows // longest)
+    marks = [piece.start + piece.rows * number // parts for number in range(parts + 1)]
+    return [Range(piece.node, marks[number], marks[number + 1]) for number in range(parts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to begin or end, as a user says it: the first or the last there is, an instant, or an offset per node."""
+
+    word: str = ""
+    time_us: int | None = None
+    offsets: tuple[tuple[str, int | str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Place:
+        if text in (EARLIEST, LATEST):
+            return cls(text)
+        if text.lstrip().startswith("{"):
+            return cls(offsets=_explicit(text, option))
+        try:
+            instant = datetime.fromisoformat(text)
+        except ValueError:
+            raise ConfigurationError(
+                f'{option}: "{text}" is no place in a journal; write earliest, latest, an instant such as '
+                '2026-01-31T12:00:00Z, or offsets such as {"node-a": 120}'
+            ) from None
+        instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+        return cls(time_us=round(instant.timestamp() * 1_000_000))
+
+    def for_node(self, node: str) -> Place:
+        """What it means for this node; a node that is not named is read from its first message to its last."""
+        if not self.offsets:
+            return self
+        chosen = dict(self.offsets).get(node, "")
+        return Place(chosen) if isinstance(chosen, str) else Place(offsets=((node, chosen),))
+
+
+BEGINNING = Place(EARLIEST)
+END = Place(LATEST)
+
+
+def _explicit(text: str, option: str) -> tuple[tuple[str, int | str], ...]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: the offsets are no JSON ({error})") from None
+    for node, offset in found.items():
+        if offset not in (EARLIEST, LATEST) and (type(offset) is not int or offset < 0):
+            raise ConfigurationError(f'{option}: the offset of node "{node}" is {offset!r}; write a number from 0 on')
+    return tuple(sorted(found.items()))

@@ -1,0 +1,212 @@
+"""What a user may say to `format("sterna")`, read once and carried to wherever it is needed.
+
+Options are plain values: they travel from the driver to the tasks.  What cannot be used is refused in one line that
+names the option and says what to write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from sterna.mqtt.topics import is_topic_filter
+from sterna.pipeline.offsets import BEGINNING, END, Place
+from sterna.pipeline.table import COLUMNS
+from sterna.vocabulary.errors import ConfigurationError
+
+Words = Mapping[str, str]
+_Value = TypeVar("_Value")
+
+#: What a reader without a name is called in the nodes' logs; nodes keep no place for it.
+NAMELESS = "spark"
+
+_TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX = 128, 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to be let in by a feed."""
+
+    reader: str = NAMELESS
+    token: str | None = None
+    ca_file: str | None = None
+
+    @property
+    def is_named(self) -> bool:
+        return self.reader != NAMELESS
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Everything about a read."""
+
+    nodes: tuple[str, ...]
+    """Addresses of feeds; whoever they know is read too."""
+    access: Access
+    topics: tuple[str, ...] = ()
+    """MQTT filters; empty: every topic."""
+    columns: tuple[str, ...] = COLUMNS
+    starting: Place = BEGINNING
+    ending: Place = END
+    most_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    tasks: int = 1
+    patience_s: float = 60.0
+    """How long a task waits for a node that does not answer."""
+
+    @classmethod
+    def parse(cls, words: Words, *, streaming: bool) -> ReadOptions:
+        given = _Given(words)
+        options = cls(
+            nodes=given.take("nodes", _listed, ()),
+            access=_access(given),
+            topics=given.take("topics", _filters, ()),
+            columns=given.take("columns", _columns, COLUMNS),
+            starting=given.take("startingOffsets", Place.parse, END if streaming else BEGINNING),
+            ending=given.take("endingOffsets", Place.parse, END),
+            most_per_trigger=given.take("maxOffsetsPerTrigger", _positive, None),
+            fail_on_data_loss=given.take("failOnDataLoss", _truth, True),
+            tasks=given.take("tasks", _positive, os.cpu_count() or 1),
+            patience_s=given.take("patienceSeconds", _seconds, 60.0),
+        )
+        given.check_nothing_is_left()
+        if not options.nodes:
+            raise ConfigurationError('nodes: say which feed to read, as in .option("nodes", "127.0.0.1:7885")')
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Everything about a write."""
+
+    host: str
+    port: int
+    user: str | None = None
+    password: str | None = None
+    ca_file: str | None = None
+    publisher: str | None = None
+    """Names a write, so that running it again adds nothing; without one a streaming query has its own."""
+    batch: int = 0
+    """Which of a publisher's writes this is, for `foreachBatch`: each must be greater than the one before."""
+    remember_s: int = 7 * 24 * 3600
+    """How long a node remembers, after the last word, what it has had of this publisher."""
+    patience_s: float = 60.0
+    """How long a task waits for a node that does not answer."""
+
+    @classmethod
+    def parse(cls, words: Words) -> WriteOptions:
+        given = _Given(words)
+        host, port = given.take("broker", _host_and_port, ("", 0))
+        options = cls(
+            host=host,
+            port=port,
+            user=given.take("user", _text, None),
+            password=_secret(given, "password"),
+            ca_file=given.take("caFile", _text, None),
+            publisher=given.take("publisher", _text, None),
+            batch=given.take("batchId", _whole, 0),
+            remember_s=given.take("rememberSeconds", _positive, 7 * 24 * 3600),
+            patience_s=given.take("patienceSeconds", _seconds, 60.0),
+        )
+        given.check_nothing_is_left()
+        if not host:
+            raise ConfigurationError('broker: say where to publish, as in .option("broker", "127.0.0.1:1883")')
+        return options
+
+
+class _Given:
+    """The options of one read or write, each taken once, whatever the case of its letters."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = {name.lower(): text for name, text in words.items()}
+        self._known: list[str] = []
+
+    def take(self, option: str, parse: Callable[[str, str], _Value], otherwise: _Value) -> _Value:
+        self._known.append(option)
+        text = self._words.pop(option.lower(), None)
+        return otherwise if text is None else parse(text.strip(), option)
+
+    def check_nothing_is_left(self) -> None:
+        if self._words:
+            raise ConfigurationError(
+                f"{min(self._words)}: there is no such option; there are {', '.join(sorted(self._known))}"
+            )
+
+
+def _access(given: _Given) -> Access:
+    return Access(
+        reader=given.take("reader", _text, NAMELESS),
+        token=_secret(given, "token"),
+        ca_file=given.take("caFile", _text, None),
+    )
+
+
+def _secret(given: _Given, option: str) -> str | None:
+    """The secret itself, or better the file that holds it: options are shown in plans and logs, files are not."""
+    return given.take(option, _text, None) or given.take(f"{option}File", _first_line, None)
+
+
+def _first_line(path: str, option: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigurationError(f"{option}: {path} cannot be read: {error.strerror}") from None
+
+
+def _text(text: str, _option: str) -> str:
+    return text
+
+
+def _listed(text: str, _option: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _filters(text: str, option: str) -> tuple[str, ...]:
+    filters = _listed(text, option)
+    for one in filters:
+        if not is_topic_filter(one.encode(), _TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX):
+            raise ConfigurationError(f'{option}: "{one}" is no topic filter; + stands for one level, # for the rest')
+    return filters
+
+
+def _columns(text: str, option: str) -> tuple[str, ...]:
+    columns = _listed(text, option)
+    unknown = [column for column in columns if column not in COLUMNS]
+    if unknown or not columns:
+        raise ConfigurationError(f"{option}: the table has no column {unknown or text!r}; it has {', '.join(COLUMNS)}")
+    return columns
+
+
+def _positive(text: str, option: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigurationError(f"{option}: {text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def _whole(text: str, option: str) -> int:
+    if not text.isdecimal():
+        raise ConfigurationError(f"{option}: {text!r} is no whole number")
+    return int(text)
+
+
+def _seconds(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"{option}: {text!r} is no number of seconds") from None
+
+
+def _truth(text: str, option: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigurationError(f"{option}: {text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _host_and_port(text: str, option: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigurationError(f'{option}: "{text}" is no address; write host:port, as in 127.0.0.1:1883')
+    return host.strip("[]"), int(port)

@@ -1,0 +1,214 @@
+"""`spark.read` and `spark.readStream` with `format("sterna")`: the messages of a network as one table.
+
+Offsets are {node: journal offset}.  The driver only asks nodes how far they are; the rows go from the nodes to the
+tasks.  A batch is the ranges between two offsets and nothing else, so a batch that is run again holds the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from sterna.pipeline.errors import DataLoss, NodesMissing
+from sterna.pipeline.feed_errors import FeedError, Unreachable
+from sterna.pipeline.nodes import Cursors, Seen, Watch, ask, resolve, survey
+from sterna.pipeline.offsets import END, Offsets, Place, Range, advance, capped, in_order, packed, ranges
+from sterna.pipeline.options import ReadOptions, WriteOptions
+from sterna.pipeline.reading import read_range
+from sterna.pipeline.sink import BatchWriter, StreamWriter
+from sterna.pipeline.table import spark_schema
+
+log = logging.getLogger(__name__)
+
+NEWS_S = 0.25
+"""How long `latestOffset` waits for something new: Spark asks again at once."""
+FIRST_NEWS_S = 5.0
+"""How long it waits for the nodes to answer at all, once."""
+
+
+@dataclass(frozen=True)
+class Piece(InputPartition):
+    """What one task reads: ranges, and where their nodes were last seen."""
+
+    parts: tuple[Range, ...]
+    addresses: tuple[tuple[str, str], ...]
+
+
+class SternaSource(DataSource):
+    """The table of a network, and the way back into it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sterna"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._words = dict(options)
+
+    def schema(self) -> str:
+        return spark_schema(ReadOptions.parse(self._words, streaming=True).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(ReadOptions.parse(self._words, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(ReadOptions.parse(self._words, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(WriteOptions.parse(self._words), schema.fieldNames())
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(WriteOptions.parse(self._words), schema.fieldNames())
+
+
+def _plan(start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str, Seen]) -> list[Piece]:
+    addresses = {name: seen.address for name, seen in nodes.items()}
+    dealt = packed(ranges(start, end), options.tasks)
+    return [
+        Piece(tuple(parts), tuple((part.node, addresses[part.node]) for part in parts if part.node in addresses))
+        for parts in dealt
+    ]
+
+
+def _read(piece: Piece, options: ReadOptions) -> Iterator[Any]:
+    addresses = dict(piece.addresses)
+    for part in piece.parts:
+        yield from read_range(part, addresses.get(part.node), options)
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[Piece]:
+        options = self._options
+        nodes = survey(options.access, options.nodes, all_of_them=True)
+        end = {name: resolve(options.access, seen, _ending(options.ending, name)) for name, seen in nodes.items()}
+        start = {name: resolve(options.access, seen, options.starting) for name, seen in nodes.items()}
+        # A task for nothing, rather than no task: Spark then has the table's columns even if no node has a message.
+        return _plan(start, end, options, nodes) or [Piece((), ())]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Piece)
+        return _read(partition, self._options)
+
+
+def _ending(place: Place, node: str) -> Place:
+    """A node that the explicit offsets do not name is read to its end."""
+    return END if place.offsets and node not in dict(place.offsets) else place
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One object in one process for the life of a query; copies of it go to the tasks and only read."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._cursors = Cursors(options.access)
+        self._watch: Watch | None = None
+        self._initial: Offsets | None = None
+        self._entered: Offsets = {}
+        self._nodes: dict[str, Seen] = {}
+        """As they were last seen."""
+        self._last: Offsets | None = None
+        """Where a query ends that takes only what is there now."""
+
+    def __getstate__(self) -> ReadOptions:
+        return self._options
+
+    def __setstate__(self, options: ReadOptions) -> None:
+        self.__init__(options)  # type: ignore[misc]  # a copy begins where a new one does: with its options alone
+
+    # -- how far --
+
+    def initialOffset(self) -> dict[str, int]:
+        """Asked for again until the first batch is done: the nodes remember what a named reader was told first."""
+        if self._initial is None:
+            access, place = self._options.access, self._options.starting
+            self._nodes = survey(access, self._options.nodes, all_of_them=True)
+            begun = {
+                name: self._cursors.begin(seen, resolve(access, seen, place)) for name, seen in self._nodes.items()
+            }
+            self._initial = in_order(begun)
+        return dict(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.most_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._nodes = survey(self._options.access, self._options.nodes, all_of_them=False)
+        self._last = {name: seen.next for name, seen in self._nodes.items()}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        heads = self._last if self._last is not None else self._news(start)
+        heads = {name: self._checked(name, start.get(name, 0), head) for name, head in heads.items()}
+        self._enter(name for name in heads if name not in start)
+        end = advance(start, heads, self._entered)
+        return capped(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+
+    def reportLatestOffset(self) -> dict[str, int] | None:
+        return in_order({name: seen.next for name, seen in self._nodes.items()})
+
+    def _news(self, start: Offsets) -> Offsets:
+        """How far the nodes in sight are; waits a little while that is where the query is already."""
+        patience_s = NEWS_S
+        if self._watch is None:
+            self._watch = Watch(self._options.access, self._options.nodes)
+            patience_s = FIRST_NEWS_S
+        self._watch.wait_for(
+            lambda nodes: any(seen.next > start.get(name, -1) for name, seen in nodes.items()), patience_s
+        )
+        in_sight = self._watch.nodes()
+        self._nodes.update(in_sight)
+        return {name: seen.next for name, seen in in_sight.items()}
+
+    def _enter(self, names: Iterable[str]) -> None:
+        """Nodes met now: whatever they keep is new to this query.  One that has left again is met another time."""
+        for name in names:
+            if name not in self._entered:
+                seen = self._nodes[name]
+                with suppress(Unreachable):
+                    self._entered[name] = self._cursors.begin(seen, seen.first)
+
+    def _checked(self, name: str, start: int, head: int) -> int:
+        """A node that has fewer messages than were read from it has lost its journal; asked again, to be sure."""
+        if head >= start:
+            return head
+        try:
+            seen, _ = ask(self._options.access, self._nodes[name].address)
+        except Unreachable:
+            return start
+        if seen.next >= start:
+            return start
+        text = f"node {name} has {seen.next} messages, but {start} were read from it: its data directory was replaced"
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{text}; set failOnDataLoss to false to begin with its new journal")
+        log.warning("%s; it is read from its beginning", text)
+        return seen.first
+
+    # -- the rows --
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Piece]:
+        if not set(end) <= set(self._nodes):
+            with suppress(NodesMissing, FeedError):  # tasks have patience, and look for nodes themselves
+                self._nodes.update(survey(self._options.access, self._options.nodes, all_of_them=False))
+        return _plan(start, end, self._options, self._nodes)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Piece)
+        return _read(partition, self._options)
+
+    def commit(self, end: dict[str, int]) -> None:
+        self._cursors.commit(self._nodes, end)

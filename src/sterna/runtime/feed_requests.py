@@ -1,0 +1,66 @@
+"""What readers of the feed may say, as types: whatever does not fit is refused before anybody acts on it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+VERSION = 1
+NONCE_BYTES = 32
+REQUEST_BYTES_MAX = 64 * 1024
+WAIT_MS_MAX = 60_000
+FILTERS_MAX = 1024
+
+Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
+Instant = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+
+
+class Introduction(Struct, frozen=True):
+    version: int
+    reader: str
+    proof: bytes
+
+
+class AskStatus(Struct, frozen=True, tag_field="op", tag="status"):
+    wait_ms: Annotated[int, Meta(ge=0)] = 0
+    beyond: Offset | None = None
+
+
+class AskRead(Struct, frozen=True, tag_field="op", tag="read"):
+    start: Offset
+    stop: Offset
+    filters: Annotated[list[str], Meta(max_length=FILTERS_MAX)] | None = None
+    since_us: Instant | None = None
+    until_us: Instant | None = None
+
+
+class AskRegister(Struct, frozen=True, tag_field="op", tag="register"):
+    offset: Offset | None = None
+
+
+class AskReader(Struct, frozen=True, tag_field="op", tag="reader"):
+    """Where does this reader stand?"""
+
+
+class AskCommit(Struct, frozen=True, tag_field="op", tag="commit"):
+    offset: Offset
+
+
+class AskForget(Struct, frozen=True, tag_field="op", tag="forget"):
+    pass
+
+
+class AskOffsetAt(Struct, frozen=True, tag_field="op", tag="offset_at"):
+    time_us: Instant
+
+
+class AskParquet(Struct, frozen=True, tag_field="op", tag="parquet"):
+    after: int = -1
+
+
+Request = AskStatus | AskRead | AskRegister | AskReader | AskCommit | AskForget | AskOffsetAt | AskParquet
+
+introduction = msgspec.msgpack.Decoder(Introduction)
+request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

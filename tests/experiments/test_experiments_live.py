@@ -1,0 +1,60 @@
+"""Each experiment once, small, with real processes."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from sterna.experiments import convergence, traffic
+from sterna.experiments.capture import may_capture
+from sterna.experiments.sites import may_be_at_a_distance
+from sterna.experiments.systems import MOSQUITTO
+
+pytestmark = pytest.mark.slow
+
+needs_mosquitto = pytest.mark.skipif(
+    shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin") is None, reason="mosquitto is not installed"
+)
+needs_capture = pytest.mark.skipif(not may_capture(), reason="capturing packets needs root or CAP_NET_RAW")
+needs_distance = pytest.mark.skipif(not may_be_at_a_distance(), reason="network namespaces need root")
+
+
+@needs_mosquitto
+@pytest.mark.parametrize("capture", [pytest.param(True, marks=needs_capture), False], ids=["captured", "relayed"])
+def test_at_full_locality_only_bridges_forward_publications(capture: bool) -> None:
+    plan = traffic.Plan(
+        localities=(100,), strategies=("subscription-flooding",), rounds=1, publishers=4, messages=3, interval_s=0.1,
+        capture=capture,
+    )  # fmt: skip
+    ours, bridges = traffic.measure(plan, 100, 0)
+    assert (ours.system, bridges.system) == ("subscription-flooding", MOSQUITTO)
+    assert ours.delivered == ours.expected == bridges.delivered == 60
+    assert ours.publish == ours.publish_packets == 0
+    assert bridges.counts["PUBLISH"] == 4 * 12
+    assert bridges.publish >= 48 * 32
+    for side in (ours, bridges):
+        assert side.publish + side.control == side.total
+        assert sum(side.kinds.values()) == side.total
+
+
+@needs_mosquitto
+@needs_capture
+def test_messages_cross_no_link_they_need_not() -> None:
+    plan = traffic.Plan(
+        localities=(0,), strategies=("advertisement",), rounds=1, publishers=4, messages=3, interval_s=0.1, capture=True
+    )
+    ours, bridges = traffic.measure(plan, 0, 0)
+    assert ours.delivered == ours.expected == bridges.delivered
+    assert 0 < ours.publish_packets <= ours.needed_copies
+
+
+@pytest.mark.parametrize("far", [pytest.param(True, marks=needs_distance), False], ids=["at a distance", "loopback"])
+def test_a_tree_forms_and_forms_again_and_nothing_is_lost(far: bool) -> None:
+    run = convergence.measure(convergence.Plan(runs=1, nodes=3, at_a_distance=far))
+    happened = [event.what for event in run.events]
+    assert happened[:3] == ["start", "root killed", "root back"]
+    assert len(happened) == 5
+    assert all(event.tree_s <= event.whole_s for event in run.events)
+    assert run.published > 0
+    assert (run.lost, run.delivered) == (0, 3 * run.published)

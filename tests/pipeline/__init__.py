@@ -1,0 +1,1 @@
+"""Spark on real nodes: the source, the sink and the jobs."""

@@ -1,0 +1,74 @@
+"""Real nodes with a feed, messages for them, and what Spark made of those."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from live.networks import free_port
+from live.nodes import LiveNode, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ACKNOWLEDGED_S = 30.0
+
+
+class FeedingNode(LiveNode):
+    """`feed` are further keys of the [feed] table."""
+
+    def __init__(self, directory: Path, toml: str = "", *, name: str, **feed: object) -> None:
+        self.name = name
+        self._feed_port = free_port()
+        keys = {"bind": self.feed, **feed}
+        lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
+        node = f'[node]\nname = "{name}"\ndata = "{directory}/data"\n'
+        super().__init__(directory, f"{node}{toml}\n[feed]\n{lines}\n")
+
+    @property
+    def feed(self) -> str:
+        return f"127.0.0.1:{self._feed_port}"
+
+    @property
+    def broker(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> Self:
+        super().start()
+        wait_until(self._feeds, "the feed answers")
+        return self
+
+    restart = start
+
+    def _feeds(self) -> bool:
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", self._feed_port)) == 0
+
+    def publish(self, topic: str, payloads: Iterable[Any], qos: int = 1) -> None:
+        """Each acknowledged when this comes back."""
+        client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+        client.max_inflight_messages_set(1000)
+        client.connect("127.0.0.1", self.port)
+        client.loop_start()
+        sent = [client.publish(topic, str(payload), qos) for payload in payloads]
+        for one in sent:
+            one.wait_for_publish(ACKNOWLEDGED_S)
+            assert one.is_published()
+        client.disconnect()
+        client.loop_stop()
+
+
+def payloads(table: DataFrame) -> list[str]:
+    """As text, sorted: what is there twice stands there twice."""
+    return sorted(bytes(row.payload).decode() for row in table.select("payload").collect())
+
+
+def numbers(table: DataFrame) -> list[int]:
+    """Payloads that are numbers, sorted."""
+    return sorted(map(int, payloads(table)))

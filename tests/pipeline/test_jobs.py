@@ -1,0 +1,121 @@
+"""The jobs: an archive holds each message once, and questions see archive and nodes as one table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.jobs_archive import Archive, start_archive
+from sterna.pipeline.jobs_query import messages, query
+
+from .feeding import FeedingNode, numbers
+
+SOON_S = 90
+StartFeeding = Callable[..., FeedingNode]
+
+
+def run_archive(spark: SparkSession, archive: Archive, node: FeedingNode, **options: str) -> None:
+    running = start_archive(spark, archive, {"nodes": node.feed, **options}, available_now=True)
+    assert running.awaitTermination(SOON_S)
+
+
+def test_archive_and_nodes_are_one_table_with_each_message_once(
+    spark: SparkSession, start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    node, archive = start_feeding(), Archive(tmp_path / "archive")
+    source = {"nodes": node.feed}
+    node.publish("plant/a", range(20))
+    node.publish("office/b", range(20, 30))
+    run_archive(spark, archive, node)
+    kinds = {path.name for day in archive.messages.glob("date=*") for path in day.iterdir()}
+    assert kinds == {"first_level=plant", "first_level=office"}
+    node.publish("plant/a", range(30, 40))
+    assert numbers(messages(spark, None, archive.directory)) == list(range(30))
+    assert numbers(messages(spark, source, None)) == list(range(40))
+    assert numbers(messages(spark, source, archive.directory)) == list(range(40))
+    run_archive(spark, archive, node)
+    assert numbers(messages(spark, source, archive.directory)) == list(range(40))
+    sql = "select first_level, count(*) as n from messages where date >= '2020-01-01' group by first_level order by 1"
+    counted = query(spark, sql, source, archive.directory).collect()
+    assert [tuple(row) for row in counted] == [("office", 10), ("plant", 30)]
+
+
+def test_a_question_about_nothing_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="holds no messages"):
+        query(spark, "select 1", None, tmp_path / "nowhere")
+
+
+def sterna(*words: str) -> list[str]:
+    quick = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", "local[2]", *quick]
+
+
+def test_the_commands_archive_and_answer(start_feeding: StartFeeding, tmp_path: Path) -> None:
+    node = start_feeding()
+    node.publish("plant/a", range(10))
+    kept = str(tmp_path / "archive")
+    done = subprocess.run(
+        sterna("archive", kept, "--nodes", node.feed, "--available-now"), capture_output=True, text=True, timeout=SOON_S
+    )
+    assert done.returncode == 0, done.stderr
+    assert "10 messages" in done.stderr
+    node.publish("plant/a", ["a, b"])
+    asked = sterna(
+        "query", "select topic, payload from messages order by offset", "--nodes", node.feed, "--archive", kept
+    )
+    found = subprocess.run([*asked, "--output", "csv"], capture_output=True, text=True, timeout=SOON_S)
+    assert found.returncode == 0, found.stderr
+    rows = list(csv.reader(io.StringIO(found.stdout)))
+    assert rows == [["topic", "payload"], *(["plant/a", str(number)] for number in range(10)), ["plant/a", "a, b"]]
+
+
+def test_a_command_that_cannot_says_why_in_one_line(tmp_path: Path) -> None:
+    failed = subprocess.run(
+        sterna("archive", str(tmp_path), "--nodes", "127.0.0.1:1", "--available-now"),
+        capture_output=True, text=True, timeout=SOON_S,
+    )  # fmt: skip
+    assert failed.returncode == 1
+    assert "127.0.0.1:1 does not answer" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_an_archive_killed_at_any_moment_holds_each_acknowledged_message_once(
+    spark: SparkSession, start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    """Driver and JVM die together; so does, in between, the node."""
+    node, archive = start_feeding(), Archive(tmp_path / "archive")
+    command = sterna("archive", str(archive.directory), "--nodes", node.feed, "--every", "0.1", "--at-most", "500")
+    sent = 0
+    for life in range(3):
+        process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+        try:
+            before = archive.last_batch()
+            deadline = time.monotonic() + SOON_S
+            while archive.last_batch() < before + 2:
+                assert process.poll() is None, "the archive ended by itself"
+                assert time.monotonic() < deadline, "no batch was finished"
+                node.publish("plant/a", range(sent, sent + 200))
+                sent += 200
+            if life == 1:
+                node.kill()
+                node.restart()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    node.publish("plant/a", range(sent, sent + 100))
+    sent += 100
+    run_archive(spark, archive, node)
+    assert numbers(messages(spark, None, archive.directory)) == list(range(sent))

@@ -1,0 +1,88 @@
+"""Offsets: sorted, never lost with a node, and cut into tasks by a function of the two ends alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.pipeline.offsets import Place, Range, advance, capped, packed, ranges
+from sterna.vocabulary.errors import ConfigurationError
+
+OFFSETS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10**9), min_size=1)
+
+
+def test_a_node_out_of_sight_stays_where_it_was() -> None:
+    assert advance({"a": 5, "b": 7}, {"a": 9}, {}) == {"a": 9, "b": 7}
+
+
+def test_a_node_met_for_the_first_time_enters_where_it_begins_and_is_read_from_the_next_batch_on() -> None:
+    start = {"a": 5}
+    end = advance(start, {"a": 5, "b": 100}, {"b": 40})
+    assert end == {"a": 5, "b": 40}
+    assert ranges(start, end) == []
+    assert ranges(end, advance(end, {"a": 5, "b": 100}, {"b": 40})) == [Range("b", 40, 100)]
+
+
+def test_the_same_offsets_are_the_same_text() -> None:
+    one = advance({"b": 1, "a": 2}, {"c": 4}, {"c": 3})
+    other = advance({"a": 2, "b": 1}, {"c": 4}, {"c": 3})
+    assert json.dumps(one) == json.dumps(other) == '{"a": 2, "b": 1, "c": 3}'
+
+
+def test_a_node_whose_beginning_lies_behind_its_end_has_nothing_to_read() -> None:
+    assert ranges({"a": 9}, {"a": 3}) == []
+
+
+@given(OFFSETS, st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10**6)), st.integers(1, 10**6))
+def test_a_cap_moves_everybody_forward_and_nobody_too_far(
+    start: dict[str, int], steps: dict[str, int], most: int
+) -> None:
+    end = {node: offset + steps.get(node, 0) for node, offset in start.items()}
+    reached = capped(start, end, most)
+    moved = [reached[node] - start[node] for node in start]
+    assert list(reached) == sorted(start)
+    assert all(start[node] <= reached[node] <= end[node] for node in start)
+    assert all(reached[node] > start[node] for node in start if end[node] > start[node])
+    assert sum(moved) <= most + len(start)
+
+
+@given(OFFSETS, st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10**6)), st.integers(1, 16))
+def test_tasks_hold_every_message_of_a_batch_once(start: dict[str, int], steps: dict[str, int], tasks: int) -> None:
+    end = {node: offset + steps.get(node, 0) for node, offset in start.items()}
+    dealt = packed(ranges(start, end), tasks)
+    assert dealt == packed(ranges(dict(reversed(start.items())), end), tasks)
+    assert len(dealt) <= tasks
+    assert all(dealt)
+    parts = sorted(part for parts in dealt for part in parts)
+    for node in start:
+        mine = [part for part in parts if part.node == node]
+        edges = [start[node], *(part.stop for part in mine)]
+        assert [part.start for part in mine] == edges[:-1]
+        assert edges[-1] == end[node]
+
+
+def test_a_long_range_is_cut_and_short_ones_share_a_task() -> None:
+    assert [len(parts) for parts in packed([Range("a", 0, 1_000_000)], 4)] == [1, 1, 1, 1]
+    many = [Range(f"n{number}", 0, 10) for number in range(20)]
+    assert [len(parts) for parts in packed(many, 2)] == [10, 10]
+
+
+def test_an_instant_is_one_wherever_it_was_written_down() -> None:
+    assert Place.parse("2026-01-31T12:00:00Z", "x") == Place.parse("2026-01-31T13:00:00+01:00", "x")
+    assert Place.parse("2026-01-31T12:00:00", "x").time_us == 1_769_860_800_000_000
+
+
+def test_explicit_offsets_hold_for_the_nodes_they_name() -> None:
+    place = Place.parse('{"b": "latest", "a": 12}', "x")
+    assert place.for_node("a").offsets == (("a", 12),)
+    assert place.for_node("b").word == "latest"
+    assert place.for_node("c").word == ""
+
+
+@pytest.mark.parametrize("text", ["yesterday", "{", '{"a": -1}', '{"a": 1.5}', '{"a": "soon"}', '{"a": true}'])
+def test_what_is_no_place_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="startingOffsets"):
+        Place.parse(text, "startingOffsets")

@@ -1,0 +1,99 @@
+"""The sink: rows become messages, each once, whatever is run again; what is no message is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from sterna.pipeline.session import one_line
+
+from .feeding import FeedingNode, numbers
+
+
+def rows(spark: SparkSession, topic: str, count: int, qos: int = 1) -> DataFrame:
+    """Two partitions of messages whose payloads are numbers."""
+    return spark.range(0, count, 1, 2).select(
+        f.lit(topic).alias("topic"), f.col("id").cast("string").alias("payload"), f.lit(qos).alias("qos")
+    )
+
+
+def published(spark: SparkSession, node: FeedingNode, topic: str) -> DataFrame:
+    return spark.read.format("sterna").option("nodes", node.feed).option("topics", f"{topic}/#").load()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_every_row_is_published_once(spark: SparkSession, feeding: FeedingNode, topic: str, qos: int) -> None:
+    rows(spark, topic, 500, qos).write.format("sterna").mode("append").option("broker", feeding.broker).save()
+    table = published(spark, feeding, topic)
+    assert numbers(table) == list(range(500))
+    assert {row.qos for row in table.select("qos").distinct().collect()} == {qos}
+
+
+def test_a_named_write_run_again_adds_nothing(spark: SparkSession, feeding: FeedingNode, topic: str) -> None:
+    for _ in range(2):
+        write = rows(spark, topic, 100).write.format("sterna").mode("append").option("broker", feeding.broker)
+        write.option("publisher", topic).save()
+    assert numbers(published(spark, feeding, topic)) == list(range(100))
+
+
+def test_a_task_that_is_tried_again_publishes_the_rest(
+    spark: SparkSession, feeding: FeedingNode, topic: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "tried"
+
+    def fail_once(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield batch.slice(0, 50)
+            if batch.num_rows > 50 and not mark.exists():
+                mark.touch()
+                raise RuntimeError("the first attempt ends here")
+            yield batch.slice(50)
+
+    source = rows(spark, topic, 200)
+    broken = source.coalesce(1).mapInArrow(fail_once, source.schema)
+    broken.write.format("sterna").mode("append").option("broker", feeding.broker).save()
+    assert mark.exists(), "nothing was tried twice"
+    assert numbers(published(spark, feeding, topic)) == list(range(200))
+
+
+def test_properties_and_retain_travel_with_the_message(spark: SparkSession, feeding: FeedingNode, topic: str) -> None:
+    one = spark.sql(
+        f"select '{topic}/x' topic, cast('21' as binary) payload, true retain, map('unit', 'C') properties, "
+        "'text/plain' content_type"
+    )
+    one.write.format("sterna").mode("append").option("broker", feeding.broker).save()
+    (row,) = published(spark, feeding, topic).collect()
+    assert (row.topic, bytes(row.payload), row.qos, row.retain) == (f"{topic}/x", b"21", 1, True)
+    assert row.properties["unit"] == "C"
+    assert row.content_type == "text/plain"
+
+
+def test_a_row_that_is_no_message_is_named(spark: SparkSession, feeding: FeedingNode, topic: str) -> None:
+    bad = spark.range(0, 10, 1, 1).selectExpr(f"if(id = 7, 'a/+', '{topic}') as topic", "cast(id as string) as payload")
+    with pytest.raises(PySparkException) as caught:
+        bad.write.format("sterna").mode("append").option("broker", feeding.broker).save()
+    line = one_line(caught.value)
+    assert line.startswith('row 7 of the partition is no message: "a/+" is no topic')
+    assert "0 rows before it were published" in line
+
+
+def test_a_table_that_is_none_of_messages_is_refused_before_anything_runs(
+    spark: SparkSession, feeding: FeedingNode
+) -> None:
+    for table, problem in (("'a' topic", "no column payload"), ("'a' topic, '' payload, 1 x", "no use for column x")):
+        with pytest.raises(PySparkException) as caught:
+            spark.sql(f"select {table}").write.format("sterna").mode("append").option("broker", feeding.broker).save()
+        assert problem in one_line(caught.value)
+
+
+def test_a_node_that_does_not_answer_is_named(spark: SparkSession) -> None:
+    write = rows(spark, "t", 1).write.format("sterna").mode("append")
+    with pytest.raises(PySparkException) as caught:
+        write.option("broker", "127.0.0.1:1").option("patienceSeconds", "0.1").save()
+    assert "127.0.0.1:1 cannot be reached" in one_line(caught.value)

@@ -1,0 +1,69 @@
+"""The simulator finds what breaks promises between nodes: each of these networks has one fault, and is caught at it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.routing.streams import State, Stream, Streams
+from sterna.simulation.chaos import Chaos, Plan
+from sterna.simulation.links import LinkWorld
+from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+
+SEEDS = range(12)
+STRATEGY = "subscription-flooding"
+
+
+def claims_broken(*faults: str, seconds: float = 10.0) -> set[str]:
+    """What the first scenario that shows anything shows."""
+    for seed in SEEDS:
+        plan = Plan(seed, nodes=3, seconds=seconds, faults=faults, strategy=STRATEGY, fault_pause_s=0.5)
+        outcome = Chaos(plan).run()
+        if not outcome.kept:
+            return {violation.claim for violation in outcome.violations}
+    return set()
+
+
+def test_a_node_that_does_not_ask_for_what_it_missed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def path_changed(streams: Streams, origin: str) -> None:
+        stream = streams._streams.get(origin)
+        if stream is None:
+            stream = streams._streams[origin] = Stream(new=origin not in streams.vector)
+            streams._fetch(origin, stream)
+        else:
+            stream.state = State.SYNCED
+
+    monkeypatch.setattr(Streams, "path_changed", path_changed)
+    assert "lost" in claims_broken("link-break", "partition")
+
+
+def test_a_node_that_takes_what_it_has_seen_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Streams._fetch
+
+    def fetch(streams: Streams, origin: str, stream: Stream) -> None:
+        if origin in streams.vector:
+            streams.vector[origin] = BEFORE_ALL
+        honest(streams, origin, stream)
+
+    monkeypatch.setattr(Streams, "_fetch", fetch)
+    assert "duplicated" in claims_broken("link-break", "crash")
+
+
+def test_a_node_that_forgets_what_it_could_not_write_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken_back(streams: Streams, vector: VersionVector) -> None:
+        """As if it had been kept."""
+
+    monkeypatch.setattr(Streams, "taken_back", taken_back)
+    assert "lost" in claims_broken("disk-full")
+
+
+def test_a_network_that_does_not_form_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: set[str] = set()
+
+    def hold_links(world: LinkWorld, dial: dict[str, str]) -> None:
+        if world.address not in held:
+            held.update([world.address] if dial else [])
+            honest(world, dial)
+
+    honest = LinkWorld.hold_links
+    monkeypatch.setattr(LinkWorld, "hold_links", hold_links)
+    assert "no path" in claims_broken("crash", seconds=3.0)
