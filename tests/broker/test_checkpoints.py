@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from surviving_node import SurvivingNode
 
 from sterna.broker.limits import Limits
-from sterna.broker.queue import PIECE_MESSAGES, OffsetQueue, Piece
+from sterna.broker.queue import PIECE_MESSAGES
+from sterna.broker.snapshots import Snapshot
 
 PUBACK, PUBREC = 4, 5
 
@@ -107,7 +109,7 @@ def test_a_share_is_saved_only_if_something_came_or_went(node: SurvivingNode) ->
     assert "\0$share/g/t" not in node.node.changes().sessions
 
 
-def test_a_long_queue_is_saved_by_the_piece(node: SurvivingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_queue_is_saved_by_the_piece(node: SurvivingNode) -> None:
     reader = node.client("reader")
     reader.subscribe("t", 1)
     node.settle()
@@ -117,12 +119,58 @@ def test_a_long_queue_is_saved_by_the_piece(node: SurvivingNode, monkeypatch: py
     (_, grant), *_ = [(s, g) for s, g in node.broker.routes.route(b"t").deliveries]
     for number in range(20 * PIECE_MESSAGES):
         session.queue.push(2 * number, grant)
-    parts: list[object] = []
-    part = Piece.part
-    monkeypatch.setattr(Piece, "part", lambda piece: parts.append(piece) or part(piece))
-    monkeypatch.setattr(OffsetQueue, "__iter__", lambda _: pytest.fail("every message was looked at"))
-    waiting = len(session.queue)
+    waiting = list(session.queue)
     node.checkpoint()
-    assert len(parts) == 20
+    saved = msgspec.msgpack.decode(node.disk.sessions["reader"], type=Snapshot)
+    assert len(saved.queue) == 20
     node.crash()
-    assert len(node.broker.sessions[b"reader"].queue) == waiting
+    assert list(node.broker.sessions[b"reader"].queue) == waiting
+
+
+def test_a_share_that_begins_anew_is_not_taken_for_the_one_before(node: SurvivingNode) -> None:
+    """As much has come and gone as when the last checkpoint was taken, but it is something else."""
+    member = node.client("member", version=5)
+    member.subscribe("$share/g/t", 1)
+    node.settle()
+    member.vanish()
+    writer = node.client("writer")
+    writer.publish("t", b"of the share that ends", 1, 1)
+    node.settle()
+    node.checkpoint()
+    member = node.client("member", version=5, clean=True)
+    member.subscribe("$share/g/t", 1)
+    node.settle()
+    member.vanish()
+    writer.publish("t", b"of the one that begins", 1, 2)
+    node.settle()
+    node.checkpoint()
+    node.crash()
+    assert node.client("member", version=5).payloads() == [b"of the one that begins"]
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 2])
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_what_a_passing_member_was_sent_is_not_lost_to_the_share(
+    node: SurvivingNode, checkpoints: int, acknowledged: bool
+) -> None:
+    lasting = node.client("lasting", version=5)
+    lasting.subscribe("$share/g/t", 1)
+    node.settle()
+    lasting.vanish()
+    passing = node.client("passing", clean=True)
+    passing.subscribe("$share/g/t", 1)
+    node.settle()
+    passing.take()
+    writer = node.client("writer")
+    writer.publish("t", b"owed", 1, 1)
+    node.settle()
+    (sent,) = passing.take()
+    for _ in range(checkpoints):
+        node.checkpoint()
+    if acknowledged:
+        passing.acknowledge(PUBACK, sent.packet_id)
+        node.settle()
+    if checkpoints > 1:
+        node.checkpoint()
+    node.crash()
+    assert node.client("lasting", version=5).payloads() == ([] if acknowledged else [b"owed"])

@@ -354,3 +354,22 @@ def test_a_look_that_finds_nothing_is_bounded_too(node: LoneNode) -> None:
     node.settle()
     (answer,) = reader.received()
     assert isinstance(answer, Suback)
+
+
+def test_work_that_goes_wrong_does_not_hold_up_who_is_behind_it(node: LoneNode) -> None:
+    def go_wrong() -> bool:
+        raise ZeroDivisionError
+
+    done: list[str] = []
+
+    def go_right() -> bool:
+        done.append("behind it")
+        return True
+
+    node.broker.turns.ask(go_wrong)
+    node.broker.turns.ask(go_right)
+    with pytest.raises(ZeroDivisionError):
+        node.take_turn()
+    node.take_turn()
+    assert done == ["behind it"]
+    assert not node.broker.turns

@@ -18,6 +18,8 @@ from conformance.packets import (
 )
 from sterna.broker.authorization import AccessRule
 from sterna.broker.limits import Limits
+from sterna.broker.retained import UPDATED_MAX, Retained
+from sterna.mqtt.message import Message
 
 
 @pytest.fixture
@@ -182,3 +184,15 @@ def test_an_old_value_never_comes_after_the_one_that_replaced_it(node: LoneNode,
     node.settle()
     payloads = [packet.payload for packet in reader.messages()]
     assert payloads in ([b"old", b"new"], [b"new"])
+
+
+def test_what_is_remembered_for_those_who_look_through_it_is_bounded() -> None:
+    retained = Retained(Limits())
+    observer = LoneNode()  # anything that lives on
+    moment = retained.moment(observer)
+    for number in range(UPDATED_MAX + 10):
+        retained.update(Message(b"t/%d" % number, b"x", retain=True, offset=number))
+        retained.update(Message(b"t/%d" % number, b"", retain=True, offset=number))
+    assert retained.later_than(moment, b"t/%d" % (UPDATED_MAX + 9))
+    assert not retained.later_than(moment, b"t/9")
+    assert retained.later_than(moment, b"t/10")

@@ -40,6 +40,29 @@ def swept(node: LoneNode, first_offset: int) -> Sweep:
 # -- retention --
 
 
+def test_messages_that_stay_because_they_are_retained_are_looked_up_in_steps_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = LoneNode()
+    waiting(node, [f"c{number}" for number in range(30)], PIECE_MESSAGES)
+    asked: list[int] = []
+
+    def kept(_: object, offset: int) -> str:
+        asked.append(offset)
+        return "kept"
+
+    monkeypatch.setattr(type(node.broker.retained), "at_offset", kept)
+    sweep = Sweep(node.broker)
+    sweep.begin(PIECE_MESSAGES)
+    more = True
+    while more:
+        before = len(asked)
+        more = sweep.step()
+        assert len(asked) - before <= (STEP_WORK // retention.PIECE_WORK) * PIECE_MESSAGES
+    assert len(asked) == 30 * PIECE_MESSAGES
+    assert all(len(session.queue) == PIECE_MESSAGES for session in node.broker.sessions.values())
+
+
 def test_ten_long_queues_are_trimmed_in_steps_of_a_few_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     node = LoneNode()
     count = 30 * PIECE_MESSAGES

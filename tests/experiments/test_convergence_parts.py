@@ -87,7 +87,13 @@ def event(what: str, tree_s: float, ready_s: float = 0.0) -> Event:
 def report() -> convergence_report.Report:
     runs = [
         Run(events=[event("start", 2.5, 2.25), event("root killed", 1.0)], published=10, delivered=50, lost=0),
-        Run(events=[event("start", 3.5, 3.0), event("root killed", 2.0)], published=10, delivered=49, lost=1),
+        Run(
+            events=[event("start", 3.5, 3.0), event("root killed", 2.0)],
+            published=10,
+            delivered=49,
+            lost=1,
+            missing={"a -> b": 1},
+        ),
     ]
     return convergence_report.build(Plan(runs=2, at_a_distance=False), "sterna 1", "somewhere", runs)
 
@@ -103,7 +109,7 @@ def test_a_start_is_told_from_the_launch_and_from_the_moment_programs_are_loaded
 def test_the_table_stands_beside_the_papers_figures_and_says_what_was_lost() -> None:
     out = io.StringIO()
     convergence_report.show(report(), Console(file=out, width=160))
-    for words in ("18 to 20", "50 to 60", "20 messages acknowledged", "1 lost"):
+    for words in ("18 to 20", "50 to 60", "20 messages acknowledged", "1 lost", "Lost in run 2: a -> b 1"):
         assert words in out.getvalue()
 
 

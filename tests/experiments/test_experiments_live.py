@@ -51,10 +51,10 @@ def test_messages_cross_no_link_they_need_not() -> None:
 
 @pytest.mark.parametrize("far", [pytest.param(True, marks=needs_distance), False], ids=["at a distance", "loopback"])
 def test_a_tree_forms_and_forms_again_and_nothing_is_lost(far: bool) -> None:
-    run = convergence.measure(convergence.Plan(runs=1, nodes=3, at_a_distance=far))
+    run = convergence.measure(convergence.Plan(runs=1, nodes=3, at_a_distance=far), print)
     happened = [event.what for event in run.events]
     assert happened[:3] == ["start", "root killed", "root back"]
     assert len(happened) == 5
     assert all(event.tree_s <= event.whole_s for event in run.events)
     assert run.published > 0
-    assert (run.lost, run.delivered) == (0, 3 * run.published)
+    assert (run.missing, run.lost, run.delivered) == ({}, 0, 3 * run.published)

@@ -13,6 +13,21 @@ from sterna.mqtt.message import Message
 
 SETTINGS = JournalSettings()
 
+#: By name, because a compiled class does not tell its slots.
+_CONTENT = (
+    "topic",
+    "payload",
+    "qos",
+    "retain",
+    "properties",
+    "expires_at",
+    "publisher",
+    "received_at",
+    "offset",
+    "identity",
+    "shares",
+)
+
 
 def message(number: int, payload: bytes | None = None) -> Message:
     return Message(
@@ -29,7 +44,7 @@ def message(number: int, payload: bytes | None = None) -> Message:
 
 def content(one: Message | None) -> tuple[Any, ...] | None:
     """All a message says, for comparing."""
-    return None if one is None else tuple(getattr(one, name) for name in Message.__slots__)
+    return None if one is None else tuple(getattr(one, name) for name in _CONTENT)
 
 
 def commit(journal: Journal, store: Store) -> Group:

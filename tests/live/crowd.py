@@ -16,7 +16,10 @@ from .nodes import LiveNode
 from .steadfast import Steadfast
 
 MESSAGES_PER_S = 500
-DRAIN_S = 60.0
+STALLED_S = 20.0
+"""Without anything new for so long, nothing more will come."""
+LAG_MAX = 1000
+"""Messages the slowest reader may be behind before publishers pause: a busy machine must not pile up work."""
 SPREAD_S = 20.0
 """How long a retained message may take to be known at every node."""
 
@@ -80,8 +83,8 @@ class Crowd:
 
     def _publish_one(self) -> None:
         publisher = self.dice.choice(self.publishers)
-        if publisher.backlog > 200:
-            return  # its node is away for long
+        if publisher.backlog > 200 or self._lag() > LAG_MAX:
+            return  # its node is away for long, or somebody's is
         self.count += 1
         qos = int(publisher.client_id[10])
         topic = f"{publisher.client_id}/{self.dice.randrange(3)}"
@@ -119,14 +122,30 @@ class Crowd:
     def drain(self) -> None:
         """Nobody publishes or leaves any more; everything under way comes to its end."""
         self._stays = True
-        if not self.run(self._is_done, DRAIN_S, publishing=False):
-            self.check()
-            idle = {client.client_id: client.is_idle for client in self.everybody}
-            raise AssertionError(f"there is no end to it: {idle}")
+        while not self._is_done():
+            if not self._moves_on():
+                self.check()
+                idle = {client.client_id: client.is_idle for client in self.everybody}
+                raise AssertionError(f"there is no end to it: {idle}")
         self._hear_all()
 
+    def _moves_on(self) -> bool:
+        before = self._progress()
+        return self.run(lambda: self._progress() != before or self._is_done(), STALLED_S, publishing=False)
+
+    def _progress(self) -> tuple[int, int]:
+        return sum(len(client.given) for client in self.everybody), sum(one.acknowledged for one in self.publishers)
+
+    def _lag(self) -> int:
+        return self._wanted() - min(len(reader.given) for reader in self.readers)
+
+    def _wanted(self) -> int:
+        return sum(map(len, self.published.values()))
+
     def _is_done(self) -> bool:
-        wanted = sum(map(len, self.published.values()))
+        wanted = self._wanted()
+        if any(len(reader.given) < wanted for reader in self.readers):
+            return False
         heard = all(len({given.payload for given in reader.given}) >= wanted for reader in self.readers)
         shared = len({given.payload for member in self.members for given in member.given}) >= wanted
         return heard and shared and all(client.is_connected and client.is_idle for client in self.everybody)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from conformance.packets import Publish
 from node.joined_nodes import Town
 
 STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
@@ -163,3 +164,13 @@ def test_a_node_that_was_started_again_still_knows_who_shares_elsewhere(town: To
     publisher.publish("t", b"linked", 1)
     got = [message.payload for member in members for message in member.messages()]
     assert sorted(got) == [b"alone", b"before", b"linked"]
+
+
+def test_a_topic_cleared_and_set_again_in_one_breath_is_set_everywhere(town: Town) -> None:
+    publisher = town["a"].join("publisher")
+    publisher.publish("state", b"old", 1, retain=True)
+    for payload in (b"", b"new"):
+        publisher.send(Publish("state", payload, 1, True, packet_id=publisher.next_packet_id()))
+    town.settle()
+    kept = [town[name].broker.retained.get(b"state") for name in "abc"]
+    assert [message and message.payload for message in kept] == [b"new"] * 3

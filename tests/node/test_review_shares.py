@@ -173,3 +173,24 @@ def test_many_shared_subscriptions_of_one_client_do_not_cost_a_node_its_links(st
         town.settle()
     town.pass_time(3)
     assert "b" in town["a"].network.links.links
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_waits_for_a_group_whose_last_member_here_leaves_goes_to_members_elsewhere(
+    strategy: str, qos: int
+) -> None:
+    town = FaultyTown("abc", strategy)
+    town.connect("ab", "bc")
+    slow = town["c"].join("slow", receive_maximum=1)
+    slow.subscribe("$share/g/t", qos)
+    publisher = town["a"].join("publisher")
+    for number in range(5):
+        publisher.publish("t", b"%d" % number, qos)
+    town.pass_time(0.1)
+    quick = town["b"].join("quick")
+    quick.subscribe("$share/g/t", qos)
+    assert payloads(slow) == [b"0"]  # never acknowledged
+    slow.vanish()
+    town.pass_time(2)
+    # A QoS 2 message that one member has begun to take may not go to another.
+    assert payloads(quick) == [b"%d" % number for number in range(qos - 1, 5)]

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from .feeding import FeedingNode, payloads
 
+pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/pipeline.md").read_text()
 FEED, BROKER = "127.0.0.1:7885", "127.0.0.1:1883"
@@ -51,12 +53,13 @@ def test_the_snippets_of_the_page_do_what_it_says(
     assert said("counts/plant-1") == ["3"]
 
 
+@pytest.mark.timeout(320)
 def test_the_commands_of_the_page_do_what_it_says(start_feeding: Callable[..., FeedingNode], tmp_path: Path) -> None:
     node = start_feeding("plant-1")
     node.publish("plant/hall/temperature", [20, 26.5])
     node.publish("office/desk/temperature", [21])
     script = f'sterna() {{ {sys.executable} -m sterna "$@"; }}\n' + "\n".join(snippets("sh")).replace(FEED, node.feed)
-    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=110, cwd=tmp_path)
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["topic", "messages", "plant/hall/temperature", "2"]
 
@@ -66,6 +69,15 @@ def test_every_option_is_on_the_page() -> None:
     options = re.findall(r'(?:take|_secret)\((?:given, )?"(\w+)"', source)
     assert len(options) > 12
     assert [option for option in options if f"`{option}`" not in PAGE] == []
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["sterna", "sterna.runtime.server", "sterna.cli.pipeline", "sterna.pipeline.feed_client"],
+)
+def test_nothing_but_jobs_and_source_imports_spark(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 @pytest.mark.slow

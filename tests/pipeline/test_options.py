@@ -10,7 +10,7 @@ import pytest
 
 from sterna.pipeline.errors import BadRow
 from sterna.pipeline.options import ReadOptions, WriteOptions
-from sterna.pipeline.rows import check_columns, outgoing
+from sterna.pipeline.rows import Outgoing, check_columns, outgoing
 from sterna.vocabulary.errors import ConfigurationError
 
 NODES = {"nodes": "127.0.0.1:7885"}
@@ -81,13 +81,7 @@ def test_a_row_that_is_no_message_is_named(columns: dict[str, list[Any]], proble
 
 def test_text_and_bytes_are_payloads_and_what_is_not_said_has_a_default() -> None:
     (one,) = outgoing(batch(payload=["grüße"]), 0)
-    assert (one.payload, one.qos, one.retain, one.properties, one.content_type) == (
-        "grüße".encode(),
-        1,
-        False,
-        (),
-        None,
-    )
+    assert one == Outgoing(0, "a", "grüße".encode(), 1, False, (), None)
 
 
 def test_columns_that_are_missing_or_of_no_use_are_named() -> None:

@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sterna.pipeline.parsing import parse_csv, parse_json, parse_protobuf
 
+pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+
 LABEL = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
 
 

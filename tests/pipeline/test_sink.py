@@ -15,6 +15,8 @@ from sterna.pipeline.session import one_line
 
 from .feeding import FeedingNode, numbers
 
+pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+
 
 def rows(spark: SparkSession, topic: str, count: int, qos: int = 1) -> DataFrame:
     """Two partitions of messages whose payloads are numbers."""

@@ -20,6 +20,8 @@ from sterna.pipeline.table import COLUMNS
 
 from .feeding import FeedingNode, numbers, payloads
 
+pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+
 SOON_S = 60.0
 StartFeeding = Callable[..., FeedingNode]
 
@@ -193,3 +195,22 @@ def test_what_cannot_be_is_said_in_one_line(
         line = one_line(caught.value)
         assert said in line
         assert "\n" not in line
+
+
+def test_what_a_node_dropped_is_read_from_its_sealed_segments(
+    spark: SparkSession, start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    """Journal and files are one table, whether one begins at the first message, at an offset or at an instant."""
+    shelf = str(tmp_path / "shelf")
+    node = start_feeding("small", "[journal]\nsegment_bytes = 65536\nretention_bytes = 131072\n", parquet=shelf)
+    node.publish("t/a", [f"{number:01000}" for number in range(300)])
+    middle = datetime.now(UTC)
+    node.publish("t/b", [f"{number:01000}" for number in range(300, 600)])
+    wait_until(lambda: _first(node) > 300, "the node has dropped the first half", SOON_S)
+    assert numbers(table(spark, node, parquet=shelf)) == list(range(600))
+    assert numbers(table(spark, node, parquet=shelf, topics="t/a")) == list(range(300))
+    assert numbers(table(spark, node, parquet=shelf, startingOffsets='{"small": 100}')) == list(range(100, 600))
+    since = table(spark, node, parquet=shelf, startingOffsets=middle.isoformat())
+    assert numbers(since) == list(range(300, 600))
+    until = table(spark, node, parquet=shelf, endingOffsets='{"small": 50}')
+    assert numbers(until) == list(range(50))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -56,9 +57,7 @@ class FeedWorld:
         for _ in recovery:
             pass
         self.journal = Journal(self.store, journal, epoch=recovery.last_epoch + 1, recovered=recovery)
-        self.feed = Feed(
-            FeedTable(**{"bind": Bind("127.0.0.1", 0), **table}), NODE, directory, durable=self.durable
-        )
+        self.feed = Feed(FeedTable(**{"bind": Bind("127.0.0.1", 0), **table}), NODE, directory, durable=self.durable)
         self.feed.attach(self.journal, self.store)
         self.address = ""
 
@@ -82,7 +81,9 @@ class FeedWorld:
         self.address = str(await self.feed.start())
         return self
 
-    async def __aexit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         await self.feed.stop()
         if isinstance(self.store, FileStore):
             self.store.close()
@@ -106,3 +107,27 @@ def rows(batches: Any) -> list[dict[str, Any]]:
 
 def offsets(batches: Any) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def run(scene: Callable[[], Any]) -> None:
+    asyncio.run(asyncio.wait_for(scene(), 30))
+
+
+def everything(client: FeedClient) -> list[int]:
+    return offsets(client.read(0, client.status().next))
+
+
+async def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def flip(path: str, place: int) -> None:
+    """Let a byte of a file rot."""
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes((byte ^ 1,)))

@@ -197,3 +197,21 @@ def test_a_journal_that_could_not_be_written_is_tried_again_and_nothing_noted_is
         world.committer.close()
 
     asyncio.run(conversation())
+
+
+def test_trouble_with_the_last_there_was_to_write_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committer, "RETRY_S", 0.02)
+
+    async def conversation() -> None:
+        world = World("fsync")
+        world.disk.slowness_s = 0.02
+        world.disk.is_full = True
+        world.node.journal.append(Message(b"t", b"nobody waits for it"))
+        world.turn()
+        assert not await world.committer.hold()
+        assert world.committer.trouble is not None
+        await wait_until(lambda: world.committer.trouble is None)
+        assert await world.committer.hold()
+        world.committer.close()
+
+    asyncio.run(conversation())

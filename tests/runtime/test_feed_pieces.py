@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from feed_world import message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +22,6 @@ from sterna.mqtt.wire import binary
 from sterna.node import feed_pieces
 from sterna.node.feed_pieces import AS_IT_LIES, CUT, Question, needles_of, pick, table_of, unpack
 from sterna.vocabulary.errors import JournalCorrupt
-from sterna.vocabulary.stamps import Identity
-
-from feed_world import message
 
 EVERYTHING = Question(0, 1 << 40)
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from sterna.broker.acknowledgements import Acknowledgements
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList, Permissions
-from sterna.broker.commitments import Commit, Commitments, Promise
+from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
 from sterna.broker.connection import Connection, Peer, State
 from sterna.broker.deadlines import Deadlines
-from sterna.broker.decisions import FOR_NOBODY, is_for_shares_only
+from sterna.broker.decisions import FOR_NOBODY
 from sterna.broker.delivery import Delivery
 from sterna.broker.durability import SessionLog
 from sterna.broker.effort import Effort, Turns
@@ -342,11 +342,9 @@ class Broker:
         if connection is None and message.identity is not None:
             assert self.network is not None
             self.network.not_kept(message)
-        elif connection is None and is_for_shares_only(message):
-            pass  # handed over to another node's members: what it was made of stood beside it, and is read again
-        elif connection is None:
+        elif connection is None and packet_id != MADE_OF_ANOTHER:
             self.publish(message)  # a will: nobody is left to send it again
-        elif connection.session is not None:
+        elif connection is not None and connection.session is not None:
             self._expect_again(message, connection.session, packet_id)
 
     def _expect_again(self, message: Message, session: Session, packet_id: int) -> None:

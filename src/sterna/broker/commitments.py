@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 #: Deliver this message, then acknowledge this packet identifier to its publisher (None: nobody waits, as for a will).
 Publication = tuple[Message, "Connection | None", int]
 
+#: Instead of a packet identifier, of a message made of another one in the same group, which will be taken in again if
+#: the group fails: then it is made again.
+MADE_OF_ANOTHER = -1
+
 #: Send this connection these bytes.
 Answer = tuple[None, "Connection", bytes]
 

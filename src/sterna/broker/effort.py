@@ -74,7 +74,9 @@ class Turns:
         self._asked = False
         work = self._line.popleft()
         self._broker.effort.begin(self._broker.now)
-        if not work():
-            self._line.append(work)
-        if self._line:
-            self._ask()
+        try:
+            if not work():
+                self._line.append(work)
+        finally:
+            if self._line:  # whatever went wrong with this one, the others go on
+                self._ask()

@@ -9,15 +9,31 @@ from sterna.broker.limits import Limits
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import TopicTree
 
-
 #: Cleared topics that are kept in mind.
 CLEARED_MAX = 10_000
+
+#: Between the stamps of two retained messages, at least: what the journal and the links can tell apart.
+STAMP_S = 2e-6
+
+#: Topics whose last update is kept in mind while somebody looks through them.
+UPDATED_MAX = 100_000
 
 
 class Retained:
     """Topic -> message.  Bounded in number and bytes; `changed` says what the next checkpoint has to write."""
 
-    __slots__ = ("_cleared", "_limits", "_observers", "_topics", "_tree", "_updated", "_updates", "bytes", "changed")
+    __slots__ = (
+        "_cleared",
+        "_limits",
+        "_observers",
+        "_stamped",
+        "_topics",
+        "_tree",
+        "_updated",
+        "_updates",
+        "bytes",
+        "changed",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -29,6 +45,8 @@ class Retained:
         self.changed: dict[bytes, None] = {}
         #: Topic -> when it was cleared: an older message of another node that comes late must not bring it back.
         self._cleared: dict[bytes, float] = {}
+        #: The last stamp given.
+        self._stamped = 0.0
         self._updates = 0
         #: Who has to tell what was retained at a moment from what came later, for as long as they live; and while
         #: there is anybody, topic -> its last update.
@@ -60,8 +78,10 @@ class Retained:
         """When a new message of this topic came in: now, and in any case after the one it replaces, whose node's clock
         may be ahead of ours."""
         known = self._tree.get(topic)
-        before = self._cleared.get(topic) if known is None else known.received_at
-        return wall if before is None else max(wall, before + 1e-6)
+        before = self._cleared.get(topic, 0.0) if known is None else known.received_at
+        # And after all others that came in here: the one it replaces may still be on its way to the journal.
+        self._stamped = max(wall, before + STAMP_S, self._stamped + STAMP_S)
+        return self._stamped
 
     def update(self, message: Message, *, durable: bool = True) -> bool:
         """Remember it in place of the one before; an empty payload forgets [MQTT-3.3.1-6].
@@ -80,7 +100,7 @@ class Retained:
         if before is not message:
             self._updates += 1
             if self._observers:
-                self._updated[topic] = self._updates
+                self._note_updated(topic)
         if not message.payload and message.offset >= 0:
             self._note_cleared(message)
         if message.payload and room:
@@ -91,6 +111,14 @@ class Retained:
         if durable:
             self.changed[topic] = None
         return room
+
+    def _note_updated(self, topic: bytes) -> None:
+        """There may always be somebody who looks, so the oldest goes: whoever began before gets that topic's message
+        once more."""
+        self._updated.pop(topic, None)
+        self._updated[topic] = self._updates
+        if len(self._updated) > UPDATED_MAX:
+            del self._updated[next(iter(self._updated))]
 
     def _note_cleared(self, message: Message) -> None:
         self._cleared.pop(message.topic, None)

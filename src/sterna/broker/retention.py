@@ -14,13 +14,14 @@ from sterna.broker.shares import Share
 if TYPE_CHECKING:
     from sterna.broker.broker import Broker
 
-#: Work in one step: a queue costs 1, and each of its pieces that is looked at costs PIECE_WORK.
+#: Work in one step: a queue costs 1, and each of its pieces that messages are dropped from, or looked up in what is
+#: retained, costs PIECE_WORK.
 STEP_WORK = 1024
 PIECE_WORK = 256
 
 
 class Sweep:
-    __slots__ = ("_broker", "_dropped", "_first_offset", "_left", "steps")
+    __slots__ = ("_broker", "_dropped", "_first_offset", "_left", "_looked_up", "steps")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -29,6 +30,7 @@ class Sweep:
         self._left: list[Session | Share] = []
         #: What the one whose turn it is has lost so far.
         self._dropped = 0
+        self._looked_up = False
         self.steps = 0
 
     def begin(self, first_offset: int) -> None:
@@ -44,9 +46,10 @@ class Sweep:
         work = 0
         while self._left and work < STEP_WORK:
             waiting = self._left[-1]
+            self._looked_up = False
             dropped, more = self._drop(waiting)
             self._dropped += dropped
-            work += PIECE_WORK if dropped else 1
+            work += PIECE_WORK if self._looked_up else 1
             if not more:
                 if self._dropped:
                     self._tell(waiting)
@@ -56,7 +59,11 @@ class Sweep:
     def _drop(self, waiting: Session | Share) -> tuple[int, bool]:
         if not waiting.queue:
             return 0, False
-        return waiting.queue.drop_below(self._first_offset, unless=self._broker.retained.at_offset)
+        return waiting.queue.drop_below(self._first_offset, unless=self._is_retained)
+
+    def _is_retained(self, offset: int) -> bool:
+        self._looked_up = True
+        return self._broker.retained.at_offset(offset) is not None
 
     def _tell(self, waiting: Session | Share) -> None:
         dropped, self._dropped = self._dropped, 0

@@ -114,6 +114,18 @@ class Share:
         """Has it a member whose session outlives a crash?"""
         return any(session.expiry_s for session, _ in self.members.values())
 
+    def lent(self) -> list[int]:
+        """What members whose sessions a crash ends have been sent at QoS 1 and not acknowledged: a crash must bring it
+        back to the share.  (At QoS 2 it is theirs once it is sent.)"""
+        found: list[int] = []
+        for session, _ in self.members.values():
+            if session.expiry_s:
+                continue
+            for entry in session.inflight.values():
+                if entry is not None and entry[1].share == self.key and min(entry[0].qos, entry[1].qos) == 1:
+                    found.append(entry[0].offset)
+        return sorted(found)
+
     def grant_of(self, session: Session) -> Grant | None:
         member = self.members.get(session.client_id)
         return member[1] if member else None

@@ -88,8 +88,10 @@ def restore_queue(queue: OffsetQueue[Grant], saved: Snapshot, grants: list[Grant
             raise ValueError("a queue of runs and blocks holds something else")
 
 
-def share_snapshot(share: Share) -> bytes:
-    return msgspec.msgpack.encode([(first, count) for first, count, _ in share.queue.parts()])
+def share_snapshot(share: Share, lent: list[int]) -> bytes:
+    """What waits for a share; before it what has been `lent` to members whose sessions a crash ends."""
+    waiting = [(first, count) for first, count, _ in share.queue.parts()]
+    return msgspec.msgpack.encode([*((offset, 1) for offset in lent), *waiting])
 
 
 def restore_share(queue: OffsetQueue[None], blob: bytes) -> None:

@@ -117,6 +117,7 @@ def _spark(name: str, master: str, conf: list[str] | None) -> Iterator[SparkSess
     try:
         with talk.status("starting Spark"):
             session = open_session(name, master, settings)
+        session.sparkContext.setLogLevel("OFF")  # what goes wrong is raised here, and told once
         yield session
     except PySparkException as error:
         raise SternaError(one_line(error)) from None

@@ -8,6 +8,7 @@ must have every message that any publisher was told is safe, those of the killed
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import tempfile
 import time
@@ -63,6 +64,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     delivered: int
     """Of these, summed over subscribers, how many arrived at least once."""
     lost: int
+    missing: dict[str, int] = {}
+    """What was lost, by the way it had to go."""
     interrupted: int = 0
     """Connections of subscribers that broke though their node was not killed."""
 
@@ -70,7 +73,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 def run(plan: Plan, talk: Talk) -> list[Run]:
     runs = []
     for number in range(plan.runs):
-        runs.append(measure(plan))
+        runs.append(measure(plan, talk))
         told = ", ".join(f"{event.what} {event.tree_s:.2f} s" for event in runs[-1].events)
         talk(f"run {number + 1} of {plan.runs}: {told}; {runs[-1].published} messages, {runs[-1].lost} lost")
     return runs
@@ -80,13 +83,27 @@ def site_of(plan: Plan) -> Site:
     return AtADistance(plan.nodes) if plan.at_a_distance else Loopback(plan.nodes)
 
 
-def measure(plan: Plan) -> Run:
+def measure(plan: Plan, talk: Talk) -> Run:
+    """One run.  If something was lost or did not happen, what the nodes wrote is kept, and `talk` says where."""
     with tempfile.TemporaryDirectory(prefix="sterna-convergence-") as name, site_of(plan) as site:
         nodes = Nodes(plan, site.places, Path(name))
         try:
-            return asyncio.run(_measure(plan, nodes))
+            found = asyncio.run(_measure(plan, nodes))
+        except ExperimentError:
+            _keep_logs(Path(name), talk)
+            raise
         finally:
             nodes.stop()
+        if found.lost:
+            _keep_logs(Path(name), talk)
+        return found
+
+
+def _keep_logs(directory: Path, talk: Talk) -> None:
+    kept = tempfile.mkdtemp(prefix="sterna-convergence-failed-")
+    for log in directory.glob("*.log"):
+        shutil.copy(log, kept)
+    talk(f"the logs of the nodes are kept in {kept}")
 
 
 async def _measure(plan: Plan, nodes: Nodes) -> Run:
@@ -111,6 +128,7 @@ async def _measure(plan: Plan, nodes: Nodes) -> Run:
         published=len(clients.safe),
         delivered=clients.delivered,
         lost=clients.lost,
+        missing=clients.missing(),
         interrupted=clients.interrupted,
     )
 

@@ -136,6 +136,10 @@ def show(report: Report, console: Console) -> None:
         f"QoS 1 meanwhile: {report.published:,} messages acknowledged, {report.delivered:,} deliveries to "
         f"{report.nodes} subscribers, {report.lost:,} lost."
     )
+    for number, run in enumerate(report.runs, start=1):
+        if run.missing:
+            ways = ", ".join(f"{way} {count}" for way, count in run.missing.items())
+            console.print(f"Lost in run {number}: {ways}.", markup=False)
 
 
 def _shown(one: Spread) -> str:

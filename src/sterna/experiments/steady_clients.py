@@ -42,6 +42,15 @@ class SteadyClients:
     def lost(self) -> int:
         return len(self.safe) * len(self._heard) - self.delivered
 
+    def missing(self) -> dict[str, int]:
+        """What was lost, by the way it had to go: "publisher's node -> subscriber's node"."""
+        counted: dict[str, int] = {}
+        for name, heard in self._heard.items():
+            for payload in self.safe.keys() - heard:
+                way = f"{payload.split()[1].decode()} -> {name}"
+                counted[way] = counted.get(way, 0) + 1
+        return dict(sorted(counted.items()))
+
     async def start(self) -> None:
         for name in self._places:
             await self._subscribe(name)

@@ -102,7 +102,8 @@ class Recovery:
             elif walk.end < file.size or walk.lacks_the_end:
                 stop = max(walk.next_offset, following.first_offset)
                 self.damage.append(Damage(file.name, walk.end, walk.next_offset, stop, "the rest of the segment"))
-            previous = Position(file.serial, walk.end, walk.next_offset)
+            if walk.end:  # else it was torn while it was begun, and is gone
+                previous = Position(file.serial, walk.end, walk.next_offset)
             self.last_epoch = max(self.last_epoch, walk.last_epoch)
         self._finish(previous or BEGINNING)
 

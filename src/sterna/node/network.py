@@ -8,6 +8,7 @@ where messages are wanted.  Neither knows the other.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from random import Random
 from typing import Protocol
 
 from sterna.broker.broker import Broker
+from sterna.broker.commitments import MADE_OF_ANOTHER
 from sterna.broker.decisions import decode_decision, encode_decision
 from sterna.broker.outbox import send_to_all
 from sterna.broker.routes import Route
@@ -36,10 +38,13 @@ from sterna.routing.forwarded import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingOutput, RoutingSettings, Strategy
+from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
 #: What a shared subscription takes in an announcement besides its name.
 SHARE_OVERHEAD_BYTES = 16
+#: Messages that waited for a shared subscription's last member here, given to members elsewhere.
+HANDED_OVER_A_TURN = 1000
 #: Of retained messages in one page.
 RETAINED_PAGE = 1024
 
@@ -239,6 +244,9 @@ class Network:
         if share is not None and len(share.members) > 1:
             self.router.unwant(shared[1])
             return
+        waiting = deque(offset for offset, _ in share.queue) if share is not None else deque()
+        if waiting and topic_filter in self._elsewhere and not self._hand_over_waiting(topic_filter, waiting):
+            self._broker.turns.ask(partial(self._hand_over_waiting, topic_filter, waiting))
         # Messages for the members we had are on their way until everybody has heard that they left.
         self._left.add(shared[1])
         self.router.when_known(partial(self._unwant_left, shared[1]))
@@ -351,17 +359,25 @@ class Network:
 
     def _hand_over(self, message: Message) -> bool:
         """If it is for members of ours who have left: on to whoever has members now."""
-        orphaned = self._orphaned(message)
-        elsewhere = self._elsewhere.matching(message.topic) if orphaned else []
-        passed_on = {key: self._elsewhere.decide(key, 0) for key in orphaned if key in elsewhere}
+        passed_on = {key: self._elsewhere.decide(key, 0) for key in self._orphaned(message) if key in self._elsewhere}
         if passed_on:
-            copy = Message(
-                message.topic, message.payload, message.qos, False, message.properties, message.expires_at,
-                message.publisher, message.received_at,
-            )  # fmt: skip
-            copy.shares = encode_decision(passed_on, only=True)
-            self._broker.commitments.publication(copy, None, 0)
+            self._broker.commitments.publication(_copy_for(passed_on, message), None, MADE_OF_ANOTHER)
         return bool(passed_on)
+
+    def _hand_over_waiting(self, key: bytes, offsets: deque[int]) -> bool:
+        """The same for some of what waited for them; True if that was all."""
+        broker = self._broker
+        for _ in range(min(len(offsets), HANDED_OVER_A_TURN)):
+            offset = offsets.popleft()
+            try:
+                message = broker.journal.read(offset) or broker.retained.at_offset(offset)
+            except JournalError:
+                message = None
+            if message is None or key not in self._elsewhere:
+                broker.counters.dropped("no-member-left")
+            else:
+                broker.publish(_copy_for({key: self._elsewhere.decide(key, 0)}, message))
+        return not offsets
 
     def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT."""
@@ -458,6 +474,16 @@ class Network:
         if shares is not None and shares != known.get(origin, []):
             known[origin] = shares
             self._broker.log.shared(origin, shares)
+
+
+def _copy_for(decision: dict[bytes, str], message: Message) -> Message:
+    """A message of our own for these groups and nobody else."""
+    copy = Message(
+        message.topic, message.payload, message.qos, False, message.properties, message.expires_at,
+        message.publisher, message.received_at,
+    )  # fmt: skip
+    copy.shares = encode_decision(decision, only=True)
+    return copy
 
 
 def _keeps(route: Route) -> bool:

@@ -17,6 +17,7 @@ from sterna.broker.broker import Broker, BrokerState, World
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import VECTOR, Replay
 from sterna.broker.retention import Sweep
+from sterna.broker.shares import Share
 from sterna.broker.snapshots import retained_snapshot, share_snapshot, snapshot, vector_snapshot
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
@@ -126,9 +127,10 @@ class Node:
         self._settings = settings
         self._durable = durable
         self._checkpointed = saved.position
-        #: Share queues in the checkpoint, by the name they have there, and the edition of the queue it holds.
-        self._share_queues: dict[str, int] = {
-            name: -1 for name in saved.sessions if name.startswith("\0") and name != VECTOR
+        #: Share queues in the checkpoint, by the name they have there, and what it holds of them if that is known: of
+        #: which share (another one may get the same name), which edition of its queue, and what it had lent.
+        self._share_queues: dict[str, tuple[Share, int, list[int]] | None] = {
+            name: None for name in saved.sessions if name.startswith("\0") and name != VECTOR
         }
         # What the replay touched differs from the checkpoint it began with.
         for session in state.sessions.values():
@@ -197,15 +199,16 @@ class Node:
         return Changes(self.journal.position, self.journal.pending_events, sessions, gone, kept, forgotten)
 
     def _share_changes(self, changed: dict[str, bytes], gone: list[str]) -> None:
-        editions: dict[str, int] = {}
+        held: dict[str, tuple[Share, int, list[int]] | None] = {}
         for share in self.broker.routes.shares():
-            if share.queue:
+            lent = share.lent() if share.lasting else []
+            if share.queue or lent:
                 name = f"\0{share.key.decode()}"
-                editions[name] = share.queue.edition
-                if self._share_queues.get(name) != share.queue.edition:
-                    changed[name] = share_snapshot(share)
-        gone += sorted(self._share_queues.keys() - editions.keys())
-        self._share_queues = editions
+                held[name] = (share, share.queue.edition, lent)
+                if self._share_queues.get(name) != held[name]:
+                    changed[name] = share_snapshot(share, lent)
+        gone += sorted(self._share_queues.keys() - held.keys())
+        self._share_queues = held
 
     def checkpointed(self, changes: Changes) -> None:
         """The changes are on disk: what the journal holds before them is no longer needed to start again."""
@@ -218,7 +221,7 @@ class Node:
             if name == VECTOR:
                 continue
             if name.startswith("\0"):
-                self._share_queues[name] = -1  # as the checkpoint has it, or does not
+                self._share_queues[name] = None  # as the checkpoint has it, or does not
                 continue
             session = self.broker.sessions.get(name.encode())
             if session is not None:

@@ -36,6 +36,10 @@ class SharedElsewhere:
     def __bool__(self) -> bool:
         return bool(self._groups)
 
+    def __contains__(self, key: object) -> bool:
+        """Has this group members elsewhere?"""
+        return key in self._groups
+
     def announced(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
         """What a node has members of; None: it can no longer be reached."""
         if shares is None:

@@ -16,6 +16,10 @@ from sterna.overlay.batches import HEAD_BYTES, LOW, BrokenBatch, Opener, Sealer,
 from sterna.overlay.link_settings import LinkSettings
 
 
+#: Times `resend_bytes`: what may wait of frames that are needed.
+NEEDED_MAX = 8
+
+
 class LinkTransport(Protocol):
     """What the world gives us to reach the other end of one connection."""
 
@@ -95,6 +99,7 @@ class Link:
     __slots__ = (
         "_ack_bytes",
         "_acked",
+        "_allowance",
         "_batch_bytes",
         "_congested_at",
         "_dirty",
@@ -163,6 +168,8 @@ class Link:
         self._unsent: deque[_Kept] = deque()
         self._sent: deque[_Kept] = deque()
         self._kept_bytes = 0
+        #: Bytes beyond `resend_bytes` that are no reason to give the session up.
+        self._allowance = 0
         self._to_acknowledge = 0
         #: All links with something to flush, shared by all of the node's.
         self._dirty = dirty
@@ -208,6 +215,11 @@ class Link:
         if self._gathered >= self._batch_bytes:
             self._close_batch()
             self.pump()
+
+    def send_needed(self, kind: int, body: bytes) -> None:
+        """A frame that would come again in the next session: that there are many is no reason to give this one up."""
+        self._allowance = min(self._allowance + len(body) + HEAD_BYTES, NEEDED_MAX * self._resend_bytes)
+        self.send(kind, body)
 
     def restart(self, reason: str) -> None:
         """Give this session up: at the next flush it ends on both sides, and the next connection starts a fresh one."""
@@ -257,7 +269,7 @@ class Link:
 
     def _press(self, waiting: int) -> None:
         self.congested = True
-        if waiting > self._resend_bytes:
+        if waiting > self._resend_bytes + self._allowance:
             self.restart(f"{waiting} bytes were not acknowledged in time")
 
     def _mark(self) -> None:
@@ -276,6 +288,7 @@ class Link:
         if news:
             self._acked += news
             self._drop_acknowledged(self._sent)
+            self._allowance = min(self._allowance, self.unacknowledged_bytes)
             self._relieve()
 
     def take(self, low: int, size: int) -> None:

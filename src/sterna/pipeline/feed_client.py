@@ -23,7 +23,7 @@ from sterna.journal.columns import SCHEMA as JOURNAL_SCHEMA
 from sterna.journal.interest import Interest
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.node.feed_pieces import Question, table_of, unpack
-from sterna.pipeline.feed_errors import Refused, Trimmed, Unreachable
+from sterna.pipeline.feed_errors import FeedError, Refused, Trimmed, Unreachable
 from sterna.vocabulary.errors import JournalCorrupt
 
 VERSION = 1
@@ -36,6 +36,8 @@ PIECE_BYTES_MAX = 1 << 30
 __all__ = ["TABLE_SCHEMA", "FeedClient", "Lost", "ParquetFile", "ReadEnd", "Status"]
 
 _LENGTH_BYTES = 4
+#: Words of goodbye that say nothing against the next request.
+_COME_AGAIN = ("idle", "stopping", "time")
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -241,7 +243,11 @@ class FeedClient:
             raw.close()
             raise Unreachable(f"{self.address} hung up: {_why(error)}") from None
         self._connection = connection = _Connection(raw, "?")
-        self._introduce(connection)
+        try:
+            self._introduce(connection)
+        except FeedError:
+            self.close()
+            raise
         return connection
 
     def _introduce(self, connection: _Connection) -> None:
@@ -279,6 +285,8 @@ class FeedClient:
             self.close()
         if said.get("code") == "trimmed":
             raise Trimmed(text, int(said["first"]))
+        if said.get("code") in _COME_AGAIN:
+            raise Unreachable(text)
         raise Refused(text, str(said.get("code")))
 
     def _receive(self, connection: _Connection) -> memoryview:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sterna.pipeline.errors import NodesMissing
-from sterna.pipeline.feed_client import FeedClient, Status
+from sterna.pipeline.feed_client import FeedClient, ParquetFile, Status
 from sterna.pipeline.feed_errors import FeedError, Unreachable
 from sterna.pipeline.offsets import LATEST, Offsets, Place
 from sterna.pipeline.options import Access
@@ -101,6 +101,12 @@ def resolve(access: Access, seen: Seen, place: Place) -> int:
     return seen.next if wanted.word == LATEST else seen.first
 
 
+def sealed_files(access: Access, seen: Seen) -> list[ParquetFile]:
+    """The files a node has made of its sealed segments."""
+    with open_feed(access, seen.address) as feed:
+        return feed.parquet()[1]
+
+
 class Watch:
     """The newest that is known of every node.  Its threads end with the process."""
 
@@ -108,7 +114,7 @@ class Watch:
         self._access = access
         self._changed = threading.Condition()
         self._seen: dict[str, Seen] = {}
-        self._refusal: FeedError | None = None
+        self._refusals: dict[str, FeedError] = {}
         self._watched: set[str] = set()
         for address in addresses:
             self._begin(address)
@@ -120,14 +126,14 @@ class Watch:
     def nodes(self) -> dict[str, Seen]:
         """Nodes that are in sight; raises if one refuses us, which waiting does not mend."""
         with self._changed:
-            if self._refusal is not None:
-                raise self._refusal
+            for refusal in self._refusals.values():
+                raise refusal
             return dict(self._seen)
 
     def wait_for(self, holds: Callable[[Mapping[str, Seen]], bool], within_s: float) -> None:
         """Come back as soon as it holds of the nodes in sight, or the time is over."""
         with self._changed:
-            self._changed.wait_for(lambda: self._refusal is not None or holds(self._seen), within_s)
+            self._changed.wait_for(lambda: self._refusals or holds(self._seen), within_s)
 
     def _watch(self, address: str) -> None:
         pause = threading.Event()
@@ -145,13 +151,13 @@ class Watch:
                 log.info("%s; asked again every second", error)
             except FeedError as error:
                 with self._changed:
-                    self._refusal = error
+                    self._refusals[address] = error
                     self._changed.notify_all()
             pause.wait(AGAIN_S)
 
     def _tell(self, seen: Seen, peers: Mapping[str, str]) -> None:
         with self._changed:
-            self._refusal = None
+            self._refusals.pop(seen.address, None)
             changed = self._seen.get(seen.name) != seen
             self._seen[seen.name] = seen
             for address in set(peers.values()) - self._watched - {one.address for one in self._seen.values()}:
@@ -170,6 +176,9 @@ class Cursors:
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self._feeds: dict[str, FeedClient] = {}
+        self._telling: Future[None] | None = None
+        self._teller = ThreadPoolExecutor(1, "cursors")
 
     def begin(self, seen: Seen, offset: int) -> int:
         """Where the reader is at this node: where it was before, if it is known there, else at `offset` from now on."""
@@ -178,16 +187,24 @@ class Cursors:
         with open_feed(self._access, seen.address) as feed:
             return feed.register(offset)
 
-    def commit(self, nodes: Mapping[str, Seen], offsets: Offsets) -> None:
-        """Best effort: a node that does not hear of it keeps its messages longer, and that is all."""
-        if not self._access.is_named:
+    def commit(self, nodes: Mapping[str, Seen], offsets: Offsets, *, at_once: bool) -> None:
+        """Best effort: a node that does not hear of it keeps its messages longer, and that is all.
+
+        `at_once` waits for the nodes; else they are told while the query goes on, unless they are being told already.
+        """
+        if not self._access.is_named or (self._telling is not None and not self._telling.done()):
             return
-        for name, offset in offsets.items():
-            seen = nodes.get(name)
-            if seen is None:
-                continue
+        addresses = {name: nodes[name].address for name in offsets if name in nodes}
+        self._telling = self._teller.submit(self._tell, addresses, dict(offsets))
+        if at_once:
+            self._telling.result()
+
+    def _tell(self, addresses: Mapping[str, str], offsets: Offsets) -> None:
+        for name, address in addresses.items():
+            offset = offsets[name]
             try:
-                with open_feed(self._access, seen.address) as feed:
-                    feed.commit(offset)
+                if address not in self._feeds:
+                    self._feeds[address] = open_feed(self._access, address)
+                self._feeds[address].commit(offset)
             except FeedError as error:
                 log.warning("%s did not hear that %s has read up to %d: %s", name, self._access.reader, offset, error)

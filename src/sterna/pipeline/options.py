@@ -56,6 +56,8 @@ class ReadOptions:
     tasks: int = 1
     patience_s: float = 60.0
     """How long a task waits for a node that does not answer."""
+    parquet: str | None = None
+    """Directory of the nodes' sealed segments, as tasks see it; batch reads take from it what nodes have dropped."""
 
     @classmethod
     def parse(cls, words: Words, *, streaming: bool) -> ReadOptions:
@@ -71,6 +73,7 @@ class ReadOptions:
             fail_on_data_loss=given.take("failOnDataLoss", _truth, True),
             tasks=given.take("tasks", _positive, os.cpu_count() or 1),
             patience_s=given.take("patienceSeconds", _seconds, 60.0),
+            parquet=given.take("parquet", _text, None),
         )
         given.check_nothing_is_left()
         if not options.nodes:

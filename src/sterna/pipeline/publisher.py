@@ -71,7 +71,11 @@ class Publisher:
                     raise PublishFailed(f"node {host}:{port} cannot be reached: {error.strerror or error}") from None
                 time.sleep(0.25)
         self._client.loop_start()
-        self._wait_for(lambda: self._connected)
+        try:
+            self._wait_for(lambda: self._connected)
+        except PublishFailed:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,7 +9,7 @@ within partitions before writing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +25,9 @@ from sterna.pipeline.rows import check_columns, outgoing
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
+UNNAMED_S = 3600
+"""How long a node remembers a batch write that was given no name."""
+
 Messages = list[WriterCommitMessage | None]
 
 
@@ -38,7 +41,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
         check_columns(columns)
-        self._options = options
+        # Nobody will run a write again whose name nobody knows; its tasks may be tried again until it is over.
+        forgetful = replace(options, remember_s=min(options.remember_s, UNNAMED_S))
+        self._options = options if options.publisher else forgetful
         self._name = options.publisher or uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> Written:

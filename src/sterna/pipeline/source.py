@@ -23,10 +23,11 @@ from pyspark.sql.types import StructType
 
 from sterna.pipeline.errors import DataLoss, NodesMissing
 from sterna.pipeline.feed_errors import FeedError, Unreachable
-from sterna.pipeline.nodes import Cursors, Seen, Watch, ask, resolve, survey
+from sterna.pipeline.nodes import Cursors, Seen, Watch, ask, resolve, sealed_files, survey
 from sterna.pipeline.offsets import END, Offsets, Place, Range, advance, capped, in_order, packed, ranges
 from sterna.pipeline.options import ReadOptions, WriteOptions
 from sterna.pipeline.reading import read_range
+from sterna.pipeline.sealed import SealedRange, before_the_journal, read_sealed
 from sterna.pipeline.sink import BatchWriter, StreamWriter
 from sterna.pipeline.table import spark_schema
 
@@ -34,8 +35,6 @@ log = logging.getLogger(__name__)
 
 NEWS_S = 0.25
 """How long `latestOffset` waits for something new: Spark asks again at once."""
-FIRST_NEWS_S = 5.0
-"""How long it waits for the nodes to answer at all, once."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,7 @@ class Piece(InputPartition):
 
     parts: tuple[Range, ...]
     addresses: tuple[tuple[str, str], ...]
+    sealed: tuple[SealedRange, ...] = ()
 
 
 class SternaSource(DataSource):
@@ -83,6 +83,8 @@ def _plan(start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str
 
 
 def _read(piece: Piece, options: ReadOptions) -> Iterator[Any]:
+    for file in piece.sealed:
+        yield from read_sealed(file, options)
     addresses = dict(piece.addresses)
     for part in piece.parts:
         yield from read_range(part, addresses.get(part.node), options)
@@ -97,8 +99,14 @@ class BatchReader(DataSourceReader):
         nodes = survey(options.access, options.nodes, all_of_them=True)
         end = {name: resolve(options.access, seen, _ending(options.ending, name)) for name, seen in nodes.items()}
         start = {name: resolve(options.access, seen, options.starting) for name, seen in nodes.items()}
+        sealed: list[Piece] = []
+        if options.parquet is not None:
+            for name, seen in nodes.items():
+                files = before_the_journal(seen, sealed_files(options.access, seen), end[name], options)
+                sealed += [Piece((), (), (file,)) for file in files]
+                start[name] = max(start[name], seen.first)
         # A task for nothing, rather than no task: Spark then has the table's columns even if no node has a message.
-        return _plan(start, end, options, nodes) or [Piece((), ())]
+        return sealed + _plan(start, end, options, nodes) or [Piece((), ())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Piece)
@@ -163,13 +171,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _news(self, start: Offsets) -> Offsets:
         """How far the nodes in sight are; waits a little while that is where the query is already."""
-        patience_s = NEWS_S
         if self._watch is None:
             self._watch = Watch(self._options.access, self._options.nodes)
-            patience_s = FIRST_NEWS_S
-        self._watch.wait_for(
-            lambda nodes: any(seen.next > start.get(name, -1) for name, seen in nodes.items()), patience_s
-        )
+        self._watch.wait_for(lambda nodes: any(seen.next > start.get(name, -1) for name, seen in nodes.items()), NEWS_S)
         in_sight = self._watch.nodes()
         self._nodes.update(in_sight)
         return {name: seen.next for name, seen in in_sight.items()}
@@ -211,4 +215,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition, self._options)
 
     def commit(self, end: dict[str, int]) -> None:
-        self._cursors.commit(self._nodes, end)
+        self._cursors.commit(self._nodes, end, at_once=self._last is not None)

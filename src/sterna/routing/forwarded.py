@@ -24,7 +24,7 @@ from struct import error as StructError
 
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import LinkProtocolError
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
 
 QOS = 0x03
 RETAIN = 0x04
@@ -37,6 +37,9 @@ _EPOCH = Struct(">I")
 _NUMBER = Struct(">Q")
 _LOOSE = Struct(">BHH")
 _LENGTH = Struct(">I")
+
+#: No sequence is greater: it travels in eight bytes.
+ALL_SEQUENCES = 2**64
 
 #: Of messages with one topic in one loose record.
 LOOSE_MAX = 0xFFFF
@@ -147,6 +150,18 @@ def read_message(body: bytes, start: int, origin: str, epoch: int) -> Message:
     message.identity = Identity(origin, epoch, sequence)
     message.shares = shares
     return message
+
+
+def last_of_epoch(vector: VersionVector, origin: str, epoch: int) -> int:
+    """The sequence up to which messages of this epoch are old; all of them are if a newer epoch has been seen."""
+    stamp = vector.get(origin, BEFORE_ALL)
+    if stamp.epoch == epoch:
+        return stamp.sequence
+    return -1 if stamp.epoch < epoch else ALL_SEQUENCES
+
+
+def cut(body: bytes, position: int, records: list[Record] | list[LooseRecord]) -> bytes:
+    return body[:position] + b"".join([body[record.start : record.stop] for record in records])
 
 
 # -- QoS 0 -----------------------------------------------------------------------------------------------------------

@@ -25,8 +25,10 @@ from sterna.routing.forwarded import (
     RETAIN,
     LooseRecord,
     Record,
+    cut,
     encode_loose,
     encode_record,
+    last_of_epoch,
     loose_opening,
     opening,
     read_loose,
@@ -47,9 +49,6 @@ REMEMBERED_MAX = 100_000
 
 #: Messages gathered for one frame: this much, or one that is bigger.
 FRAME_BYTES = 256 * 1024
-
-#: No sequence is greater: it travels in eight bytes.
-ALL_SEQUENCES = 2**64
 
 #: Topic, payloads, properties, expiry and shares of QoS 0 messages.
 Loose = tuple[bytes, list[bytes], bytes, float, bytes]
@@ -204,7 +203,7 @@ class Router:
         found = self._links.get(link)
         if found is not None:
             found.counters.control_bytes += FRAME_HEAD_BYTES + len(body)
-            found.send(kind, body)
+            found.send_needed(kind, body)
 
     def send_control(self, link: str, kind: int, body: bytes) -> bool:
         """Behind everything that was to be said before: interest, then messages."""
@@ -413,7 +412,7 @@ class Router:
     def _take(self, origin: str, epoch: int, body: bytes, records: list[Record]) -> None:
         """HOT.  What our own clients want, of what is newer than the last."""
         vector = self.streams.vector
-        seen = after = _last_of_epoch(vector, origin, epoch)
+        seen = after = last_of_epoch(vector, origin, epoch)
         local = self._local
         taken = 0
         try:
@@ -431,7 +430,7 @@ class Router:
 
     def _hand_on(self, link: str, origin: str, epoch: int, body: bytes, position: int, records: list[Record]) -> None:
         """To the other links that want them: the body as it came, or the pieces of it that are wanted there."""
-        last = _last_of_epoch(self._handed_on, origin, epoch)
+        last = last_of_epoch(self._handed_on, origin, epoch)
         fresh = [record for record in records if record.sequence > last]
         self.counters.refused += len(records) - len(fresh)
         if not fresh:
@@ -446,7 +445,7 @@ class Router:
                     pieces.setdefault(other, []).append(record)
         for other, some in pieces.items():
             whole = len(some) == len(records)
-            self._links[other].send(Frame.SEQUENCED, body if whole else _cut(body, position, some))
+            self._links[other].send(Frame.SEQUENCED, body if whole else cut(body, position, some))
             self.counters.forwarded += len(some)
 
     def _loose_came(self, link: str, body: bytes) -> None:
@@ -469,7 +468,7 @@ class Router:
                 self.counters.taken += record.count
         for other, some in pieces.items():
             whole = len(some) == len(records)
-            self._send_loose(other, body if whole else _cut(body, position, some), len(some))
+            self._send_loose(other, body if whole else cut(body, position, some), len(some))
 
     # -- catching up ---------------------------------------------------------------------------------------------
 
@@ -495,15 +494,3 @@ class Router:
         elif len(page.hops) > 1 and page.hops[-1] == self._node:
             onward = structs.replace(page, hops=page.hops[:-1])
             self.send_control(onward.hops[-1], Frame.PAGE, control.encode(onward))
-
-
-def _last_of_epoch(vector: VersionVector, origin: str, epoch: int) -> int:
-    """The sequence up to which messages of this epoch are old; all of them are if a newer epoch has been seen."""
-    stamp = vector.get(origin, BEFORE_ALL)
-    if stamp.epoch == epoch:
-        return stamp.sequence
-    return -1 if stamp.epoch < epoch else ALL_SEQUENCES
-
-
-def _cut(body: bytes, position: int, records: list[Record] | list[LooseRecord]) -> bytes:
-    return body[:position] + b"".join([body[record.start : record.stop] for record in records])

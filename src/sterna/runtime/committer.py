@@ -149,7 +149,7 @@ class Committer:
         if self.trouble is None:
             return True
         self._held = False
-        self.commit_soon()
+        self._retry_later()  # even if nothing is left to write: the trouble must not seem to last for ever
         return False
 
     async def write_open_group(self) -> Position | None:

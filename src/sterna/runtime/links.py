@@ -251,10 +251,12 @@ class _Dial:
         protocol = self._protocol = LinkProtocol(self._server, self._network.dialled)
         patience = self._settings.handshake_s if self._context else None
         try:
-            making = loop.create_connection(
-                lambda: protocol, bind.host, bind.port, ssl=self._context, ssl_handshake_timeout=patience
-            )
-            await asyncio.wait_for(making, self._settings.handshake_s)
+            # Not `wait_for`: it forgets that it was cancelled if the connection stands in the same turn, and then an
+            # address that was given up would be dialled for ever.
+            async with asyncio.timeout(self._settings.handshake_s):
+                await loop.create_connection(
+                    lambda: protocol, bind.host, bind.port, ssl=self._context, ssl_handshake_timeout=patience
+                )
         except (OSError, UnicodeError) as error:  # the latter for names that cannot be names of hosts
             self._complain(why(error))
             self._protocol = None

@@ -32,15 +32,19 @@ class Reserve:
     def take_back(self) -> None:
         """Hold the room back again, unless that would take the last there is."""
         with suppress(OSError):  # some other time
-            if self._path.exists() or self._free_bytes() < 2 * self._size:
+            if self._is_whole() or self._free_bytes() < 2 * self._size:
                 return
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(descriptor, 0, self._size)
             except OSError:
                 self._path.unlink()
             finally:
                 os.close(descriptor)
+
+    def _is_whole(self) -> bool:
+        """A node that was killed while it took the room leaves a file that holds little or nothing."""
+        return self._path.exists() and self._path.stat().st_size >= self._size
 
     def _free_bytes(self) -> int:
         disk = os.statvfs(self._path.parent)

@@ -18,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -35,7 +35,6 @@ from sterna.runtime.admin import AdminPort
 from sterna.runtime.admin_pages import guard
 from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
-from sterna.runtime.feed import Feed
 from sterna.runtime.feed_view import FeedView
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
@@ -45,6 +44,9 @@ from sterna.runtime.pace import WINDOW_S, Pace
 from sterna.runtime.session_store import SessionStore
 from sterna.runtime.storage import FileStore
 from sterna.vocabulary.errors import JournalError, SternaError
+
+if TYPE_CHECKING:
+    from sterna.runtime.feed import Feed
 
 log = logging.getLogger("sterna.node")
 
@@ -100,6 +102,8 @@ class NodeServer:
         self._store, self._sessions = self._open_stores()
         self.feed: Feed | None = None
         if configuration.feed is not None:
+            from sterna.runtime.feed import Feed  # brings much with it that a node without a feed does not need
+
             node = configuration.node
             self.feed = Feed(configuration.feed, node.name, node.data, durable=self._durable)
         checkpoint = self._sessions.load() if self._sessions else None
@@ -144,6 +148,8 @@ class NodeServer:
         self._stopping = asyncio.Event()
         self._serving = False
         self._checkpoint_failed = False
+        #: Links are to be flushed at the end of this round of the loop.
+        self._linking = False
 
     def _next_epoch(self, last: int) -> int:
         """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
@@ -266,8 +272,26 @@ class NodeServer:
         broker = self.broker
         if broker.commitments.pending:
             self._committer.commit_soon()
-        self._pace.sent(self._node.flush(), broker.now)
-        due = broker.deadlines.next()
+        if self.networking is None:
+            self._pace.sent(self._node.flush(), broker.now)
+        else:
+            # Clients are heard one after the other; what they say to other nodes goes out when all that were ready
+            # in this round of the loop have been heard, in one batch.
+            self._pace.sent(broker.flush(), broker.now)
+            if not self._linking:
+                self._linking = True
+                self._loop.call_soon(self._send_to_nodes)
+        self._look_ahead()
+
+    def _send_to_nodes(self) -> None:
+        self._linking = False
+        self._node.flush()
+        if self.broker.commitments.pending:
+            self._committer.commit_soon()
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        due = self.broker.deadlines.next()
         if due is not None and due < self._due:
             self._set_deadline(due)
 

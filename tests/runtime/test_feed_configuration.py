@@ -1,0 +1,74 @@
+"""The `[feed]` table and `[journal] keep`: what is refused, with which advice, and what is never printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sterna.runtime.configuration import InvalidConfiguration, as_toml, load
+from sterna.runtime.feed_settings import feed_peers, feed_token
+from sterna.runtime.settings import Bind
+
+TOKEN = "a token of sixteen bytes or more"
+
+
+def loaded(tmp_path: Path, toml: str, **environ: str):  # type: ignore[no-untyped-def]
+    file = tmp_path / "sterna.toml"
+    file.write_text(toml)
+    return load(file, environ)
+
+
+@pytest.mark.parametrize(
+    ("toml", "text"),
+    [
+        (
+            '[feed]\nbind = "0.0.0.0:7885"',
+            "shows every message to everybody who can reach it; use 127.0.0.1, or set token",
+        ),
+        ('[feed]\nbind = "unix:/tmp/feed"', "readers do not come over Unix sockets"),
+        ('[feed]\ntoken = "short"', "the token of the feed has 5 bytes"),
+        (f'[feed]\ntoken = "{TOKEN}"\ntoken_file = "x"', "there is a token and a token_file"),
+        ('[feed]\ntoken_file = "nowhere"', "nowhere cannot be read"),
+        ('[feed]\ncertificate = "server.pem"', "TLS needs a certificate and its key"),
+        ('[feed]\npeers = ["10.0.0.2:7885"]', "names no node and its feed"),
+        ('[feed]\npeers = ["b=10.0.0.2"]', "10.0.0.2"),
+        ("[feed]\nconnections = 0", "0 is out of range"),
+        ("[feed]\nidle_s = 0", "0.0 is out of range"),
+        ("[feed]\nhold_bytes = -1", "-1 is out of range"),
+        ('[feed]\nparquet = "p"\n[journal]\ndurability = "memory"', "a journal in memory begins anew"),
+        ('[feed]\nbind = "127.0.0.1:1883"', "127.0.0.1:1883 is already taken"),
+        ('[journal]\nkeep = ["a/#/b"]', '"a/#/b" is no topic filter'),
+        ('[journal]\nkeep = ["$share/g/t"]', "is no topic filter"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_advice(tmp_path: Path, toml: str, text: str) -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        loaded(tmp_path, toml)
+    assert text in str(caught.value)
+
+
+def test_without_the_table_there_is_no_feed(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "").feed is None
+    assert loaded(tmp_path, "[feed]").feed.bind == Bind("127.0.0.1", 7885)
+
+
+def test_the_token_is_read_from_where_it_is_and_never_printed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(f"{TOKEN}\n")
+    from_file = loaded(tmp_path, '[feed]\nbind = "0.0.0.0:1"\ntoken_file = "secret"')
+    from_environment = loaded(tmp_path, "[feed]", STERNA_FEED_TOKEN=TOKEN)
+    for configuration in (from_file, from_environment):
+        assert feed_token(configuration.feed) == TOKEN.encode()
+        assert TOKEN not in as_toml(configuration)
+
+
+def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
+    toml = '[feed]\npeers = ["b=10.0.0.2:7885"]\nparquet = "p"\n[journal]\nkeep = ["a/#", "b"]'
+    configuration = loaded(tmp_path, toml)
+    assert feed_peers(configuration.feed) == {"b": "10.0.0.2:7885"}
+    assert configuration.journal.keep == ("a/#", "b")
+    assert loaded(tmp_path, as_toml(configuration)) == configuration
+
+
+def test_filters_to_keep_can_come_from_the_environment(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "", STERNA_JOURNAL_KEEP="a/#,b").journal.keep == ("a/#", "b")
