@@ -21,7 +21,9 @@ FUNCTION_LINES_MAX = 70
 #: Functions longer than the bound, and why: hot paths only.
 LONG_FUNCTIONS: dict[str, str] = {}
 
-COMMANDS = ["node", "check-config", "network", "neighbours", "pub", "sub", "passwd", "bench", "demo"]
+COMMANDS = [
+    "node", "check-config", "network", "neighbours", "pub", "sub", "passwd", "bench", "simulate", "experiment", "demo"
+]  # fmt: skip
 
 
 def name(path: Path) -> str:

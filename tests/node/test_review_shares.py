@@ -194,3 +194,18 @@ def test_what_waits_for_a_group_whose_last_member_here_leaves_goes_to_members_el
     town.pass_time(2)
     # A QoS 2 message that one member has begun to take may not go to another.
     assert payloads(quick) == [b"%d" % number for number in range(qos - 1, 5)]
+
+
+def test_a_message_for_very_many_groups_neither_stops_a_node_nor_its_links(strategy: str) -> None:
+    town = FaultyTown("ab", strategy)
+    town.connect("ab")
+    topic = "t/" + "x" * 4000
+    greedy, other = town["b"].join("greedy"), town["b"].join("other")
+    for group in range(20):
+        greedy.subscribe(f"$share/{group}/{topic}", 1)
+    other.subscribe(topic, 1)
+    publisher = town["a"].join("publisher")
+    assert publisher.publish(topic, b"1", 1) == 0
+    town.pass_time(1)
+    assert payloads(other) == [b"1"]
+    assert len(payloads(greedy)) + town["a"].dropped("too-many-groups") == 20

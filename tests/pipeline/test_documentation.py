@@ -53,6 +53,7 @@ def test_the_snippets_of_the_page_do_what_it_says(
     assert said("counts/plant-1") == ["3"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(320)
 def test_the_commands_of_the_page_do_what_it_says(start_feeding: Callable[..., FeedingNode], tmp_path: Path) -> None:
     node = start_feeding("plant-1")

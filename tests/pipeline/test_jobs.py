@@ -64,6 +64,7 @@ def sterna(*words: str) -> list[str]:
     return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", "local[2]", *quick]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_commands_archive_and_answer(start_feeding: StartFeeding, tmp_path: Path) -> None:
     node = start_feeding()
@@ -84,7 +85,7 @@ def test_the_commands_archive_and_answer(start_feeding: StartFeeding, tmp_path: 
     assert rows == [["topic", "payload"], *(["plant/a", str(number)] for number in range(10)), ["plant/a", "a, b"]]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.slow
 def test_a_command_that_cannot_says_why_in_one_line(tmp_path: Path) -> None:
     failed = subprocess.run(
         sterna("archive", str(tmp_path), "--nodes", "127.0.0.1:1", "--available-now"),

@@ -11,7 +11,16 @@ from typing import NamedTuple, Protocol
 
 from sterna.experiments.errors import ExperimentError
 from sterna.overlay import handshake
-from sterna.overlay.batches import FAREWELL, HEAD_BYTES, BrokenBatch, frame_head, frames_in
+from sterna.overlay.batches import (
+    DEFLATED,
+    FAREWELL,
+    MAC_BYTES,
+    BrokenBatch,
+    Inflater,
+    frame_head,
+    frames_in,
+    read_head,
+)
 from sterna.routing import control
 from sterna.routing.control import Frame
 
@@ -21,6 +30,7 @@ MQTT_KINDS = (
 )  # fmt: skip
 PUBLISH = 3
 LENGTH_BYTES_MAX = 4
+BATCH_BYTES_MAX = 1 << 24
 
 
 class Piece(NamedTuple):
@@ -81,6 +91,7 @@ class LinkReader:
     def __init__(self) -> None:
         self._data = b""
         self._has_shaken_hands = False
+        self._inflater = Inflater(BATCH_BYTES_MAX)
 
     def feed(self, data: bytes) -> list[Piece]:
         self._data += data
@@ -107,23 +118,35 @@ class LinkReader:
         return [Piece("handshake", size)]
 
     def _batch(self) -> list[Piece] | None:
-        if len(self._data) < HEAD_BYTES:
+        found = read_head(self._data, 0)
+        if found is None or len(self._data) < found[3] + MAC_BYTES + found[0]:
             return None
-        length = int.from_bytes(self._data[:4], "big")
-        end = HEAD_BYTES + (length & FAREWELL - 1)
-        if len(self._data) < end:
-            return None
-        batch, self._data = self._data[:end], self._data[end:]
-        if length & FAREWELL:
-            return [Piece("farewell", end)]
-        if end == HEAD_BYTES:
-            return [Piece("keep-alive or acknowledgement", end)]
-        return [Piece("heads of batches", HEAD_BYTES), *_frame_pieces(batch)]
+        length, what, _, middle = found
+        head = middle + MAC_BYTES
+        body, self._data = self._data[head : head + length], self._data[head + length :]
+        if what & DEFLATED:
+            body = self._inflater.inflate(body)
+        if what & FAREWELL:
+            return [Piece("farewell", head + length)]
+        if not length:
+            return [Piece("keep-alive or acknowledgement", head)]
+        return [Piece("heads of batches", head), *_shrunk(_frame_pieces(body), len(body), length)]
+
+
+def _shrunk(pieces: list[Piece], plain: int, deflated: int) -> list[Piece]:
+    """Frames of a deflated batch take their share of it."""
+    shrunk, given, seen = [], 0, 0
+    for piece in pieces:
+        seen += piece.size
+        upto = round(deflated * seen / plain)
+        shrunk.append(piece._replace(size=upto - given))
+        given = upto
+    return shrunk
 
 
 def _frame_pieces(batch: bytes) -> list[Piece]:
     try:
-        frames = frames_in(batch, HEAD_BYTES, len(batch))
+        frames = frames_in(batch, 0, len(batch))
     except BrokenBatch as error:
         raise ExperimentError(f"what passes on a link does not line up: {error}") from None
     return [

@@ -25,7 +25,7 @@ from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.excerpts import PAGE_BYTES, Excerpt, read_own
-from sterna.node.shares import SharedElsewhere, SharesLeft
+from sterna.node.shares import SharedElsewhere, SharesLeft, copy_for
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_settings import LinkSettings
@@ -41,8 +41,11 @@ from sterna.routing.strategy import RoutingOutput, RoutingSettings, Strategy
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
-#: What a shared subscription takes in an announcement besides its name.
+#: What a shared subscription takes besides its name, in an announcement and, with a node's name, in a decision.
 SHARE_OVERHEAD_BYTES = 16
+DECIDED_OVERHEAD_BYTES = 80
+#: Of the groups a message is decided for: it has to fit into a frame with them.
+DECISION_BYTES_MAX = 12 * 1024
 #: Messages that waited for a shared subscription's last member here, given to members elsewhere.
 HANDED_OVER_A_TURN = 1000
 #: Of retained messages in one page.
@@ -298,9 +301,16 @@ class Network:
         """Before a message of our own is written down: which nodes' members are to have it."""
         if self._elsewhere and (keys := self._elsewhere.matching(message.topic)):
             share_of = self._broker.routes.share
-            decision = {}
+            decision: dict[bytes, str] = {}
+            room = DECISION_BYTES_MAX
             for key in keys:
                 share = share_of(key)
+                room -= len(key) + DECIDED_OVERHEAD_BYTES
+                if room < 0:
+                    # Not named, so it stays with our own members of the group, if there are any.
+                    if share is None:
+                        self._broker.counters.dropped("too-many-groups")
+                    continue
                 decision[key] = self._elsewhere.decide(key, len(share.members) if share else 0)
             message.shares = encode_decision(decision)
 
@@ -361,7 +371,7 @@ class Network:
         """If it is for members of ours who have left: on to whoever has members now."""
         passed_on = {key: self._elsewhere.decide(key, 0) for key in self._orphaned(message) if key in self._elsewhere}
         if passed_on:
-            self._broker.commitments.publication(_copy_for(passed_on, message), None, MADE_OF_ANOTHER)
+            self._broker.commitments.publication(copy_for(passed_on, message), None, MADE_OF_ANOTHER)
         return bool(passed_on)
 
     def _hand_over_waiting(self, key: bytes, offsets: deque[int]) -> bool:
@@ -376,7 +386,7 @@ class Network:
             if message is None or key not in self._elsewhere:
                 broker.counters.dropped("no-member-left")
             else:
-                broker.publish(_copy_for({key: self._elsewhere.decide(key, 0)}, message))
+                broker.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
         return not offsets
 
     def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
@@ -474,16 +484,6 @@ class Network:
         if shares is not None and shares != known.get(origin, []):
             known[origin] = shares
             self._broker.log.shared(origin, shares)
-
-
-def _copy_for(decision: dict[bytes, str], message: Message) -> Message:
-    """A message of our own for these groups and nobody else."""
-    copy = Message(
-        message.topic, message.payload, message.qos, False, message.properties, message.expires_at,
-        message.publisher, message.received_at,
-    )  # fmt: skip
-    copy.shares = encode_decision(decision, only=True)
-    return copy
 
 
 def _keeps(route: Route) -> bool:

@@ -132,12 +132,7 @@ class Node:
         self._share_queues: dict[str, tuple[Share, int, list[int]] | None] = {
             name: None for name in saved.sessions if name.startswith("\0") and name != VECTOR
         }
-        # What the replay touched differs from the checkpoint it began with.
-        for session in state.sessions.values():
-            self.broker.log.changed[session.client_id] = session
-        for name in saved.sessions.keys() - self._share_queues.keys():
-            if name != VECTOR and name.encode() not in state.sessions:
-                self.broker.log.ended[name.encode()] = None
+        self._differ_from(saved)
         self.broker.lifecycle.recovered()
         self.started = StartReport(
             len(state.sessions),
@@ -147,6 +142,15 @@ class Node:
             tuple(recovery.damage),
             recovery.behind_checkpoint,
         )
+
+    def _differ_from(self, saved: Saved) -> None:
+        """What the replay touched differs from the checkpoint it began with."""
+        log, sessions = self.broker.log, self.broker.sessions
+        for session in sessions.values():
+            log.changed[session.client_id] = session
+        for name in saved.sessions.keys() - self._share_queues.keys():
+            if name != VECTOR and name.encode() not in sessions:
+                log.ended[name.encode()] = None
 
     def join(self, settings: Callable[[int], NetworkSettings], world: NetworkWorld) -> Network:
         """Become one of several nodes; `settings` is told this node's epoch."""

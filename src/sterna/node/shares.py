@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sterna.broker.decisions import encode_decision
+from sterna.mqtt.message import Message
 from sterna.mqtt.topics import FilterTree, split_share
 from sterna.vocabulary.errors import LinkProtocolError
 
@@ -128,3 +130,13 @@ class SharesLeft:
 
     def filters(self) -> list[bytes]:
         return list(self._times)
+
+
+def copy_for(decision: dict[bytes, str], message: Message) -> Message:
+    """A message of our own for these groups and nobody else."""
+    copy = Message(
+        message.topic, message.payload, message.qos, False, message.properties, message.expires_at,
+        message.publisher, message.received_at,
+    )  # fmt: skip
+    copy.shares = encode_decision(decision, only=True)
+    return copy

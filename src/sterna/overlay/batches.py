@@ -1,31 +1,43 @@
 """Bytes of an authenticated connection: frames joined into batches, each with a number, an acknowledgement and a MAC.
 
-    batch: length u32 (top bit: farewell), number u32, ack u32, MAC 16 bytes, frames
+    batch: length and what it is (variable), batches acknowledged since the last one (variable), MAC 8 bytes, frames
     frame: kind u8, length u16 (0xFFFF: a u32 follows), body
 
 A batch is opened only if its MAC holds, and the MAC also covers how many batches came before it on this connection:
-whatever is changed, dropped, repeated or moved on the way ends the connection and is never delivered.
+whatever is changed, dropped, repeated or moved on the way ends the connection and is never delivered.  So numbers need
+not be sent: batches with frames follow each other from the one the handshake agreed on.
+
+Small batches are deflated, each as a continuation of those before it: messages that come one by one are much alike,
+and what they share is then said once per connection.  Large ones are not worth the time.  A forger has one try per
+connection, so eight bytes of MAC are enough.
 """
 
 from __future__ import annotations
 
+import zlib
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
 
 from sterna.vocabulary.errors import SternaError
 
-MAC_BYTES = 16
+MAC_BYTES = 8
 LONG = 0xFFFF
-FAREWELL = 0x8000_0000
+DEFLATED, FAREWELL = 1, 2
+"""What a batch is: lowest bits of its first number."""
+DEFLATE_BYTES_MAX = 2048
+WINDOW_BITS = 13
 LOW = 0xFFFF_FFFF
 """Numbers and acknowledgements travel as their lowest 32 bits; sender and receiver know the rest."""
 
-_HEAD = Struct(">III")
 _SHORT_FRAME = Struct(">BH")
 _LONG_FRAME = Struct(">BHI")
 _LENGTH = Struct(">I")
-HEAD_BYTES = _HEAD.size + MAC_BYTES
+HEAD_BYTES = 2 + MAC_BYTES
+"""Of a batch that is small and acknowledges little; larger ones have a few bytes more."""
+_TAIL = b"\x00\x00\xff\xff"
+"""What zlib ends every piece with; it goes without saying."""
+NUMBER_BYTES_MAX = 5
 FRAME_HEAD_BYTES = _SHORT_FRAME.size
 PROGRESS_BYTES = 4096
 """So much of an unfinished batch counts as a sign of life."""
@@ -36,10 +48,9 @@ class BrokenBatch(SternaError):
 
 
 class Batch:
-    __slots__ = ("ack", "farewell", "frames", "number", "size")
+    __slots__ = ("ack", "farewell", "frames", "size")
 
-    def __init__(self, number: int, ack: int, size: int, frames: list[tuple[int, bytes]], farewell: bytes) -> None:
-        self.number = number
+    def __init__(self, ack: int, size: int, frames: list[tuple[int, bytes]], farewell: bytes) -> None:
         self.ack = ack
         self.size = size
         self.frames = frames
@@ -47,19 +58,77 @@ class Batch:
         self.farewell = farewell
 
 
+def _number(value: int) -> bytes:
+    """Seven bits a byte, lowest first; all but the last have the highest bit set."""
+    if value < 0x80:
+        return bytes((value,))
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def _read_number(data: bytes, at: int) -> tuple[int, int]:
+    """(value, position after it); the position is 0 if the number is not whole."""
+    value = shift = 0
+    for place in range(at, min(at + NUMBER_BYTES_MAX, len(data))):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place + 1
+        shift += 7
+    if len(data) - at >= NUMBER_BYTES_MAX:
+        raise BrokenBatch("a number without an end")
+    return 0, 0
+
+
+def read_head(data: bytes, at: int) -> tuple[int, int, int, int] | None:
+    """(length, what it is, acknowledged, where the MAC begins) of the batch here; None if its head is not whole."""
+    first, middle = _read_number(data, at)
+    if not middle:
+        return None
+    acknowledged, end = _read_number(data, middle)
+    return (first >> 2, first & 3, acknowledged, end) if end else None
+
+
+class Inflater:
+    """Undoes what a `Sealer` does to small batches."""
+
+    def __init__(self, limit: int) -> None:
+        self._stream = zlib.decompressobj(-WINDOW_BITS)
+        self._limit = limit
+
+    def inflate(self, data: bytes) -> bytes:
+        try:
+            plain = self._stream.decompress(data + _TAIL, self._limit)
+        except zlib.error:
+            raise BrokenBatch("a batch that cannot be inflated") from None
+        if self._stream.unconsumed_tail:
+            raise BrokenBatch(f"a batch that inflates to more than {self._limit} bytes")
+        return plain
+
+
 class Sealer:
     """One direction of one connection, sending."""
 
-    __slots__ = ("_count", "_key")
+    __slots__ = ("_acked", "_count", "_key", "_stream")
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._count = 0
+        self._acked = 0
+        self._stream = zlib.compressobj(6, zlib.DEFLATED, -WINDOW_BITS, 6)
 
-    def seal(self, number: int, ack: int, payload: bytes, farewell: bool = False) -> bytes:
+    def seal(self, ack: int, payload: bytes, farewell: bool = False) -> bytes:
         """HOT."""
-        length = len(payload) | FAREWELL if farewell else len(payload)
-        head = _HEAD.pack(length, number & LOW, ack & LOW)
+        what = FAREWELL if farewell else 0
+        if 0 < len(payload) <= DEFLATE_BYTES_MAX:
+            payload = (self._stream.compress(payload) + self._stream.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
+            what |= DEFLATED
+        head = _number(len(payload) << 2 | what) + _number((ack - self._acked) & LOW)
+        self._acked = ack
         mac = _mac(self._key, self._count, head, payload)
         self._count += 1
         return b"".join((head, mac, payload))
@@ -68,11 +137,25 @@ class Sealer:
 class Opener:
     """One direction of one connection, receiving: `feed` bytes, then ask `next` until it has no more."""
 
-    __slots__ = ("_at", "_chunks", "_count", "_data", "_have", "_key", "_limit", "_need", "_noted")
+    __slots__ = (
+        "_acked",
+        "_at",
+        "_chunks",
+        "_count",
+        "_data",
+        "_have",
+        "_inflater",
+        "_key",
+        "_limit",
+        "_need",
+        "_noted",
+    )
 
     def __init__(self, key: bytes, limit: int) -> None:
         self._key = key
         self._count = 0
+        self._acked = 0
+        self._inflater = Inflater(limit)
         self._limit = limit
         self._data = b""
         self._at = 0
@@ -105,29 +188,34 @@ class Opener:
         """HOT."""
         data, at = self._data, self._at
         available = len(data) - at
-        if available < HEAD_BYTES:
-            self._wait_for(HEAD_BYTES)
+        found = read_head(data, at)
+        if found is None:
+            self._wait_for(available + 1)
             return None
-        length, number, ack = _HEAD.unpack_from(data, at)
-        is_farewell = length >= FAREWELL
-        length &= FAREWELL - 1
+        length, what, acknowledged, middle = found
         if length > self._limit:
             raise BrokenBatch(f"a batch of {length} bytes; {self._limit} is the most")
-        if available < HEAD_BYTES + length:
-            self._wait_for(HEAD_BYTES + length)
-            return None
-        begin = at + HEAD_BYTES
+        begin = middle + MAC_BYTES
         end = begin + length
-        payload = memoryview(data)[begin:end]
-        mac = _mac(self._key, self._count, data[at : at + _HEAD.size], payload)
-        if not compare_digest(mac, data[at + _HEAD.size : begin]):
+        if len(data) < end:
+            self._wait_for(end - at)
+            return None
+        mac = _mac(self._key, self._count, data[at:middle], memoryview(data)[begin:end])
+        if not compare_digest(mac, data[middle:begin]):
             raise BrokenBatch("a batch with a wrong MAC")
         self._count += 1
         self._at = end
         self._noted = 0
-        if is_farewell:
-            return Batch(number, ack, length, [], data[begin:end] or b"?")
-        return Batch(number, ack, length, frames_in(data, begin, end), b"")
+        self._acked = (self._acked + acknowledged) & LOW
+        return self._batch(data, begin, end, what)
+
+    def _batch(self, data: bytes, begin: int, end: int, what: int) -> Batch:
+        if what & DEFLATED:
+            data = self._inflater.inflate(data[begin:end])
+            begin, end = 0, len(data)
+        if what & FAREWELL:
+            return Batch(self._acked, end - begin, [], data[begin:end] or b"?")
+        return Batch(self._acked, end - begin, frames_in(data, begin, end), b"")
 
     def _wait_for(self, need: int) -> None:
         if self._at < len(self._data):

@@ -252,7 +252,7 @@ class Channel:
                 if batch.farewell:
                     self._host.farewell(self, handshake.legible(batch.farewell))
                 elif batch.size:
-                    link.take(batch.number, batch.size)
+                    link.take(batch.size)
                     self._host.deliver(link, batch.frames)
         except BrokenBatch as error:
             self._close("link broken", str(error))

@@ -15,7 +15,6 @@ from typing import Protocol
 from sterna.overlay.batches import HEAD_BYTES, LOW, BrokenBatch, Opener, Sealer, frame_head
 from sterna.overlay.link_settings import LinkSettings
 
-
 #: Times `resend_bytes`: what may wait of frames that are needed.
 NEEDED_MAX = 8
 
@@ -76,7 +75,7 @@ class Line:
         self.sent = now
 
     def write(self, number: int, ack: int, payload: bytes, farewell: bool = False) -> None:
-        data = self._sealer.seal(number, ack, payload, farewell)
+        data = self._sealer.seal(ack, payload, farewell)
         self.counters.bytes_sent += len(data)
         self.counters.control_bytes += len(data) if farewell else HEAD_BYTES
         self._transport.write(data)
@@ -291,10 +290,8 @@ class Link:
             self._allowance = min(self._allowance, self.unacknowledged_bytes)
             self._relieve()
 
-    def take(self, low: int, size: int) -> None:
+    def take(self, size: int) -> None:
         """A batch with frames came in; they may be delivered if this returns."""
-        if low != (self.received + 1) & LOW:
-            raise BrokenBatch("a batch out of order")
         self.received += 1
         self._to_acknowledge += size + HEAD_BYTES
         if self._to_acknowledge >= self._ack_bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 #: The column that holds what a payload says.
 VALUE = "value"
@@ -42,7 +42,7 @@ def parse_protobuf(messages: DataFrame, descriptors: bytes, message: str, schema
     payloads' type, and `schema` names the fields to take, whose kinds are numbers, text, bytes or truth.
     """
     kind = _struct(schema)
-    whole = StructType(messages.schema.fields).add(VALUE, kind)
+    whole = StructType([*messages.schema.fields, StructField(VALUE, kind)])
     return messages.mapInArrow(_protobuf_parser(descriptors, message, kind.fieldNames(), _arrow(whole)), whole)
 
 

@@ -22,7 +22,7 @@ NETWORK_RANGES: dict[str, tuple[float, float]] = {
     "resend_bytes": (64 * 1024, 2**40),
     "batch_bytes": (1024, GATHER_BYTES_MAX),
     "ack_bytes": (1024, 2**30),
-    "frame_bytes": (16 * 1024, 2**29),
+    "frame_bytes": (512 * 1024, 2**29),
     "pending_handshakes": (1, 65535),
 }
 
