@@ -24,7 +24,7 @@ def loaded(tmp_path: Path, toml: str, **environ: str):  # type: ignore[no-untype
     [
         (
             '[feed]\nbind = "0.0.0.0:7885"',
-            "shows every message to everybody who can reach it; use 127.0.0.1, or set token",
+            "shows every message to everybody who can reach it; use 127.0.0.1",
         ),
         ('[feed]\nbind = "unix:/tmp/feed"', "readers do not come over Unix sockets"),
         ('[feed]\ntoken = "short"', "the token of the feed has 5 bytes"),

@@ -148,7 +148,7 @@ class Node:
         log, sessions = self.broker.log, self.broker.sessions
         for session in sessions.values():
             log.changed[session.client_id] = session
-        for name in saved.sessions.keys() - self._share_queues.keys():
+        for name in sorted(saved.sessions.keys() - self._share_queues.keys()):
             if name != VECTOR and name.encode() not in sessions:
                 log.ended[name.encode()] = None
 
