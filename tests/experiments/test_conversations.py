@@ -140,3 +140,14 @@ def test_the_other_direction_of_a_link_is_understood_too() -> None:
 def test_what_is_no_link_is_refused() -> None:
     with pytest.raises(ExperimentError, match="no handshake"):
         LinkReader().feed(b"GET / HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize("nonsense", [b"\xff" * 40, b"\x51\x00" + b"\xff" * 40], ids=["no number", "not deflated"])
+def test_batches_that_do_not_line_up_end_the_experiment(nonsense: bytes) -> None:
+    dialler, _ = conversation()
+    reader = LinkReader()
+    hello, proof = (piece.size for piece in reader.feed(dialler.said)[:2])
+    reader = LinkReader()
+    reader.feed(dialler.said[: hello + proof])
+    with pytest.raises(ExperimentError, match="does not line up"):
+        reader.feed(nonsense)

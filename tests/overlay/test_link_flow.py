@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from pipe import Pipe, Side, World, linked, pair, settings
 
-from sterna.overlay.batches import FRAME_HEAD_BYTES, HEAD_BYTES
+from sterna.overlay.batches import DEFLATE_BYTES_MAX, FRAME_HEAD_BYTES, HEAD_BYTES, MAC_BYTES
 
 SMALL = {"resend_bytes": 4000, "frame_bytes": 1000, "batch_bytes": 500, "ack_bytes": 500}
+
+
+def noted(pipe: Pipe, *, near: bool = True) -> list[int]:
+    """Sizes of what is written from now on, by the dialler's end or the other."""
+    writes: list[int] = []
+
+    def note(at: int, data: bytes) -> bytes:
+        writes.append(len(data))
+        return data
+
+    (pipe.near if near else pipe.far).tamper = note
+    return writes
 
 
 def test_a_quiet_link_says_an_empty_batch_each_keep_alive() -> None:
@@ -20,12 +34,12 @@ def test_a_quiet_link_says_an_empty_batch_each_keep_alive() -> None:
 
 
 def test_a_link_that_sends_needs_no_keep_alive() -> None:
-    world, a, _, pipe = linked()
-    before = len(pipe.near.written)
+    world, a, b, pipe = linked()
+    writes = noted(pipe)
     for _ in range(20):
         a.link("b").send(1, b"x")
         world.run(0.5)
-    assert len(pipe.near.written) - before == 20 * (HEAD_BYTES + FRAME_HEAD_BYTES + 1)
+    assert len(writes) == len(b.got[b.link("a").session_id]) == 20
 
 
 def test_a_silent_connection_is_dropped_and_then_the_session_ends() -> None:
@@ -44,7 +58,7 @@ def test_a_silent_connection_is_dropped_and_then_the_session_ends() -> None:
 def test_a_batch_that_never_ends_is_no_sign_of_life() -> None:
     """A length that was tampered with must not make us wait as long as keep-alives trickle in."""
     world, _, b, pipe = linked()
-    pipe.accepted.feed(b"\x00\x20\x00\x00")
+    pipe.accepted.feed(b"\x80\x80\x80\x04\x00")  # 2 MiB
     world.run(3.5)
     assert pipe.accepted.is_closed
     assert b.reported("link lost") == ["nothing was heard for 3 s"]
@@ -70,12 +84,12 @@ def test_acknowledgements_ride_on_batches() -> None:
     world, a, b, pipe = linked()
     a.link("b").send(1, b"x")
     world.run(0.02)
-    written = len(pipe.far.written)
+    writes = noted(pipe, near=False)
     assert a.link("b").unacknowledged_bytes == FRAME_HEAD_BYTES + 1
     b.link("a").send(2, b"y")
     world.run(0.02)
     assert a.link("b").unacknowledged_bytes == 0
-    assert len(pipe.far.written) - written == HEAD_BYTES + FRAME_HEAD_BYTES + 1
+    assert len(writes) == len(a.got[a.link("b").session_id]) == 1
 
 
 def test_much_is_acknowledged_at_once() -> None:
@@ -88,18 +102,26 @@ def test_much_is_acknowledged_at_once() -> None:
 
 def test_a_turn_leaves_as_one_batch_and_one_write() -> None:
     world, a, b, pipe = linked()
-    writes: list[int] = []
-
-    def note(at: int, data: bytes) -> bytes:
-        writes.append(len(data))
-        return data
-
-    pipe.near.tamper = note
+    writes = noted(pipe)
     for number in range(100):
-        a.link("b").send(number, b"12345")
+        a.link("b").send(number, b"1234567890" * 3)
     world.run(0.1)
-    assert writes == [HEAD_BYTES + 100 * (FRAME_HEAD_BYTES + 5)]
+    payload = 100 * (FRAME_HEAD_BYTES + 30)
+    assert payload > DEFLATE_BYTES_MAX
+    assert writes == [HEAD_BYTES + 1 + payload], "a length of two bytes"
     assert len(b.got[b.link("a").session_id]) == 100
+
+
+def test_small_batches_that_are_alike_cost_little_after_the_first() -> None:
+    world, a, b, pipe = linked()
+    writes = noted(pipe)
+    body = Random(1).randbytes(100)
+    for _ in range(10):
+        a.link("b").send(1, body)
+        world.run(0.01)
+    assert writes[0] >= HEAD_BYTES + FRAME_HEAD_BYTES + 100
+    assert max(writes[1:]) <= HEAD_BYTES + 10
+    assert b.got[b.link("a").session_id] == [(1, body)] * 10
 
 
 def test_a_congested_link_says_so_at_half_and_is_relieved_when_there_is_room() -> None:
@@ -190,9 +212,20 @@ def test_the_smaller_frame_limit_of_both_holds() -> None:
 
 def test_a_batch_beyond_the_limit_is_refused_by_its_length_alone() -> None:
     _, _, b, pipe = linked()
-    pipe.accepted.feed(b"\x7f\xff\xff\xff" + b"x" * 24)
+    pipe.accepted.feed(b"\xfc\xff\xff\xff\x1f" + b"x" * 24)
     assert pipe.accepted.is_closed
-    assert b.reported("link broken") == [f"a batch of {2**31 - 1} bytes; {3 * 1024 * 1024 + 16} is the most"]
+    assert b.reported("link broken") == [f"a batch of {2**31 - 1} bytes; {3 * 1024 * 1024 + 7} is the most"]
+
+
+def test_the_largest_batch_anybody_may_make_is_taken() -> None:
+    world, a, b, pipe = linked(batch_bytes=1024 * 1024)
+    writes = noted(pipe)
+    first, second = b"x" * (1024 * 1024 - 1 - 7), b"y" * (2 * 1024 * 1024)
+    a.link("b").send(1, first)
+    a.link("b").send(2, second)
+    world.run(0.1)
+    assert writes == [4 + 1 + MAC_BYTES + 3 * 1024 * 1024 - 1 + 7]
+    assert b.got[b.link("a").session_id] == [(1, first), (2, second)]
 
 
 def test_counters_add_up_over_connections_and_sessions() -> None:
@@ -200,7 +233,7 @@ def test_counters_add_up_over_connections_and_sessions() -> None:
     pipes = [Pipe(a, b)]
     world.run(0.1)
     for _ in range(3):
-        a.link("b").send(1, b"123")
+        a.link("b").send(1, b"x" * DEFLATE_BYTES_MAX)
     world.run(1.5)
     pipes[-1].cut()
     pipes.append(Pipe(b, a))
@@ -214,4 +247,24 @@ def test_counters_add_up_over_connections_and_sessions() -> None:
     assert counters.bytes_sent == sum(len(near.written) for near, _ in ends)
     assert counters.bytes_received == sum(len(far.written) for _, far in ends)
     assert (counters.messages, counters.sessions, counters.resumptions, counters.resends) == (3, 2, 1, 0)
-    assert counters.bytes_sent - counters.control_bytes == 3 * (FRAME_HEAD_BYTES + 3)
+    assert counters.bytes_sent - counters.control_bytes == 3 * (FRAME_HEAD_BYTES + DEFLATE_BYTES_MAX)
+
+
+@pytest.mark.parametrize("body", [b"alike" * 60, b"alike" * 6000], ids=["deflated", "as it is"])
+def test_control_counts_as_what_it_took_on_the_way(body: bytes) -> None:
+    world, a, _, pipe = linked()
+    link = a.link("b")
+    before = len(pipe.near.written)
+    assert link.counters.control_bytes == link.counters.bytes_sent == before
+    link.note_control(FRAME_HEAD_BYTES + len(body))
+    link.send(1, body)
+    world.run(0.1)
+    assert link.counters.control_bytes == link.counters.bytes_sent == len(pipe.near.written) > before
+    link.note_control(FRAME_HEAD_BYTES + len(body))
+    link.send(1, body)
+    link.send(2, body)
+    control, sent = link.counters.control_bytes, link.counters.bytes_sent
+    world.run(0.1)
+    control, sent = link.counters.control_bytes - control, link.counters.bytes_sent - sent
+    head = HEAD_BYTES if len(body) < DEFLATE_BYTES_MAX else HEAD_BYTES + 2
+    assert control == head + (sent - head) // 2

@@ -58,14 +58,15 @@ def test_a_node_that_does_not_fit_is_refused_and_both_sides_can_say_why(
     assert b.reported("link refused") + b.reported("link refused by peer") == [reason]
 
 
-def test_another_version_of_the_protocol_is_refused() -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_of_the_protocol_is_refused(version: int) -> None:
     _, a, b = pair()
     stranger = End(Pipe(a, b))
     channel = b.links.accept(stranger, "somewhere")
-    channel.feed(framed(HELLO, b"sterna\x00\x02whatever comes in version two"))
+    channel.feed(framed(HELLO, b"sterna\x00%cwhatever comes in that version" % version))
     assert (
         channel.refusal
-        == "one node speaks version 2 of the link protocol, the other version 1; run the same release on both"
+        == f"one node speaks version {version} of the link protocol, the other version 2; run the same release on both"
     )
     assert channel.refusal.encode() in stranger.written
 

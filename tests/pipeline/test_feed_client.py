@@ -93,9 +93,12 @@ def test_a_host_without_a_name_is_one_line() -> None:
     ids=["ssh", "junk", "list", "version", "no-nonce", "token", "format", "status", "gone", "gone-early"],
 )
 def test_whoever_answers_strangely_is_named_in_one_line(words: list[object], kind: type[FeedError], text: str) -> None:
-    with door(says(*words)) as address, FeedClient(address, "test", timeout_s=5) as client:
-        with pytest.raises(kind, match=text) as caught:
-            client.status()
+    with (
+        door(says(*words)) as address,
+        FeedClient(address, "test", timeout_s=5) as client,
+        pytest.raises(kind, match=text) as caught,
+    ):
+        client.status()
     assert address in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,24 @@ def test_a_task_that_is_tried_again_publishes_the_rest(
     broken.write.format("sterna").mode("append").option("broker", feeding.broker).save()
     assert mark.exists(), "nothing was tried twice"
     assert numbers(published(spark, feeding, topic)) == list(range(200))
+
+
+def test_a_batch_of_a_stream_that_is_run_again_publishes_nothing_twice(
+    spark: SparkSession, start_feeding: Callable[..., FeedingNode], tmp_path: Path
+) -> None:
+    """Killed behind the last row and before Spark noted the end of the batch: the batch is run again, whole."""
+    node = start_feeding()
+    node.publish("in/a", range(40), qos=2)
+    for _ in range(2):
+        stream = spark.readStream.format("sterna").options(nodes=node.feed, topics="in/#", reader="echo")
+        rows = stream.option("startingOffsets", "earliest").load().selectExpr("'out/a' as topic", "payload", "qos")
+        writer = rows.writeStream.format("sterna").option("broker", node.broker)
+        query = writer.option("checkpointLocation", str(tmp_path / "echo")).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        assert max(batch.numInputRows for batch in query.recentProgress) == 40
+        for note in (tmp_path / "echo/commits").iterdir():
+            note.unlink()
+    assert numbers(published(spark, node, "out")) == list(range(40))
 
 
 def test_properties_and_retain_travel_with_the_message(spark: SparkSession, feeding: FeedingNode, topic: str) -> None:

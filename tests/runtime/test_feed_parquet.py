@@ -221,3 +221,18 @@ def test_a_file_is_in_the_manifest_only_when_it_is_whole(tmp_path: Path) -> None
             assert len(world.feed.shelf.files) >= seen > 0
 
     run(scene)
+
+
+def test_a_node_that_stops_does_not_wait_for_files(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with FeedWorld(tmp_path, **settings(tmp_path)) as world:
+            world.fill(60, 100)
+            world.feed.tidy()
+        assert world.feed.shelf is not None
+        assert len(world.feed.shelf.files) < len(world.journal.segments()) - 1
+        assert not list((tmp_path / "parquet").glob(".*.making"))
+        async with FeedWorld(tmp_path, **settings(tmp_path)) as world:
+            await shelved(world)
+            assert offsets_in(tmp_path / "parquet") == list(range(world.journal.segments()[-1].first_offset))
+
+    run(scene)

@@ -19,6 +19,7 @@ from sterna.journal.settings import JournalSettings
 from sterna.pipeline.feed_client import FeedClient
 from sterna.pipeline.feed_errors import FeedError, Refused, Trimmed, Unreachable
 from sterna.runtime import feed_connection
+from sterna.runtime.feed import STRANGERS_MAX
 from sterna.runtime.storage import FileStore
 
 TOKEN = "a token of sixteen bytes or more"
@@ -313,5 +314,19 @@ def test_a_feed_that_stops_says_so_in_the_middle_of_a_read(tmp_path: Path) -> No
             await asyncio.to_thread(next, reading)
         with pytest.raises(FeedError):
             await asyncio.to_thread(list, reading)
+
+    run(scene)
+
+
+def test_a_crowd_of_strangers_is_bounded(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with FeedWorld(tmp_path, connections=4) as world:
+            host, _, port = world.address.partition(":")
+            crowd = [await asyncio.open_connection(host, int(port)) for _ in range(300)]
+            await until(lambda: len(world.feed._connections) <= 4 + 2 * STRANGERS_MAX)
+            for _, writer in crowd:
+                writer.close()
+            await until(lambda: not world.feed._connections)
+            assert (await world.ask(lambda client: client.status())).next == 0
 
     run(scene)

@@ -101,7 +101,10 @@ class LinkReader:
         return pieces
 
     def _next(self) -> list[Piece] | None:
-        return self._batch() if self._has_shaken_hands else self._handshake()
+        try:
+            return self._batch() if self._has_shaken_hands else self._handshake()
+        except BrokenBatch as error:
+            raise ExperimentError(f"what passes on a link does not line up: {error}") from None
 
     def _handshake(self) -> list[Piece] | None:
         try:
@@ -145,13 +148,9 @@ def _shrunk(pieces: list[Piece], plain: int, deflated: int) -> list[Piece]:
 
 
 def _frame_pieces(batch: bytes) -> list[Piece]:
-    try:
-        frames = frames_in(batch, 0, len(batch))
-    except BrokenBatch as error:
-        raise ExperimentError(f"what passes on a link does not line up: {error}") from None
     return [
         Piece(Frame(kind).name, len(frame_head(kind, len(body))) + len(body), _carries_messages(kind, body))
-        for kind, body in frames
+        for kind, body in frames_in(batch, 0, len(batch))
     ]
 
 

@@ -106,6 +106,9 @@ class Picked:
     pieces: list[tuple[int, list[Any]]] = field(default_factory=list)
     """(kind, buffers); the buffers are views of the bytes given, or new ones."""
     rows: int = 0
+    looks: int = 0
+    looks_in_vain: int = 0
+    """Frames that were looked into and sent as they lie."""
     rot: list[Rot] = field(default_factory=list)
 
     def add(self, kind: int, buffer: Any) -> None:
@@ -115,15 +118,16 @@ class Picked:
             self.pieces.append((kind, [buffer]))
 
 
-def pick(data: bytes, question: Question) -> Picked:
+def pick(data: bytes, question: Question, *, look: bool = True) -> Picked:
     """What to send of `data`, which begins with a frame and ends with one.
 
-    About a microsecond per frame if nothing has to be looked into.
+    About a microsecond per frame if nothing has to be looked into; without `look` nothing is.
     """
     picked = Picked()
     view = memoryview(data)
     unpack, crc32, find, needles = _HEADER.unpack_from, zlib.crc32, data.find, question.needles
     plain = question.interest is None and question.until_us is None
+    look_rows_min = LOOK_ROWS_MIN if look else 1 << 32
     run = position = 0  # what lies between them is to be sent as it lies
     while position + HEADER_BYTES <= len(data):
         magic, kind, flags, _, _, items, base, newest_us, length, crc, header_crc = unpack(data, position)
@@ -140,8 +144,10 @@ def pick(data: bytes, question: Question) -> Picked:
         if send and needles and all(find(needle, body, end) < 0 for needle in needles):
             send = False
         cut = None
-        if send and items >= LOOK_ROWS_MIN and not (plain and not flags & FROM_ELSEWHERE):
+        if send and items >= look_rows_min and not (plain and not flags & FROM_ELSEWHERE):
             send, cut = _look(view[position:end], question)
+            picked.looks_in_vain += send
+            picked.looks += 1
         if send:
             picked.rows += items
         else:

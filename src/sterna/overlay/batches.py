@@ -1,4 +1,4 @@
-"""Bytes of an authenticated connection: frames joined into batches, each with a number, an acknowledgement and a MAC.
+"""Bytes of an authenticated connection: frames joined into batches, each with an acknowledgement and a MAC.
 
     batch: length and what it is (variable), batches acknowledged since the last one (variable), MAC 8 bytes, frames
     frame: kind u8, length u16 (0xFFFF: a u32 follows), body
@@ -28,7 +28,7 @@ DEFLATED, FAREWELL = 1, 2
 DEFLATE_BYTES_MAX = 2048
 WINDOW_BITS = 13
 LOW = 0xFFFF_FFFF
-"""Numbers and acknowledgements travel as their lowest 32 bits; sender and receiver know the rest."""
+"""Acknowledgements travel as their lowest 32 bits; sender and receiver know the rest."""
 
 _SHORT_FRAME = Struct(">BH")
 _LONG_FRAME = Struct(">BHI")
@@ -39,6 +39,7 @@ _TAIL = b"\x00\x00\xff\xff"
 """What zlib ends every piece with; it goes without saying."""
 NUMBER_BYTES_MAX = 5
 FRAME_HEAD_BYTES = _SHORT_FRAME.size
+FRAME_HEAD_BYTES_MAX = _LONG_FRAME.size
 PROGRESS_BYTES = 4096
 """So much of an unfinished batch counts as a sign of life."""
 
@@ -96,17 +97,23 @@ def read_head(data: bytes, at: int) -> tuple[int, int, int, int] | None:
 class Inflater:
     """Undoes what a `Sealer` does to small batches."""
 
+    __slots__ = ("_limit", "_stream")
+
     def __init__(self, limit: int) -> None:
         self._stream = zlib.decompressobj(-WINDOW_BITS)
         self._limit = limit
 
     def inflate(self, data: bytes) -> bytes:
         try:
-            plain = self._stream.decompress(data + _TAIL, self._limit)
+            # One more than may come: zlib does not tell reliably whether it held something back.
+            plain = self._stream.decompress(data + _TAIL, self._limit + 1)
         except zlib.error:
             raise BrokenBatch("a batch that cannot be inflated") from None
-        if self._stream.unconsumed_tail:
+        if len(plain) > self._limit:
             raise BrokenBatch(f"a batch that inflates to more than {self._limit} bytes")
+        if not plain or self._stream.eof:
+            # Nothing is never deflated, and a stream lasts as long as its connection: what came after would be lost.
+            raise BrokenBatch("a batch that ends its stream")
         return plain
 
 
@@ -121,8 +128,8 @@ class Sealer:
         self._acked = 0
         self._stream = zlib.compressobj(6, zlib.DEFLATED, -WINDOW_BITS, 6)
 
-    def seal(self, ack: int, payload: bytes, farewell: bool = False) -> bytes:
-        """HOT."""
+    def seal(self, ack: int, payload: bytes, farewell: bool = False) -> tuple[bytes, int]:
+        """HOT.  The batch, and how many of its bytes are head."""
         what = FAREWELL if farewell else 0
         if 0 < len(payload) <= DEFLATE_BYTES_MAX:
             payload = (self._stream.compress(payload) + self._stream.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
@@ -131,7 +138,7 @@ class Sealer:
         self._acked = ack
         mac = _mac(self._key, self._count, head, payload)
         self._count += 1
-        return b"".join((head, mac, payload))
+        return b"".join((head, mac, payload)), len(head) + MAC_BYTES
 
 
 class Opener:
@@ -222,7 +229,7 @@ class Opener:
             rest = self._data[self._at :]
             self._chunks = [rest]
             self._have = len(rest)
-        self._need = need
+            self._need = need
         self._data = b""
         self._at = 0
 

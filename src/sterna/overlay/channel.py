@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Protocol
 
 from sterna.overlay import handshake
-from sterna.overlay.batches import MAC_BYTES, BrokenBatch, Opener, Sealer
+from sterna.overlay.batches import FRAME_HEAD_BYTES_MAX, BrokenBatch, Opener, Sealer
 from sterna.overlay.handshake import CHALLENGE, HELLO, PROOF, REFUSAL, WELCOME, Claim, Handshake, HandshakeError, Terms
 from sterna.overlay.link import Line, Link, LinkCounters, LinkTransport
 from sterna.overlay.link_settings import GATHER_BYTES_MAX, LinkSettings
@@ -222,7 +222,7 @@ class Channel:
     def open(self, counters: LinkCounters) -> Line:
         """The handshake is done: from here on every byte is part of a batch."""
         sending, receiving = self._handshake.keys()
-        limit = GATHER_BYTES_MAX + self._host.settings.frame_bytes + MAC_BYTES
+        limit = GATHER_BYTES_MAX + self._host.settings.frame_bytes + FRAME_HEAD_BYTES_MAX
         counters.bytes_sent += self._sent
         counters.control_bytes += self._sent
         counters.bytes_received += self._received - len(self._buffer)
@@ -262,7 +262,7 @@ class Channel:
         line, link = self.line, self.link
         is_heard = line is not None and link is not None and not line.blocked
         if line is not None and link is not None and is_heard:
-            line.write(0, link.received, reason[: handshake.REASON_CHARACTERS_MAX].encode() or b"?", True)
+            line.write(link.received, reason[: handshake.REASON_CHARACTERS_MAX].encode() or b"?", farewell=True)
         self._close("", reason, farewell=is_heard)
 
     # -- the end --

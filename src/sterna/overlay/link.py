@@ -1,8 +1,8 @@
 """A link session: frames to one neighbour, each exactly once and in order, over as many connections as it takes.
 
-Frames gather during a turn and leave as one numbered batch.  A batch is kept until the neighbour has acknowledged it
-and sent again when a connection is lost before that.  When too much is kept, or nobody connects in time, the session
-is over: nothing more is delivered in it, and both sides know that they must agree anew.
+Frames gather during a turn and leave as one batch; both sides count batches.  A batch is kept until the neighbour has
+acknowledged it and sent again when a connection is lost before that.  When too much is kept, or nobody connects in
+time, the session is over: nothing more is delivered in it, and both sides know that they must agree anew.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LinkCounters:
     """Every byte written to connections, handshakes included."""
     bytes_received: int = 0
     control_bytes: int = 0
-    """Those of `bytes_sent` that are no frame: handshakes, heads of batches, acknowledgements, keep-alives.
-    Whoever sends frames of control adds them."""
+    """Those of `bytes_sent` that carry no message: handshakes, heads of batches, acknowledgements, keep-alives, and
+    what frames named to `note_control` took on the way."""
     resends: int = 0
     """Frames written again because a connection was lost before they were acknowledged."""
     resumptions: int = 0
@@ -74,22 +74,28 @@ class Line:
         self.heard = now
         self.sent = now
 
-    def write(self, number: int, ack: int, payload: bytes, farewell: bool = False) -> None:
-        data = self._sealer.seal(ack, payload, farewell)
+    def write(self, ack: int, payload: bytes, control: int = 0, farewell: bool = False) -> None:
+        """`control` bytes of the payload are no messages."""
+        data, head = self._sealer.seal(ack, payload, farewell)
         self.counters.bytes_sent += len(data)
-        self.counters.control_bytes += len(data) if farewell else HEAD_BYTES
+        if farewell:
+            head = len(data)
+        elif control:
+            head += (len(data) - head) * control // len(payload)  # of what is deflated, its share
+        self.counters.control_bytes += head
         self._transport.write(data)
 
 
 class _Kept:
     """A batch that is not acknowledged yet."""
 
-    __slots__ = ("frames", "number", "payload")
+    __slots__ = ("control", "frames", "number", "payload")
 
-    def __init__(self, number: int, payload: bytes, frames: int) -> None:
+    def __init__(self, number: int, payload: bytes, frames: int, control: int) -> None:
         self.number = number
         self.payload = payload
         self.frames = frames
+        self.control = control
 
 
 class Link:
@@ -101,6 +107,7 @@ class Link:
         "_allowance",
         "_batch_bytes",
         "_congested_at",
+        "_control",
         "_dirty",
         "_frames",
         "_gathered",
@@ -164,6 +171,8 @@ class Link:
         self._parts: list[bytes] = []
         self._frames = 0
         self._gathered = 0
+        #: Of what is gathered, the bytes that are no messages.
+        self._control = 0
         self._unsent: deque[_Kept] = deque()
         self._sent: deque[_Kept] = deque()
         self._kept_bytes = 0
@@ -220,6 +229,10 @@ class Link:
         self._allowance = min(self._allowance + len(body) + HEAD_BYTES, NEEDED_MAX * self._resend_bytes)
         self.send(kind, body)
 
+    def note_control(self, size: int) -> None:
+        """So many bytes of the frame that is sent next, head included, are no messages."""
+        self._control += size
+
     def restart(self, reason: str) -> None:
         """Give this session up: at the next flush it ends on both sides, and the next connection starts a fresh one."""
         if self.given_up is None:
@@ -235,7 +248,7 @@ class Link:
         self.pump()
         line = self.line
         if line is not None and not line.blocked and self._to_acknowledge >= self._ack_bytes:
-            self._write(line, 0, b"")
+            self._write(line, b"", 0)
 
     def pump(self) -> None:
         """Write what waits, as long as the connection takes it."""
@@ -243,28 +256,29 @@ class Link:
         while line is not None and not line.blocked and self._unsent:
             kept = self._unsent.popleft()
             self._sent.append(kept)
-            self._write(line, kept.number, kept.payload)
+            self._write(line, kept.payload, kept.control)
             line = self.line
 
     def keep_alive(self, line: Line) -> None:
         if line.blocked:
             line.sent = self._now()  # What the transport still holds keeps the connection alive.
         else:
-            self._write(line, 0, b"")
+            self._write(line, b"", 0)
 
-    def _write(self, line: Line, number: int, payload: bytes) -> None:
+    def _write(self, line: Line, payload: bytes, control: int) -> None:
         self._to_acknowledge = 0
         line.sent = self._now()
-        line.write(number, self.received, payload)
+        line.write(self.received, payload, control)
 
     def _close_batch(self) -> None:
         payload = b"".join(self._parts)
         self.number += 1
-        self._unsent.append(_Kept(self.number, payload, self._frames))
+        self._unsent.append(_Kept(self.number, payload, self._frames, self._control))
         self._kept_bytes += len(payload)
         self._parts = []
         self._frames = 0
         self._gathered = 0
+        self._control = 0
 
     def _press(self, waiting: int) -> None:
         self.congested = True
@@ -342,6 +356,7 @@ class Link:
         self._parts = []
         self._frames = 0
         self._gathered = 0
+        self._control = 0
         self._unsent.clear()
         self._sent.clear()
         self._kept_bytes = 0

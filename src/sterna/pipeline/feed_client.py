@@ -29,7 +29,8 @@ from sterna.vocabulary.errors import JournalCorrupt
 VERSION = 1
 TIMEOUT_S = 30.0
 BATCH_ROWS = 8192
-"""Frames are gathered into batches of at least so many rows, as far as one piece goes."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""Rows are gathered into batches of at least so many rows, or so many bytes: what takes them pays for each batch."""
 PIECE_BYTES_MAX = 1 << 30
 """No node sends more at once; who does is no node."""
 
@@ -187,8 +188,7 @@ class FeedClient:
         assert connection is not None
         finished = False
         try:
-            while piece := self._receive(connection):
-                yield from self._batches(piece, question, connection.node, columns)
+            yield from _merged(self._batches(connection, question, columns))
             end = self._answer(connection)
             finished = True
         finally:
@@ -197,13 +197,15 @@ class FeedClient:
         self.last_read = _as(ReadEnd, end, self)
 
     def _batches(
-        self, piece: memoryview, question: Question, node: str, columns: Sequence[str] | None
+        self, connection: _Connection, question: Question, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
+        node = connection.node
         try:
-            for rows in unpack(piece, BATCH_ROWS):
-                made = table_of(rows, question, node, columns)
-                if made is not None:
-                    yield made
+            while piece := self._receive(connection):
+                for rows in unpack(piece, BATCH_ROWS):
+                    made = table_of(rows, question, node, columns)
+                    if made is not None:
+                        yield made
         except JournalCorrupt as error:
             raise Unreachable(f"node {node} at {self.address}: {error}") from error
 
@@ -326,6 +328,25 @@ class FeedClient:
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         self.close()
+
+
+def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches, where they are small."""
+    gathered: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        gathered.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield _one(gathered)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield _one(gathered)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _context(tls: str | bool | ssl.SSLContext | None) -> ssl.SSLContext | None:

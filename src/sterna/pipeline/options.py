@@ -23,6 +23,9 @@ _Value = TypeVar("_Value")
 #: What a reader without a name is called in the nodes' logs; nodes keep no place for it.
 NAMELESS = "spark"
 
+#: Options of every query, which Spark shows to sources and sinks too.
+_SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})
+
 _TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX = 128, 65535
 
 
@@ -124,7 +127,7 @@ class _Given:
     """The options of one read or write, each taken once, whatever the case of its letters."""
 
     def __init__(self, words: Words) -> None:
-        self._words = {name.lower(): text for name, text in words.items()}
+        self._words = {name.lower(): text for name, text in words.items() if name.lower() not in _SPARKS_OWN}
         self._known: list[str] = []
 
     def take(self, option: str, parse: Callable[[str, str], _Value], otherwise: _Value) -> _Value:

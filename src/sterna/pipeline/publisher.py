@@ -96,6 +96,9 @@ class Publisher:
         told.UserProperty = [(SEQUENCE, f"{self._batch}.{message.row}"), *message.properties]
         if message.content_type is not None:
             told.ContentType = message.content_type
+        with self._changed:
+            if not self._under_way:
+                self._heard_at = time.monotonic()  # it had nothing to answer: its silence begins now
         sent = self._client.publish(message.topic, message.payload, message.qos, message.retain, told)
         with self._changed:
             if sent.mid in self._early:

@@ -202,7 +202,7 @@ class Router:
     def send(self, link: str, kind: int, body: bytes) -> None:
         found = self._links.get(link)
         if found is not None:
-            found.counters.control_bytes += FRAME_HEAD_BYTES + len(body)
+            found.note_control(FRAME_HEAD_BYTES + len(body))
             found.send_needed(kind, body)
 
     def send_control(self, link: str, kind: int, body: bytes) -> bool:
@@ -213,7 +213,7 @@ class Router:
         self.strategy.flush()
         self._flush_messages()
         if kind != Frame.PAGE:  # pages are messages
-            found.counters.control_bytes += FRAME_HEAD_BYTES + len(body)
+            found.note_control(FRAME_HEAD_BYTES + len(body))
         found.send(kind, body)
         return True
 

@@ -30,7 +30,7 @@ from sterna.journal.readers import Held, Readers
 from sterna.runtime.clients import server_context
 from sterna.runtime.feed_connection import HANDSHAKE_S, FeedConnection
 from sterna.runtime.feed_cursors import CursorFile
-from sterna.runtime.feed_parquet import ParquetShelf
+from sterna.runtime.feed_parquet import Abandoned, ParquetShelf
 from sterna.runtime.feed_reading import Store
 from sterna.runtime.feed_settings import feed_peers, feed_token
 from sterna.runtime.feed_view import FeedView
@@ -136,9 +136,9 @@ class Feed:
             self._server.close()
         for connection in list(self._connections):
             connection.farewell()
-        if self._shelving is not None:
-            with suppress(asyncio.CancelledError):
-                await self._shelving
+        if self.shelf is not None and self._shelving is not None:
+            self.shelf.stopping = True
+            await self._shelving
         await asyncio.sleep(0)
         for connection in list(self._connections):
             connection.abort()
@@ -148,10 +148,14 @@ class Feed:
     # -- what connections ask --
 
     def joined(self, connection: FeedConnection) -> bool:
-        """False if there are too many already."""
-        strangers = sum(not one.reader for one in self._connections)
+        """False if there are so many, leaving ones included, that it cannot even be told so."""
         self._connections.add(connection)
-        return len(self._connections) <= self.settings.connections and strangers < STRANGERS_MAX
+        return len(self._connections) <= self.settings.connections + 2 * STRANGERS_MAX
+
+    def is_full(self) -> bool:
+        """Are there too many, the last one included?"""
+        here = [one for one in self._connections if not one.is_over]
+        return len(here) > self.settings.connections or sum(not one.reader for one in here) > STRANGERS_MAX
 
     def left(self, connection: FeedConnection) -> None:
         self._connections.discard(connection)
@@ -232,6 +236,8 @@ class Feed:
                 await loop.run_in_executor(self._shelver, shelf.withdraw, gone, now)
             await loop.run_in_executor(self._shelver, shelf.sweep, now)
             self._shelf_trouble = ""
+        except Abandoned:
+            pass  # it is begun again at the next start
         except (JournalError, OSError) as error:
             if str(error) != self._shelf_trouble:  # it is tried every second
                 log.error("a Parquet file cannot be written", extra={"reason": str(error)})

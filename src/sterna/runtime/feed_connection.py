@@ -12,19 +12,17 @@ import hmac
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from sterna.journal.columns import SCHEMA
-from sterna.journal.frames import ENDS_GROUP, STARTS_GROUP, message_frame
 from sterna.journal.interest import Interest
 from sterna.journal.readers import NAME_BYTES_MAX
-from sterna.mqtt.topics import is_topic_filter
-from sterna.node.feed_pieces import AS_IT_LIES, Picked, Question, needles_of
+from sterna.node.feed_pieces import Question, needles_of
 from sterna.runtime import feed_requests as asks
-from sterna.runtime.feed_reading import SPAN_BYTES, first_since, read_span
+from sterna.runtime.feed_ranges import Reading, Unfit, filters_of, trimmed
+from sterna.runtime.feed_reading import SPAN_BYTES, first_since
 from sterna.vocabulary.errors import JournalError
 
 if TYPE_CHECKING:
@@ -45,14 +43,6 @@ _LENGTH_BYTES = 4
 log = logging.getLogger("sterna.feed")
 
 
-class Unfit(Exception):
-    """A request that cannot be served; the reader is told and may ask again."""
-
-    def __init__(self, reason: str, code: str, **fields: Any) -> None:
-        super().__init__(reason)
-        self.answer = {"ok": False, "reason": reason, "code": code, **fields}
-
-
 class FeedConnection(asyncio.Protocol):
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -64,8 +54,8 @@ class FeedConnection(asyncio.Protocol):
         self._writable.set()
         #: Pieces of a read are being sent: whatever is said then has to come after an empty one.
         self._in_read = False
-        #: It was told goodbye.
-        self._is_over = False
+        self.is_over = False
+        """It was told goodbye."""
         self.reader = ""
         """Empty until it has proved what it has to."""
         self.address = ""
@@ -78,13 +68,15 @@ class FeedConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=OUTPUT_BYTES)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
-        if self._feed.joined(self):
-            self._say({"version": asks.VERSION, "nonce": self._nonce})
-        else:
+        if not self._feed.joined(self):
+            self.abort()
+        elif self._feed.is_full():
             self._dismiss("too many readers are connected", "busy")
+        else:
+            self._say({"version": asks.VERSION, "nonce": self._nonce})
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self._is_over = True
+        self.is_over = True
         self._writable.set()
         if self._serving is not None:
             self._serving.cancel()
@@ -101,7 +93,7 @@ class FeedConnection(asyncio.Protocol):
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_over:
+        if self.is_over:
             return  # read and forget, so that closing does not reset the connection under our last word
         self._input += data
         if len(self._input) > asks.REQUEST_BYTES_MAX + _LENGTH_BYTES:
@@ -111,7 +103,7 @@ class FeedConnection(asyncio.Protocol):
 
     def _next(self) -> None:
         """Begin with the next request, if there is a whole one."""
-        if self._is_over or len(self._input) < _LENGTH_BYTES:
+        if self.is_over or len(self._input) < _LENGTH_BYTES:
             return
         size = int.from_bytes(self._input[:_LENGTH_BYTES], "big")
         if size > asks.REQUEST_BYTES_MAX:
@@ -144,7 +136,7 @@ class FeedConnection(asyncio.Protocol):
     def look(self, now: float) -> None:
         """Once a second: is its time over?"""
         idle_s = self.idle_for(now)
-        if self._is_over:
+        if self.is_over:
             if idle_s > LINGER_S:
                 self.abort()
         elif not self.reader and idle_s > HANDSHAKE_S:
@@ -165,14 +157,14 @@ class FeedConnection(asyncio.Protocol):
 
     def _dismiss(self, reason: str, code: str, *, log_it: bool = True) -> None:
         """Say why, and no more."""
-        if self._is_over:
+        if self.is_over:
             return
         if log_it:
             self._feed.grumble("a reader of the feed was refused", self, reason)
         if self._in_read:
             self._transport.write(bytes(_LENGTH_BYTES))
         self._say({"ok": False, "node": self._feed.node, "reason": reason, "code": code, "closing": True})
-        self._is_over = True
+        self.is_over = True
         self.last_active = self._loop.time()
         try:
             if self._transport.can_write_eof():
@@ -310,11 +302,11 @@ class FeedConnection(asyncio.Protocol):
 
     async def _read(self, asked: asks.AskRead) -> None:
         journal = self._feed.journal
-        filters = _filters(asked)
+        filters = filters_of(asked)
         interest, needles = (None, ()) if filters is None else (Interest(filters), needles_of(filters))
         question = Question(asked.start, asked.stop, interest, asked.since_us, asked.until_us, needles)
         if asked.start < journal.first_offset:
-            raise _trimmed(asked.start, journal.first_offset)
+            raise trimmed(asked.start, journal.first_offset)
         self._say({"ok": True, "first": asked.start})
         reading = Reading(self._feed, question)
         self._in_read = True
@@ -351,69 +343,3 @@ _SERVED: dict[type[Any], Callable[[FeedConnection, Any], Awaitable[None]]] = {
     asks.AskOffsetAt: FeedConnection._offset_at,
     asks.AskParquet: FeedConnection._parquet,
 }
-
-
-class Reading:
-    """A range on its way to a reader, a span at a time; `offset` is how far it has got."""
-
-    def __init__(self, feed: Feed, question: Question) -> None:
-        self._feed = feed
-        self._question = question
-        #: Rows that come in later are not part of the answer: whoever asks again gets the same.
-        self._stop = min(question.stop, feed.journal.safe_offset)
-        self.offset = question.start
-        self.rows = 0
-        self.lost = 0
-
-    async def more(self) -> Picked | None:
-        """None at the end of the range."""
-        journal = self._feed.journal
-        if self.offset >= self._stop:
-            return None
-        if self.offset < journal.first_offset:
-            raise _trimmed(self.offset, journal.first_offset)
-        span = journal.span(self.offset, self._stop, SPAN_BYTES)
-        if span is None:
-            return self._from_memory()
-        # From here on: a frame that has been sent may be the last one before a gap, and be found again.
-        question = replace(self._question, start=self.offset)
-        try:
-            picked: Picked = await self._feed.in_thread(read_span, self._feed.store, span, question)
-        except KeyError:  # retention dropped the segment while we were at it
-            raise _trimmed(self.offset, journal.first_offset) from None
-        following = span.following
-        for rot in picked.rot:
-            first, stop = journal.unreadable(span.serial, span.start + rot.byte)
-            self.lost += max(0, min(stop, self._stop) - max(first, self._question.start))
-            if rot.chain:
-                following = stop
-        self.rows += picked.rows
-        self._feed.rows_sent += picked.rows
-        self.offset = min(max(following, self.offset), self._stop)
-        return picked
-
-    def _from_memory(self) -> Picked:
-        """What a journal in memory has not made frames of yet."""
-        picked = Picked()
-        first, messages = self._feed.journal.not_stored(self.offset, self._stop)
-        if messages:
-            flags = STARTS_GROUP | ENDS_GROUP
-            for part in message_frame(messages, first, self._feed.journal.epoch, flags):
-                picked.add(AS_IT_LIES, part)
-            self.rows += len(messages)
-        self.offset = self._stop
-        return picked
-
-
-def _filters(asked: asks.AskRead) -> list[bytes] | None:
-    if asked.filters is None:
-        return None
-    filters = [topic_filter.encode("utf-8", "surrogatepass") for topic_filter in asked.filters]
-    for topic_filter in filters:
-        if not is_topic_filter(topic_filter, 512, 65535):
-            raise Unfit(f'"{topic_filter.decode(errors="replace")}" is no topic filter', "filter")
-    return filters
-
-
-def _trimmed(offset: int, first: int) -> Unfit:
-    return Unfit(f"offset {offset} is no longer kept, the journal begins at {first}", "trimmed", first=first)

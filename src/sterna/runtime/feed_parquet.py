@@ -67,6 +67,10 @@ class Sealed(NamedTuple):
     starts: array[int]
 
 
+class Abandoned(Exception):
+    """The node stops: what is half written is thrown away."""
+
+
 class ParquetShelf:
     """`due` and `outdated` are asked by the loop; what they return is done in a thread, one thing at a time."""
 
@@ -77,6 +81,7 @@ class ParquetShelf:
         self._bytes_max = bytes_max
         self._path = directory / f"_{node}.manifest.json"
         self.manifest = self._load()
+        self.stopping = False
         #: name -> since when nobody is told of it any more.
         self._leaving: dict[str, float] = {}
 
@@ -131,6 +136,8 @@ class ParquetShelf:
         writer = None
         try:
             for table in _row_groups(sealed, store, self._node):
+                if self.stopping:
+                    raise Abandoned
                 if writer is None:
                     writer = pq.ParquetWriter(making, TABLE_SCHEMA, compression="zstd")
                 writer.write_table(table, row_group_size=table.num_rows)

@@ -20,6 +20,9 @@ from sterna.runtime.storage import FileStore
 SPAN_BYTES = 512 * 1024
 """Read for one piece, or one frame that is bigger by itself."""
 
+LOOK_SPAN_BYTES = 96 * 1024
+"""The same where frames are looked into: that takes ten times as long, and the interpreter all the while."""
+
 Store = FileStore | MemoryStore
 
 
@@ -41,9 +44,9 @@ def read_bytes(store: Store, serial: int, start: int, stop: int) -> bytes:
         os.close(fd)
 
 
-def read_span(store: Store, span: Span, question: Question) -> Picked:
+def read_span(store: Store, span: Span, question: Question, look: bool) -> Picked:
     """What there is to send of a span."""
-    return pick(read_bytes(store, span.serial, span.start, span.stop), question)
+    return pick(read_bytes(store, span.serial, span.start, span.stop), question, look=look)
 
 
 def first_since(store: Store, span: Span, time_us: int) -> int | None:
