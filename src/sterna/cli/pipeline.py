@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ app = typer.Typer(help="Jobs on the network's messages, with Spark.", no_args_is
 talk = Console(stderr=True, highlight=False)
 
 PROGRESS_S = 1
+_STDERR = 2
 CELL_CHARACTERS_MAX = 120
 
 _Nodes = Annotated[
@@ -115,15 +118,29 @@ def _spark(name: str, master: str, conf: list[str] | None) -> Iterator[SparkSess
     signal.signal(signal.SIGTERM, _leave)
     session = None
     try:
-        with talk.status("starting Spark"):
+        with _noise_kept_apart():
             session = open_session(name, master, settings)
-        session.sparkContext.setLogLevel("OFF")  # what goes wrong is raised here, and told once
         yield session
     except PySparkException as error:
         raise SternaError(one_line(error)) from None
     finally:
         if session is not None:
             session.stop()
+
+
+@contextmanager
+def _noise_kept_apart() -> Iterator[None]:
+    """What is started meanwhile writes its stderr to a file: Spark and its workers tell every error many times."""
+    handle, path = tempfile.mkstemp(prefix="sterna-spark-", suffix=".log")
+    talk.print(f"starting Spark (its log: {path})", soft_wrap=True)
+    ours = os.dup(_STDERR)
+    os.dup2(handle, _STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(ours, _STDERR)
+        os.close(ours)
+        os.close(handle)
 
 
 def _setting(text: str) -> tuple[str, str]:
