@@ -4,6 +4,7 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 HOT := $(shell sed -n 's/^    "\(src.*\.py\)",$$/\1/p' setup.py)
 JOBS ?= 2
+APART := --ignore tests/conformance --ignore tests/live --ignore tests/pipeline
 
 .PHONY: demo test check lint compiled interpreted bench clean help
 
@@ -18,13 +19,15 @@ help:
 demo: compiled
 	@$(PYTHON) -m sterna demo
 
+# Spark starts one machine of its own per process, so its tests share one.
 test: check compiled
 	STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests/conformance tests/live -n $(JOBS) --dist loadfile
-	$(PYTHON) -m pytest tests -m slow --ignore tests/conformance --ignore tests/live -n $(JOBS)
+	$(PYTHON) -m pytest tests/pipeline
+	$(PYTHON) -m pytest tests -m slow $(APART) -n $(JOBS)
 
 # Interpreted, so that what is tested is what is read; the live tests then run the compiled node.
 check: lint interpreted
-	$(PYTHON) -m pytest tests -m "not slow" --ignore tests/conformance --ignore tests/live -n $(JOBS)
+	$(PYTHON) -m pytest tests -m "not slow" $(APART) -n $(JOBS)
 
 lint: .venv/installed
 	$(PYTHON) -m ruff check .

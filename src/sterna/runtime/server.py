@@ -33,6 +33,7 @@ from sterna.node.node import Changes, Node, Saved
 from sterna.runtime import access
 from sterna.runtime.admin import AdminPort
 from sterna.runtime.admin_pages import guard
+from sterna.runtime.arrow import do_without_pandas
 from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
 from sterna.runtime.feed_view import FeedView
@@ -67,6 +68,7 @@ VERIFICATIONS_PER_ADDRESS_MAX = 32
 def run_node(configuration: Configuration) -> int:
     """Run until SIGTERM or SIGINT; the process's exit status."""
     configure(configuration.log.level, configuration.log.format)
+    do_without_pandas()
     _allow_many_sockets()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,0 +1,23 @@
+"""A node never loads pandas, whether it is installed or not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+from sterna.runtime.arrow import do_without_pandas
+from sterna.journal.columns import to_batch
+from sterna.mqtt.message import Message
+do_without_pandas()
+assert to_batch([Message(b"t", b"p", 1)]).num_rows == 1
+print("pandas" in sys.modules)
+import pandas
+print(pandas.DataFrame({"a": [1]}).shape)
+"""
+
+
+def test_writing_a_group_does_not_load_pandas_and_others_still_can() -> None:
+    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    assert run.stdout.split("\n")[:2] == ["False", "(1, 1)"], run.stderr
