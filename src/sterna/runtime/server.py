@@ -150,6 +150,8 @@ class NodeServer:
         self._stopping = asyncio.Event()
         self._serving = False
         self._checkpoint_failed = False
+        #: A window has begun whose end is awaited.
+        self._window = False
         #: Links are to be flushed at the end of this round of the loop.
         self._linking = False
 
@@ -267,8 +269,6 @@ class NodeServer:
         """HOT.  Send what the last piece of work gave rise to: now, or, under load, with the rest of its window."""
         if not self._pace.gathering:
             self._send()
-            if self._pace.gathering:
-                self._loop.call_later(WINDOW_S, self._window_over)
 
     def _send(self) -> None:
         broker = self.broker
@@ -283,6 +283,10 @@ class NodeServer:
             if not self._linking:
                 self._linking = True
                 self._loop.call_soon(self._send_to_nodes)
+        if self._pace.gathering and not self._window:
+            # Whatever made us send: nobody else will, before the window is over.
+            self._window = True
+            self._loop.call_later(WINDOW_S, self._window_over)
         self._look_ahead()
 
     def _send_to_nodes(self) -> None:
@@ -298,10 +302,9 @@ class NodeServer:
             self._set_deadline(due)
 
     def _window_over(self) -> None:
+        self._window = False
         self.broker.at(time.monotonic())
         self._send()
-        if self._pace.gathering:
-            self._loop.call_later(WINDOW_S, self._window_over)
 
     def _set_deadline(self, due: float) -> None:
         if self._deadline is not None:
