@@ -23,6 +23,7 @@ from pathlib import Path
 
 from sterna.bench import meter, packets
 from sterna.bench.errors import BenchmarkError
+from sterna.bench.ports import free_port
 from sterna.bench.workloads import Paced, Workload
 
 START_S_MAX = 15.0
@@ -56,7 +57,7 @@ def started(broker: Broker, workload: Workload, core: int | None) -> Iterator[Ru
     """A broker that answers on its port; gone, with its directory, when the block ends."""
     with tempfile.TemporaryDirectory(prefix="sterna-bench-") as name:
         directory = Path(name)
-        port = _free_port()
+        port = free_port()
         file = directory / "broker.conf"
         file.write_text(broker.settings(workload, port, directory))
         log = directory / "log"
@@ -103,13 +104,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             # Also when we are interrupted while waiting; nothing happens to a process that has ended.
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _sterna_settings(workload: Workload, port: int, directory: Path) -> str:

@@ -6,7 +6,6 @@ block ends.  Sterna's nodes are static neighbours, Mosquitto's are joined by bri
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,6 +16,7 @@ from sterna.bench import packets
 from sterna.bench.brokers import MOSQUITTO, STERNA, Broker, Running, started
 from sterna.bench.connections import Client
 from sterna.bench.errors import BenchmarkError
+from sterna.bench.ports import free_port
 from sterna.bench.workloads import Workload
 
 JOINED_S_MAX = 20.0
@@ -53,7 +53,7 @@ def started_row(system: System, nodes: int, workload: Workload, core: int | None
         row: list[Running] = []
         following = 0
         for number in range(nodes, 0, -1):
-            link_port = _free_port() if system.own_link_port else 0
+            link_port = free_port() if system.own_link_port else 0
             broker = system.broker if nodes == 1 else _linked(system, number, link_port, following)
             running = stack.enter_context(started(broker, workload, core))
             following = link_port or running.port
@@ -91,13 +91,6 @@ def _wait_until_joined(system: System, row: Row) -> None:
                     return
                 break
     raise BenchmarkError(f"{system.name}: nothing came through a row of {len(row.pids)} in {JOINED_S_MAX:g} s")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _neighbours(number: int, link_port: int, following: int) -> str:

@@ -23,6 +23,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from rich.console import Console
 
+from sterna.bench.ports import free_ports
 from sterna.vocabulary.errors import SternaError
 
 app = typer.Typer()
@@ -64,7 +65,7 @@ class DemoNode:
 
     def __init__(self, directory: Path, name: str, neighbour: DemoNode | None = None) -> None:
         self.name = name
-        self.port, self.admin_port, self.link_port = _free_port(), _free_port(), _free_port()
+        self.port, self.admin_port, self.link_port = free_ports(3)
         self._config = directory / f"{name}.toml"
         self._log = directory / f"{name}.log"
         neighbours = f'"127.0.0.1:{neighbour.link_port}"' if neighbour else ""
@@ -96,13 +97,6 @@ class DemoNode:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             self._process.wait(PATIENCE_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _several_clients(north: DemoNode, south: DemoNode) -> None:

@@ -90,18 +90,6 @@ def answers(host: str, port: int) -> bool:
     return False
 
 
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports nobody has right now, all different."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((host, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
 def program(name: str, advice: str) -> str:
     """Where a program is that Debian keeps out of the way of users."""
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/sbin")

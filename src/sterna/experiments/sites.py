@@ -21,9 +21,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from sterna.bench.brokers import tie_to_parent
+from sterna.bench.ports import free_ports
 from sterna.experiments.errors import ExperimentError
 from sterna.experiments.placement import TREE
-from sterna.experiments.processes import free_ports, program
+from sterna.experiments.processes import program
 
 NEAR_S = 0.002
 """One way between nodes that are linked in the tree: two cables of 1 ms, as in the paper."""

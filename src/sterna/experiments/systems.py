@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from sterna import __version__
+from sterna.bench.ports import free_ports
 from sterna.experiments.capture import Watched
 from sterna.experiments.conversations import LinkReader, MqttReader, Reader
 from sterna.experiments.ledger import Ledger
 from sterna.experiments.placement import BROKERS, TREE
-from sterna.experiments.processes import Process, answers, free_ports, program, wait_until
+from sterna.experiments.processes import Process, answers, program, wait_until
 
 START_S = 60.0
 """Many processes may start at once on few cores."""
