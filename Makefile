@@ -9,7 +9,7 @@ APART := --ignore tests/conformance --ignore tests/live --ignore tests/pipeline
 .PHONY: demo test check lint compiled interpreted bench clean help
 
 help:
-	@echo "make demo         set up, start a node, send messages through it, kill it, show that nothing is lost"
+	@echo "make demo         set up, start three nodes, send messages through them, kill two, show that nothing is lost"
 	@echo "make test         everything: make check, then all live tests on the compiled node (under 15 minutes)"
 	@echo "make check        lint, types, layers and the fast tests (under 2 minutes)"
 	@echo "make bench        the broker beside Mosquitto (about 6 minutes)"
