@@ -11,7 +11,7 @@ APART := --ignore tests/conformance --ignore tests/live --ignore tests/pipeline
 help:
 	@echo "make demo         set up, start three nodes, send messages through them, kill two, show that nothing is lost"
 	@echo "make test         everything: make check, then all live tests on the compiled node (under 15 minutes)"
-	@echo "make check        lint, types, layers and the fast tests (under 2 minutes)"
+	@echo "make check        lint, types, layers and the fast tests (about 2 minutes)"
 	@echo "make bench        the broker beside Mosquitto (about 6 minutes)"
 	@echo "make compiled     compile the hot modules; make interpreted: back to plain Python"
 	@echo "make clean        remove what the other targets made"
