@@ -35,7 +35,10 @@ class Client:
             reader, writer = await asyncio.open_connection(host, port)
             self._writer = writer
             writer.write(packets.connect(self.name, clean=clean))
-            answer = await reader.readexactly(4)
+            try:
+                answer = await reader.readexactly(4)
+            except asyncio.IncompleteReadError:
+                raise ConnectionResetError(f"{self.name} was hung up on before CONNACK") from None
         if answer[:2] != b"\x20\x02" or answer[3]:
             raise ExperimentError(f"{self.name} was not let in: CONNACK {answer.hex()}")
         self._reading = asyncio.create_task(self._read(reader))

@@ -76,8 +76,8 @@ class SteadyClients:
     async def _publish(self, name: str) -> None:
         place = self._places[name]
         client = self._publishers[name] = Client(f"publisher-{name}")
-        await client.connect(place.clients, place.host)
-        with suppress(ConnectionError):
+        with suppress(ConnectionError):  # its node is killed, perhaps at this very moment
+            await client.connect(place.clients, place.host)
             while not self._finishing:
                 self._number += 1
                 payload = f"{self._number} {name}".encode()
