@@ -27,6 +27,8 @@ SEQUENCE = "sterna-sequence"
 UNDER_WAY_MAX = 1000
 """Messages sent and not acknowledged."""
 KEEP_ALIVE_S = 30
+RELEASED_BEFORE = 0x92
+"""Packet identifier not found: the answer to a PUBREL that comes again."""
 
 
 class Publisher:
@@ -142,13 +144,15 @@ class Publisher:
                 self._changed.notify_all()
 
     def _on_publish(self, _client: Any, _userdata: Any, mid: int, reason: ReasonCode, _told: Any) -> None:
+        # A release that is repeated after a crash finds nothing to release: the message was passed on before.
+        refused = reason.is_failure and reason.value != RELEASED_BEFORE
         with self._changed:
             message = self._under_way.pop(mid, None)
             if message is None:
                 self._early.add(mid)
-            elif not reason.is_failure:
+            elif not refused:
                 self.published += 1
-            if reason.is_failure:
+            if refused:
                 what = f'row {message.row} of the partition, to "{message.topic}"' if message else "a row"
                 self._refusal = f"the node refused {what}: {reason}; {self.published} messages were published"
             self._heard_at = time.monotonic()
