@@ -89,18 +89,23 @@ def run_once(broker: Broker, workload: Workload, plan: Plan) -> Measurement:
         command = [sys.executable, "-m", "sterna.bench.generator", workload.name]
         command += ["--port", str(running.port), "--broker-pid", str(running.pid)]
         command += ["--warm-up", str(plan.warm_up_s), "--measure", str(seconds)]
-        try:
-            ended = subprocess.run(
-                command,
-                capture_output=True,
-                timeout=plan.warm_up_s + seconds + GRACE_S,
-                preexec_fn=lambda: tie_to_parent(generator_core),
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise BenchmarkError(f"{broker.name}: the generator did not finish in time") from None
+        return run_generator(broker.name, command, plan.warm_up_s + seconds, generator_core)
+
+
+def run_generator(broker: str, command: list[str], seconds: float, core: int | None) -> Measurement:
+    """The load generator, in a process of its own that ends with this one, and what it measured."""
+    try:
+        ended = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=seconds + GRACE_S,
+            preexec_fn=lambda: tie_to_parent(core),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BenchmarkError(f"{broker}: the generator did not finish in time") from None
     if ended.returncode:
-        raise BenchmarkError(f"{broker.name}: {ended.stderr.decode(errors='replace').strip()}")
+        raise BenchmarkError(f"{broker}: {ended.stderr.decode(errors='replace').strip()}")
     return msgspec.json.decode(ended.stdout, type=Measurement)
 
 

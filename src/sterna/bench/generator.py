@@ -60,12 +60,12 @@ def measure_load(load: Load, broker_pid: int, warm_up_s: float, measure_s: float
         generator_busy=own / seconds,
     )
     if isinstance(load, PacedLoad):
-        measured = _with_latency(measured, load)
+        measured = with_latency(measured, load)
     load.drain(time.perf_counter() + DRAIN_S_MAX)
     return msgspec.structs.replace(measured, lost=load.owed)
 
 
-def _with_latency(measured: Measurement, load: PacedLoad) -> Measurement:
+def with_latency(measured: Measurement, load: PacedLoad) -> Measurement:
     ordered = sorted(load.latency_ns)
     if not ordered:
         raise BenchmarkError("no message arrived in the measured interval")

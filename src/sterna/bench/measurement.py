@@ -7,6 +7,7 @@ from statistics import median
 
 import msgspec
 
+from sterna.bench.errors import BenchmarkError
 from sterna.bench.workloads import Figure
 
 GENERATOR_BUSY = 0.95
@@ -80,7 +81,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarise(figure: Figure, rounds: Sequence[Measurement]) -> Summary:
     figures = _values(figure, rounds)
-    assert figures, f"no round measured {figure}"
+    if not figures:
+        raise BenchmarkError(f"no message arrived in any round, so there is no {figure}")
     return Summary(
         figure=median(figures),
         figure_min=min(figures),

@@ -5,15 +5,13 @@ Rounds of one load and shape follow each other and who begins alternates, so tha
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from sterna.bench import meter
-from sterna.bench.brokers import tie_to_parent
-from sterna.bench.comparison import GRACE_S, Plan
+from sterna.bench.comparison import Plan, run_generator
 from sterna.bench.errors import BenchmarkError
 from sterna.bench.measurement import Measurement, Summary, summarise
 from sterna.bench.network import Shape
@@ -66,19 +64,8 @@ def run_row(system: System, load: Workload, shape: Shape, plan: Plan) -> Measure
     broker_core, generator_core = meter.two_cores()
     seconds = plan.seconds(load)
     with started_row(system, shape.nodes, load, broker_core) as row:
-        try:
-            ended = subprocess.run(
-                _command(load, shape, row, plan.warm_up_s, seconds),
-                capture_output=True,
-                timeout=plan.warm_up_s + seconds + GRACE_S,
-                preexec_fn=lambda: tie_to_parent(generator_core),
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise BenchmarkError(f"{system.name}: the generator did not finish in time") from None
-    if ended.returncode:
-        raise BenchmarkError(f"{system.name}: {ended.stderr.decode(errors='replace').strip()}")
-    return msgspec.json.decode(ended.stdout, type=Measurement)
+        command = _command(load, shape, row, plan.warm_up_s, seconds)
+        return run_generator(system.name, command, plan.warm_up_s + seconds, generator_core)
 
 
 def _command(load: Workload, shape: Shape, row: Row, warm_up_s: float, seconds: float) -> list[str]:

@@ -18,8 +18,8 @@ from sterna.bench import meter
 from sterna.bench.acknowledged import TURN_S_MAX, AcknowledgedLoad
 from sterna.bench.connections import Client, Clients
 from sterna.bench.errors import BenchmarkError
-from sterna.bench.generator import DRAIN_S_MAX, Load
-from sterna.bench.measurement import Measurement, percentile
+from sterna.bench.generator import DRAIN_S_MAX, Load, with_latency
+from sterna.bench.measurement import Measurement
 from sterna.bench.network import BEHIND_MAX, BY_NAME
 from sterna.bench.network_rows import Row
 from sterna.bench.paced import PacedLoad
@@ -96,7 +96,7 @@ def measure_row(load: Load, pids: tuple[int, ...], warm_up_s: float, measure_s: 
         generator_busy=own / seconds,
     )
     if isinstance(load, PacedLoad):
-        measured = _with_latency(measured, load)
+        measured = with_latency(measured, load)
     load.drain(time.perf_counter() + DRAIN_S_MAX)
     return msgspec.structs.replace(measured, lost=load.owed)
 
@@ -126,20 +126,6 @@ def used_ns(core: int | None) -> int:
     counted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith(f"cpu{core} "))
     user, nice, system, _, _, _, _, stolen = map(int, counted.split()[1:9])
     return (user + nice + system + stolen) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-
-
-def _with_latency(measured: Measurement, load: PacedLoad) -> Measurement:
-    ordered = sorted(load.latency_ns)
-    if not ordered:
-        raise BenchmarkError("no message arrived in the measured interval")
-    return msgspec.structs.replace(
-        measured,
-        generator_busy=1 - load.idle_ns / 1e9 / measured.seconds,
-        late=load.late,
-        latency_p50_us=percentile(ordered, 0.50) / 1e3,
-        latency_p99_us=percentile(ordered, 0.99) / 1e3,
-        latency_samples=len(ordered),
-    )
 
 
 def measure(name: str, row: Row, warm_up_s: float, measure_s: float) -> Measurement:

@@ -169,7 +169,7 @@ def _look(frame: memoryview, question: Question) -> tuple[bool, tuple[int, bytes
     """Send the frame as it lies?  If not: how many rows of it to send, and these."""
     header = parse_header(bytes(frame[:HEADER_BYTES]))
     assert header is not None
-    batch = read_batch(frame[HEADER_BYTES:], from_elsewhere=header.from_elsewhere)  # type: ignore[arg-type]
+    batch = read_batch(frame[HEADER_BYTES:], from_elsewhere=header.from_elsewhere)  # type: ignore[arg-type]  # a view is as good
     mask = question.mask(batch)
     wanted = batch.num_rows if mask is None else mask.true_count
     if wanted >= CUT_SHARE * batch.num_rows:
