@@ -299,7 +299,6 @@ def test_a_node_with_more_subscriptions_than_a_link_keeps_bytes_can_be_linked() 
 # -- who is new --
 
 
-@pytest.mark.xfail(strict=True, reason="a reader that meets an origin for the first time begins at its present")
 def test_what_a_new_node_took_before_it_was_linked_reaches_those_who_waited(strategy: str) -> None:
     town = FaultyTown("ab", strategy)
     town.connect("ab")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pipe import KEY, End, Pipe, Side, World, linked, pair, settings
 
-from sterna.overlay.handshake import CHALLENGE, HEAD_BYTES, HELLO, PROOF, Handshake, HandshakeError, framed
+from sterna.overlay.handshake import CHALLENGE, HEAD_BYTES, HELLO, PROOF, VERSION, Handshake, HandshakeError, framed
 
 
 def test_both_sides_know_the_session_before_any_frame() -> None:
@@ -58,7 +58,7 @@ def test_a_node_that_does_not_fit_is_refused_and_both_sides_can_say_why(
     assert b.reported("link refused") + b.reported("link refused by peer") == [reason]
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_another_version_of_the_protocol_is_refused(version: int) -> None:
     _, a, b = pair()
     stranger = End(Pipe(a, b))
@@ -66,7 +66,8 @@ def test_another_version_of_the_protocol_is_refused(version: int) -> None:
     channel.feed(framed(HELLO, b"sterna\x00%cwhatever comes in that version" % version))
     assert (
         channel.refusal
-        == f"one node speaks version {version} of the link protocol, the other version 2; run the same release on both"
+        == f"one node speaks version {version} of the link protocol, the other version {VERSION}; "
+        "run the same release on both"
     )
     assert channel.refusal.encode() in stranger.written
 

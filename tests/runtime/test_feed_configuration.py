@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sterna.runtime.configuration import InvalidConfiguration, as_toml, load
-from sterna.runtime.feed_settings import feed_peers, feed_token
+from sterna.runtime.feed_settings import feed_address, feed_peers, feed_token
 from sterna.runtime.settings import Bind
 
 TOKEN = "a token of sixteen bytes or more"
@@ -33,6 +33,7 @@ def loaded(tmp_path: Path, toml: str, **environ: str):  # type: ignore[no-untype
         ('[feed]\ncertificate = "server.pem"', "TLS needs a certificate and its key"),
         ('[feed]\npeers = ["10.0.0.2:7885"]', "names no node and its feed"),
         ('[feed]\npeers = ["b=10.0.0.2"]', "10.0.0.2"),
+        ('[feed]\nadvertise = "here"', "here"),
         ("[feed]\nconnections = 0", "0 is out of range"),
         ("[feed]\nidle_s = 0", "0.0 is out of range"),
         ("[feed]\nhold_bytes = -1", "-1 is out of range"),
@@ -72,3 +73,19 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
 
 def test_filters_to_keep_can_come_from_the_environment(tmp_path: Path) -> None:
     assert loaded(tmp_path, "", STERNA_JOURNAL_KEEP="a/#,b").journal.keep == ("a/#", "b")
+
+
+@pytest.mark.parametrize(
+    ("toml", "bind", "address"),
+    [
+        ("[feed]", Bind("127.0.0.1", 7885), "127.0.0.1:7885"),
+        ('[feed]\nadvertise = "feeds.plant:80"', Bind("10.0.0.1", 7885), "feeds.plant:80"),
+        ('[network]\nname = "n"\nbind = "127.0.0.1:7"\n[feed]', Bind("0.0.0.0", 99), "127.0.0.1:99"),
+        ('[network]\nname = "n"\nadvertise = "[::1]:7"\n[feed]', Bind("0.0.0.0", 99), "[::1]:99"),
+        ('[network]\nname = "n"\n[feed]', Bind("0.0.0.0", 99), ""),
+    ],
+)
+def test_other_nodes_are_told_an_address_that_works_from_there(
+    tmp_path: Path, toml: str, bind: Bind, address: str
+) -> None:
+    assert feed_address(loaded(tmp_path, toml), bind) == address

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sterna.broker.decisions import is_decided_for
@@ -14,6 +16,8 @@ from sterna.vocabulary.stamps import Stamp
 #: A page ends when it holds this much (or one message that is bigger), or when so many rows were looked at for it.
 PAGE_BYTES = 256 * 1024
 PAGE_ROWS = 4096
+#: Of retained messages in one page.
+RETAINED_PAGE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +79,28 @@ def read_own(journal: Journal, after: Stamp, until: Stamp, filters: list[bytes] 
 def is_wanted(message: Message, wanted: Wanted) -> bool:
     """Retained messages are wanted by everybody; others at QoS 0 are not sequenced, and not in the journal."""
     return message.retain or (message.qos > 0 and message.topic in wanted)
+
+
+def retained_page(
+    retained: Iterable[Message], journal: Journal, node: str, after: bytes, upto: Stamp, *, of_others: bool
+) -> tuple[list[tuple[str, int, int, Message]], bytes | None]:
+    """(origin, epoch, sequence, message) of what is retained on the topics after this one, as far as a page goes; and
+    the last of its topics, if there is more.  Our own after `upto` are left out: they are yet to come as messages."""
+    kept = (
+        message
+        for message in retained
+        if message.topic > after
+        and message.offset >= 0
+        and (of_others if message.identity is not None else message.offset <= upto.sequence)
+    )
+    page = heapq.nsmallest(RETAINED_PAGE, kept, key=lambda message: message.topic)
+    found: list[tuple[str, int, int, Message]] = []
+    size = 0
+    for message in page:
+        size += message_weight(message)
+        if found and size > PAGE_BYTES:
+            break
+        identity = message.identity or (node, journal.epoch_of(message.offset), message.offset)
+        found.append((*identity, message))
+    is_last = len(found) == len(page) < RETAINED_PAGE
+    return found, None if is_last else found[-1][3].topic

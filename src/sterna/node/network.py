@@ -7,7 +7,6 @@ where messages are wanted.  Neither knows the other.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,11 +19,11 @@ from sterna.broker.commitments import MADE_OF_ANOTHER
 from sterna.broker.decisions import decode_decision, encode_decision
 from sterna.broker.outbox import send_to_all
 from sterna.broker.routes import Route
-from sterna.journal.grouping import message_weight
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
-from sterna.node.excerpts import PAGE_BYTES, Excerpt, read_own
+from sterna.node.excerpts import Excerpt, read_own, retained_page
+from sterna.node.membership import Membership
 from sterna.node.shares import SharedElsewhere, SharesLeft, copy_for
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
@@ -48,8 +47,6 @@ DECIDED_OVERHEAD_BYTES = 80
 DECISION_BYTES_MAX = 12 * 1024
 #: Messages that waited for a shared subscription's last member here, given to members elsewhere.
 HANDED_OVER_A_TURN = 1000
-#: Of retained messages in one page.
-RETAINED_PAGE = 1024
 
 
 class NetworkWorld(Protocol):
@@ -72,6 +69,8 @@ class NetworkSettings:
     routing: RoutingSettings = field(default_factory=RoutingSettings)
     settle_s: float = 1.0
     """How long a subscriber may wait for the news of its subscription to have reached every node."""
+    feed: str = ""
+    """Where bulk readers find this node's journal, if anywhere."""
 
 
 class Network:
@@ -85,6 +84,7 @@ class Network:
         self._epoch = settings.link.epoch
         schedule = broker.deadlines.at
         now = self._now
+        self._membership = Membership(vector.pop(self.node, None), broker.journal, broker.now, broker.wall)
         self._elsewhere = SharedElsewhere(self.node)
         self._left = SharesLeft()
         for origin, shares in broker.state.shared.items():
@@ -97,6 +97,7 @@ class Network:
             self._strategy,
             vector,
             settle_s=settings.settle_s,
+            feed=settings.feed,
             now=now,
             schedule=schedule,
         )
@@ -115,6 +116,8 @@ class Network:
         self._taken_back: VersionVector = {}
         #: As of the last note in the journal.
         self._noted: VersionVector = dict(vector)
+        if self._membership.is_new:
+            broker.log.seen(self.node, self._membership.first)
         self._watch_interest()
 
     def _strategy(self, output: RoutingOutput) -> Strategy:
@@ -270,9 +273,11 @@ class Network:
                 self._broker.log.seen(origin, stamp)
 
     def settled_vector(self) -> VersionVector:
-        """How far reading has come, of the origins whose reading has properly begun."""
+        """How far reading has come, of the origins whose reading has properly begun; and our own beginning."""
         streams = self.router.streams
-        return {origin: stamp for origin, stamp in streams.vector.items() if not streams.is_new(origin)}
+        begun = {origin: stamp for origin, stamp in streams.vector.items() if not streams.is_new(origin)}
+        begun[self.node] = self._membership.first
+        return begun
 
     # -- the broker tells: messages --
 
@@ -439,25 +444,17 @@ class Network:
     def frontier(self) -> Stamp:
         return Stamp(self._epoch, self._frontier)
 
+    def age(self) -> float:
+        return self._membership.age(self._broker.now, self._broker.wall)
+
+    def reading_begins(self, reader_age: float) -> Stamp:
+        return self._membership.reading_begins(reader_age, self._broker.now, self._broker.wall, self.frontier())
+
     def retained_after(
-        self, topic: bytes, *, of_others: bool
+        self, topic: bytes, upto: Stamp, *, of_others: bool
     ) -> tuple[list[tuple[str, int, int, Message]], bytes | None]:
-        kept = (
-            message
-            for message in self._broker.retained
-            if message.topic > topic and message.offset >= 0 and (of_others or message.identity is None)
-        )
-        page = heapq.nsmallest(RETAINED_PAGE, kept, key=lambda message: message.topic)
-        found: list[tuple[str, int, int, Message]] = []
-        size = 0
-        for message in page:
-            size += message_weight(message)
-            if found and size > PAGE_BYTES:
-                break
-            identity = message.identity or (self.node, self._broker.journal.epoch_of(message.offset), message.offset)
-            found.append((*identity, message))
-        is_last = len(found) == len(page) < RETAINED_PAGE
-        return found, None if is_last else found[-1][3].topic
+        broker = self._broker
+        return retained_page(broker.retained, broker.journal, self.node, topic, upto, of_others=of_others)
 
     def first_seen(self, origin: str, stamp: Stamp) -> None:
         self._noted[origin] = stamp

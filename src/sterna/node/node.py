@@ -6,8 +6,10 @@ a file or waits.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from sterna import __version__
@@ -29,6 +31,8 @@ from sterna.node.network import Network, NetworkSettings, NetworkWorld
 
 #: A wall clock that is this far ahead of steady time was set, and did not just drift.
 CLOCK_JUMP_S = 60.0
+
+SESSIONS_RECORDED_A_TURN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,10 @@ class Node:
         self.journal.enforce_retention(now=wall, checkpoint=saved.position if durable else None, held=held())
         self.journal.begin_epoch(next_epoch(recovery.last_epoch))
         replay.resolve(self.journal.read)
-        self.broker = Broker(limits, self.journal, authenticator, access, world, durable=durable, rng=rng, state=state)
+        recorded = settings.deliveries and durable
+        self.broker = Broker(
+            limits, self.journal, authenticator, access, world, durable=durable, rng=rng, state=state, recorded=recorded
+        )
         if settings.keep:
             self.broker.keep([topic_filter.encode() for topic_filter in settings.keep])
         self.broker.tell_time(now, wall)
@@ -133,6 +140,10 @@ class Node:
             name: None for name in saved.sessions if name.startswith("\0") and name != VECTOR
         }
         self._differ_from(saved)
+        #: The segment in which all subscriptions were recorded last.
+        self._recorded_in = recovery.position.serial
+        if recorded:
+            self.broker.record(name)
         self.broker.lifecycle.recovered()
         self.started = StartReport(
             len(state.sessions),
@@ -249,7 +260,27 @@ class Node:
         if after > self._swept_to:
             self._swept_to = after
             self._sweep.begin(after)
+        if self.broker.records is not None:
+            self._record_subscriptions()
         return self._sweep.step()
+
+    def _record_subscriptions(self) -> None:
+        """See that what is kept of the journal tells of all subscriptions, however old they are."""
+        serials = [segment.serial for segment in self.journal.segments()]
+        recorded = bisect_right(serials, self._recorded_in)
+        if recorded < len(serials) and 2 * (recorded - 1) < len(serials):
+            self._recorded_in = serials[-1]
+            self.broker.turns.ask(partial(self._record_some, list(self.broker.sessions)))
+
+    def _record_some(self, left: list[bytes]) -> bool:
+        records = self.broker.records
+        assert records is not None
+        for client_id in left[-SESSIONS_RECORDED_A_TURN:]:
+            session = self.broker.sessions.get(client_id)
+            if session is not None:
+                records.carried(session)
+        del left[-SESSIONS_RECORDED_A_TURN:]
+        return not left
 
     def _age_clock(self) -> float:
         """The time by which messages grow old: what the clock said at the start, and steady time since.

@@ -40,6 +40,8 @@ class Announce(msgspec.Struct, array_like=True, frozen=True):
     ask: bool
     #: Shared subscriptions with members at the origin, and how many.
     shares: list[tuple[bytes, int]]
+    #: Where bulk readers find the origin's journal; empty: nowhere.
+    feed: str
 
 
 class Lost(msgspec.Struct, array_like=True, frozen=True):
@@ -55,6 +57,8 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     number: int
     #: The stamp of the last message seen; None for a reader that has never read from this origin.
     after: tuple[int, int] | None
+    #: How long the reader has belonged to the network.
+    age_s: float
     #: What the reader wants; None: everything.
     filters: list[bytes] | None
     #: For a reader that is new: of what is retained, the topics after this one are still unknown to it; None: none are.

@@ -12,16 +12,21 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
+from msgspec import structs
+
 from sterna.routing.control import Announce, Frame, Lost, encode
 
 #: Nodes a network may have, dead ones included; what exceeds it is not believed.
 ORIGINS_MAX = 4096
+#: Of the address of a feed.
+FEED_CHARACTERS_MAX = 300
 
 
 class Path(NamedTuple):
     link: str
     number: tuple[int, int]
     digest: int
+    feed: str
 
 
 class PathUser(Protocol):
@@ -43,9 +48,10 @@ class PathUser(Protocol):
 
 
 class Paths:
-    def __init__(self, node: str, epoch: int, user: PathUser) -> None:
+    def __init__(self, node: str, epoch: int, user: PathUser, feed: str) -> None:
         self._node = node
         self._epoch = epoch
+        self._feed = feed[:FEED_CHARACTERS_MAX]
         self._user = user
         self._number = 0
         self._paths: dict[str, Path] = {}
@@ -65,9 +71,14 @@ class Paths:
     def known(self) -> dict[str, Path]:
         return dict(self._paths)
 
+    @property
+    def feeds(self) -> dict[str, str]:
+        """Where the journals of those that can be reached are to be read."""
+        return {origin: path.feed for origin, path in self._paths.items() if path.feed}
+
     def announce(self, shares: list[tuple[bytes, int]], *, ask: bool) -> None:
         self._number += 1
-        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares))
+        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares, self._feed))
         for link in self._user.links():
             self._user.send(link, Frame.ANNOUNCE, body)
 
@@ -84,8 +95,8 @@ class Paths:
         self._heard[origin] = number
         digest = fold(announce.digest, self._user.session_of(link))
         before = self._paths.get(origin)
-        self._paths[origin] = Path(link, number, digest)
-        onward = encode(Announce(origin, announce.epoch, announce.number, digest, announce.ask, announce.shares))
+        self._paths[origin] = Path(link, number, digest, announce.feed[:FEED_CHARACTERS_MAX])
+        onward = encode(structs.replace(announce, digest=digest))
         for other in self._user.links():
             if other != link:
                 self._user.send(other, Frame.ANNOUNCE, onward)

@@ -116,6 +116,7 @@ class Router:
         vector: VersionVector,
         *,
         settle_s: float,
+        feed: str,
         now: Callable[[], float],
         schedule: Callable[[float, Callable[[], None]], None],
     ) -> None:
@@ -125,7 +126,7 @@ class Router:
         self._now = now
         self._schedule = schedule
         self._links: dict[str, Link] = {}
-        self.paths = Paths(node, epoch, self)
+        self.paths = Paths(node, epoch, self, feed)
         self.streams = Streams(node, local, self, vector, now=now, schedule=schedule)
         self.probes = Probes(node, self, timeout_s=settle_s, now=now, schedule=schedule)
         self.strategy = strategy(StrategyOutput(self))

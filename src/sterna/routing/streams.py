@@ -97,11 +97,17 @@ class Local(Protocol):
     def frontier(self) -> Stamp:
         """The last of our own messages that has been sent to the links."""
 
+    def age(self) -> float:
+        """For how many seconds this node has belonged to the network."""
+
+    def reading_begins(self, reader_age: float) -> Stamp:
+        """After which of our messages a node begins to read that has belonged to it for so long."""
+
     def retained_after(
-        self, topic: bytes, *, of_others: bool
+        self, topic: bytes, upto: Stamp, *, of_others: bool
     ) -> tuple[list[tuple[str, int, int, Message]], bytes | None]:
         """(origin, epoch, sequence, message) of what is retained on the topics after this one, as far as a page goes;
-        and the last of its topics, if there is more."""
+        and the last of its topics, if there is more.  Our own after that stamp are left out."""
 
     def first_seen(self, origin: str, stamp: Stamp) -> None:
         """Reading this origin begins here, and must after a restart too."""
@@ -210,6 +216,7 @@ class Streams:
             origin,
             stream.number,
             self.vector.get(origin),
+            self._local.age(),
             filters,
             stream.retained_after,
             self._retained_source == origin,
@@ -288,13 +295,12 @@ class Streams:
     def serve(self, fetch: Fetch) -> Page:
         """Answer a FETCH for this node as its origin."""
         self.pages_served += 1
+        after = self._local.reading_begins(fetch.age_s) if fetch.after is None else Stamp(*fetch.after)
         retained: list[bytes] = []
         more: bytes | None = None
         if fetch.retained_after is not None:
-            found, more = self._local.retained_after(fetch.retained_after, of_others=fetch.retained_of_others)
+            found, more = self._local.retained_after(fetch.retained_after, after, of_others=fetch.retained_of_others)
             retained = _bodies(sorted(found, key=lambda one: one[:3]))
-        # A reader that is new here wants nothing of what is past.
-        after = self._local.frontier() if fetch.after is None else Stamp(*fetch.after)
         if retained and after < self._local.frontier():
             # One or the other: a frame need not have room for the biggest of both.
             return Page(self._node, fetch.number, fetch.hops, after, False, 0, [], retained, more)

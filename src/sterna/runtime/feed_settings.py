@@ -12,10 +12,11 @@ from sterna.mqtt.topics import is_topic_filter
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.configuration_files import attempt, check_pair, contents
 from sterna.runtime.configuration_problems import Report
-from sterna.runtime.settings import Configuration, Feed
+from sterna.runtime.settings import Bind, Configuration, Feed
 from sterna.vocabulary.errors import ConfigurationError
 
 FEED_TOKEN_BYTES_MIN = 16
+EVERY_ADDRESS = ("0.0.0.0", "::")
 FEED_RANGES: dict[str, tuple[float, float]] = {
     "connections": (1, 65535),
     "readers": (1, 65535),
@@ -49,16 +50,33 @@ def feed_peers(settings: Feed) -> dict[str, str]:
     return found
 
 
+def feed_address(configuration: Configuration, bind: Bind | None) -> str:
+    """Where readers elsewhere find the feed that listens there; empty if nobody can say."""
+    feed, network = configuration.feed, configuration.network
+    if feed is None or bind is None:
+        return ""
+    if feed.advertise or bind.host not in EVERY_ADDRESS:
+        return feed.advertise or str(bind)
+    known = network.advertise or str(network.bind or "") if network is not None else ""
+    host = known.rpartition(":")[0]
+    return f"{host}:{bind.port}" if host.strip("[]") not in (*EVERY_ADDRESS, "") else ""
+
+
 def check_feed(configuration: Configuration, report: Report) -> None:
     for topic_filter in configuration.journal.keep:
         if not is_topic_filter(topic_filter.encode(), 512, 65535) or topic_filter.startswith("$share/"):
             report.add(("journal", "keep"), f'"{topic_filter}" is no topic filter', 'write filters such as "plant/#"')
+    if configuration.journal.deliveries and configuration.journal.durability == "memory":
+        text = "a journal in memory keeps no records of deliveries"
+        report.add(("journal", "deliveries"), text, 'set [journal] durability to "os" or "fsync"')
     feed = configuration.feed
     if feed is None:
         return
     if feed.bind.path:
         report.add(("feed", "bind"), "readers do not come over Unix sockets", 'write "127.0.0.1:7885"')
     attempt(partial(feed_peers, feed), ("feed", "peers"), report)
+    if feed.advertise:
+        attempt(partial(checked_address, feed.advertise), ("feed", "advertise"), report)
     _check_token(feed, report)
     _check_tls(feed, report)
     if feed.parquet is not None and configuration.journal.durability == "memory":

@@ -53,14 +53,15 @@ class Networking:
         self._datagrams: _Datagrams | None = None
         self.network: Network | None = None
 
-    async def start(self) -> Bind | None:
-        """Open the doors, then look for neighbours; where others can connect, if they can."""
+    async def start(self, feed: str) -> Bind | None:
+        """Open the doors, then look for neighbours; where others can connect, if they can.  `feed` is the address of
+        this node's feed, for the others to know."""
         bind = self._table.bind
         # The port must be known before the overlay tells others about it.
         if bind is not None and self._table.overlay == "spanning-tree":
             self._datagrams = await _Datagrams.open(self._table, self._heard)
             bind = self._datagrams.bind
-        self.network = self._node.join(lambda epoch: self._settings(epoch, bind), self)
+        self.network = self._node.join(lambda epoch: self._settings(epoch, bind, feed), self)
         table = msgspec.structs.replace(self._table, bind=bind)
         self._links = LinkWorld(table, self._server, self.network, self._rng)
         address = await self._links.open()
@@ -77,7 +78,7 @@ class Networking:
         if self._datagrams is not None:
             self._datagrams.close()
 
-    def _settings(self, epoch: int, bind: Bind | None) -> NetworkSettings:
+    def _settings(self, epoch: int, bind: Bind | None, feed: str) -> NetworkSettings:
         table = self._table
         overlay: TreeSettings | tuple[str, ...] = table.neighbours
         if table.overlay == "spanning-tree":
@@ -95,7 +96,7 @@ class Networking:
                 **tree,
             )
         routing = RoutingSettings(**msgspec.structs.asdict(table.routing))
-        return NetworkSettings(link_settings(table, self._name, epoch), overlay, routing, table.settle_s)
+        return NetworkSettings(link_settings(table, self._name, epoch), overlay, routing, table.settle_s, feed)
 
     def _heard(self, sender: str, data: bytes) -> None:
         self._server.broker.at(monotonic())
@@ -125,6 +126,10 @@ class Networking:
             return None
         dialled = self._links.dialled() if self._links is not None else {}
         return view_of(self.network, dialled, tables=tables)
+
+    def feeds(self) -> dict[str, str]:
+        """Node -> where its journal is to be read."""
+        return self.network.router.paths.feeds if self.network is not None else {}
 
     def neighbours(self) -> list[str]:
         return self.network.overlay.addresses if self.network is not None else list(self._table.neighbours)

@@ -36,6 +36,7 @@ from sterna.runtime.admin_pages import guard
 from sterna.runtime.arrow import do_without_pandas
 from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
+from sterna.runtime.feed_settings import feed_address
 from sterna.runtime.feed_view import FeedView
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
@@ -135,6 +136,8 @@ class NodeServer:
         if self.feed is not None:
             self.feed.attach(self._node.journal, self._store)
             self._committer.told = self.feed.committed
+            if self.networking is not None:
+                self.feed.found = self.networking.feeds
         self._pace = Pace()
         self._listeners = Listeners(self)
         self._admin = AdminPort(self, guard(configuration.admin))
@@ -176,11 +179,12 @@ class NodeServer:
             self._loop.add_signal_handler(number, self._stopping.set)
         self._report_start()
         self.after_work()
+        feed = await self.feed.start() if self.feed is not None else None
+        if feed is not None:
+            log.info("feed", extra={"address": str(feed)})
         if self.networking is not None:
-            door = await self.networking.start()
+            door = await self.networking.start(feed_address(self._configuration, feed))
             log.info("open to other nodes", extra={"address": str(door) if door else None})
-        if self.feed is not None:
-            log.info("feed", extra={"address": str(await self.feed.start())})
         for listener in self._configuration.listeners:
             address = await self._listeners.open(listener)
             log.info("listening", extra={"address": str(address), "transport": listener.transport})
@@ -232,6 +236,7 @@ class NodeServer:
         await self._committer.settle()
         self.broker.lifecycle.shut_down()
         self._node.flush()
+        self._node.journal.let_records_be_written()
         await self._committer.settle()
         if self.networking is not None:
             await self.networking.stop()
@@ -334,6 +339,8 @@ class NodeServer:
             if sys_interval_s and now >= next_sys:
                 self._node.sys_tree.update(self.broker.statistics())
                 next_sys = now + sys_interval_s
+                self._send()
+            if self._node.journal.let_records_be_written():
                 self._send()
             if self._sessions is not None and self._node.checkpoint_due():
                 await self._checkpoint()

@@ -39,9 +39,6 @@ STUCK_S = 20.0
 """Somebody waits for an answer, and nothing has moved for so long: it will not come."""
 LONGEST_S = 900.0
 """However slowly it moves, the quiet time ends."""
-GATHER_S = 10.0
-"""How long nodes may take to find each other."""
-GATHER_STEP_S = 0.05
 PROGRESS_S = 10.0
 BOUNDS_S = 1.0
 REST_S = 3.0
@@ -114,8 +111,6 @@ class Chaos:
         self._movers: list[Mover] = []
         self._auditors: list[Client] = []
         self._until = 0.0
-        #: How long the nodes took to find each other.
-        self.gathered_s = 0.0
         self._out_of_bounds: list[Violation] = []
         self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s)
         for machine in self.scene.machines:
@@ -163,7 +158,6 @@ class Chaos:
     def run(self) -> Outcome:
         violations: list[Violation] = []
         try:
-            violations += self._gather()
             self._storm()
             violations += self._calm()
             self._audit()
@@ -174,27 +168,16 @@ class Chaos:
             violations.append(Violation("crashed", traceback.format_exc()))
         return self._outcome(violations)
 
-    def _gather(self) -> list[Violation]:
-        """The nodes find each other, and have it in writing: before that they do not owe each other anything."""
-        scene = self.scene
-        for machine in scene.machines:
-            machine.boot()
-        while scene.kernel.now < GATHER_S and (self._strangers() or self._is_writing()):
-            scene.run(GATHER_STEP_S)
-        self.gathered_s = scene.kernel.now
-        return self._strangers()
-
-    def _is_writing(self) -> bool:
-        brokers = [machine.running.broker for machine in self.scene.machines if machine.running is not None]
-        return any(broker.commitments.pending or broker.commitments.under_way for broker in brokers)
-
     def _strangers(self) -> list[Violation]:
         names = [machine.name for machine in self.scene.machines]
         return [found for machine in self.scene.machines for found in everybody_in_step(machine, names)]
 
     def _storm(self) -> None:
+        """From the first moment: nodes that have not met yet owe each other everything already."""
         scene = self.scene
         self._until = until = scene.kernel.now + self.plan.seconds
+        for machine in scene.machines:
+            machine.boot()
         for client in scene.clients:
             client.come()
         for publisher in self._publishers:

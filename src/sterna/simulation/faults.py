@@ -122,9 +122,20 @@ class Faults:
             self._for_a_while(1.5, lambda: machine.fill_disk(False))
 
     def set_a_clock(self) -> None:
+        """Not before all have met: how long a node has waited for a stranger, its clock alone knows."""
+        if not self._have_met():
+            return
         machine = self._dice.choice(self._scene.machines)
         machine.clock.skew_s = self._dice.uniform(-SKEW_S, SKEW_S)
         self._kernel.tell(f"{machine.name} clock set to {machine.clock.skew_s:.3f}")
+
+    def _have_met(self) -> bool:
+        nodes = [machine.running.node if machine.running is not None else None for machine in self._scene.machines]
+        networks = [node.network for node in nodes if node is not None]
+        if any(network is None for network in networks):
+            return True  # each node is by itself
+        vectors = [network.settled_vector() for network in networks if network is not None]
+        return len(vectors) == len(nodes) and all(len(vector) == len(nodes) for vector in vectors)
 
 
 _KINDS: dict[str, Callable[[Faults], None]] = {
