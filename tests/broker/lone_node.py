@@ -90,6 +90,7 @@ class LoneNode:
         store: MemoryStore | None = None,
         saved: Saved | None = None,
         name: str = "",
+        alone: bool = True,
     ) -> None:
         settings = settings or JournalSettings(durability=durability)
         self.store = store or MemoryStore(settings)
@@ -109,6 +110,7 @@ class LoneNode:
             now=self.now,
             wall=self.wall,
             name=name,
+            alone=alone,
         )
         self.broker = self.node.broker
 

@@ -21,7 +21,8 @@ class FaultyNode(JoinedNode):
         self, town: FaultyTown, name: str, store: MemoryStore | None = None, saved: Saved | None = None
     ) -> None:
         self.clock_ahead = town.clocks.get(name, 0.0)
-        LoneNode.__init__(self, settings=JournalSettings(durability="os"), store=store, saved=saved, name=name)
+        settings = JournalSettings(durability="os")
+        LoneNode.__init__(self, settings=settings, store=store, saved=saved, name=name, alone=False)
         self.saved = saved or Saved()
         self.town: FaultyTown = town
         self.name = name

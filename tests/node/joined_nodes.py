@@ -111,7 +111,7 @@ class Town:
 
 class JoinedNode(LoneNode):
     def __init__(self, town: Town, name: str, epoch: int = 1, store: MemoryStore | None = None) -> None:
-        super().__init__(settings=JournalSettings(durability="os"), epoch=epoch, store=store, name=name)
+        super().__init__(settings=JournalSettings(durability="os"), epoch=epoch, store=store, name=name, alone=False)
         self.town = town
         self.name = name
         self.now = town.now

@@ -6,6 +6,7 @@ import pytest
 
 from conformance.packets import Publish
 from node.joined_nodes import Town
+from sterna.routing.own_messages import HELD_TOPICS_MAX
 
 STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
 
@@ -174,3 +175,18 @@ def test_a_topic_cleared_and_set_again_in_one_breath_is_set_everywhere(town: Tow
     town.settle()
     kept = [town[name].broker.retained.get(b"state") for name in "abc"]
     assert [message and message.payload for message in kept] == [b"new"] * 3
+
+
+def test_a_burst_of_new_topics_at_qos_0_waits_within_bounds() -> None:
+    town = Town("ab", "advertisement")
+    town.connect("ab")
+    subscriber = town["b"].join("subscriber")
+    subscriber.subscribe("#", 0)
+    publisher = town["a"].join("publisher")
+    topics = [f"t/{number}" for number in range(HELD_TOPICS_MAX + 100)]
+    for topic in topics:
+        publisher.send(Publish(topic, b"", 0))
+    town.pass_time(1)
+    heard = [message.topic for message in subscriber.messages()]
+    assert len(heard) == len(set(heard))
+    assert set(topics[:HELD_TOPICS_MAX]) <= set(heard)

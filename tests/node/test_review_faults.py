@@ -311,3 +311,17 @@ def test_what_a_new_node_took_before_it_was_linked_reaches_those_who_waited(stra
     publisher.publish("t", b"late", 1)
     town.pass_time(1)
     assert payloads(subscriber) == [b"early", b"late"]
+
+
+def test_the_will_of_a_client_whose_node_was_killed_is_shared_out_elsewhere(strategy: str) -> None:
+    town = FaultyTown("ab", strategy)
+    town.connect("ab")
+    member = town["b"].join("member")
+    member.subscribe("$share/g/wills", 1)
+    town["a"].join("mortal", clean=False, will=Will("wills", b"gone", 1, False), session_expiry=1000)
+    town.settle()
+    town.kill("a")
+    town.start("a")
+    town.connect("ab")
+    town.pass_time(2)
+    assert payloads(member) == [b"gone"]

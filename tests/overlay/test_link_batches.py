@@ -139,3 +139,10 @@ def test_a_number_without_an_end_is_refused() -> None:
         assert opened(data[:-1]) == []
         with pytest.raises(BrokenBatch, match="a number without an end"):
             opened(data)
+
+
+def test_without_compression_nothing_is_deflated() -> None:
+    payload = b"the same over and over " * 10
+    plain = Sealer(KEY, compress=False).seal(0, payload)[0]
+    assert payload in plain
+    assert len(Sealer(KEY).seal(0, payload)[0]) < len(payload) < len(plain)

@@ -46,6 +46,8 @@ def _heading(view: dict[str, Any]) -> str:
         lines.append(f"tree: root {overlay['root']}; this node: {place}; children: {children}")
     counts = " ".join(f"{key} {view[key]:,}" for key in ("forwarded", "taken", "refused"))
     lines.append(f"messages: {counts}, QoS 0 dropped {view['loose_dropped']:,}")
+    if view["unconfirmed"]:
+        lines.append(f"{view['unconfirmed']:,} times SUBACK did not wait for a node that was too slow to answer")
     return "\n".join(lines)
 
 

@@ -284,19 +284,19 @@ class Network:
     def publish(self, message: Message) -> None:
         """HOT.  A sequenced message of our own, safe in the journal."""
         self._frontier = max(self._frontier, message.offset)
-        self.router.publish(message)
+        self.router.own.publish(message)
 
     def publish_loose(self, message: Message) -> None:
-        self.router.publish_loose(
+        self.router.own.publish_loose(
             message.topic, [message.payload], message.properties, message.expires_at, message.shares
         )
 
     def publish_run(self, topic: bytes, payloads: list[bytes]) -> None:
         """HOT.  QoS 0 messages of one topic that nobody shares."""
-        self.router.publish_loose(topic, payloads, b"", 0.0, b"")
+        self.router.own.publish_loose(topic, payloads, b"", 0.0, b"")
 
     def wants_elsewhere(self, topic: bytes) -> bool:
-        return self.router.wants_elsewhere(topic)
+        return self.router.own.wants_elsewhere(topic)
 
     def is_shared(self, topic: bytes) -> bool:
         """Does a group with members elsewhere want this topic?"""

@@ -96,7 +96,10 @@ class Node:
         wall: float,
         name: str = "",
         held: Callable[[], Held | None] = lambda: None,
+        alone: bool = True,
     ) -> None:
+        """`alone`: it will not join others.  Wills of those who were connected when it was killed are published at
+        once then, else when it has joined: who shares a subscription elsewhere is to have them too."""
         self._world = world
         self._rng = rng
         state = BrokerState(limits)
@@ -144,7 +147,9 @@ class Node:
         self._recorded_in = recovery.position.serial
         if recorded:
             self.broker.record(name)
-        self.broker.lifecycle.recovered()
+        if alone:
+            self.broker.lifecycle.recovered()
+        self._alone = alone
         self.started = StartReport(
             len(state.sessions),
             len(state.retained),
@@ -167,6 +172,8 @@ class Node:
         """Become one of several nodes; `settings` is told this node's epoch."""
         vector = dict(self.broker.state.vector)
         self.network = Network(self.broker, settings(self.journal.epoch), world, vector, self._rng)
+        if not self._alone:
+            self.broker.lifecycle.recovered()
         return self.network
 
     def flush(self) -> int:

@@ -120,18 +120,19 @@ class Inflater:
 class Sealer:
     """One direction of one connection, sending."""
 
-    __slots__ = ("_acked", "_count", "_key", "_stream")
+    __slots__ = ("_acked", "_count", "_deflate_max", "_key", "_stream")
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, *, compress: bool = True) -> None:
         self._key = key
         self._count = 0
         self._acked = 0
+        self._deflate_max = DEFLATE_BYTES_MAX if compress else 0
         self._stream = zlib.compressobj(6, zlib.DEFLATED, -WINDOW_BITS, 6)
 
     def seal(self, ack: int, payload: bytes, farewell: bool = False) -> tuple[bytes, int]:
         """HOT.  The batch, and how many of its bytes are head."""
         what = FAREWELL if farewell else 0
-        if 0 < len(payload) <= DEFLATE_BYTES_MAX:
+        if 0 < len(payload) <= self._deflate_max:
             payload = (self._stream.compress(payload) + self._stream.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
             what |= DEFLATED
         head = _number(len(payload) << 2 | what) + _number((ack - self._acked) & LOW)

@@ -227,7 +227,7 @@ class Channel:
         counters.control_bytes += self._sent
         counters.bytes_received += self._received - len(self._buffer)
         self.state = State.OPEN
-        sealer, opener = Sealer(sending), Opener(receiving, limit)
+        sealer, opener = Sealer(sending, compress=self._host.settings.compress), Opener(receiving, limit)
         self.line = Line(self._transport, sealer, opener, counters, self._host.now(), self._blocked)
         return self.line
 

@@ -38,6 +38,8 @@ class LinkSettings:
     """Bytes received before they are acknowledged without waiting for something to send."""
     frame_bytes: int = 2 * 1024 * 1024
     """Largest frame.  Both sides use the smaller of their settings; up to a quarter of `resend_bytes` is sound."""
+    compress: bool = True
+    """Deflate small batches.  Whoever can publish and watch the sizes of batches may guess at what else is in them."""
     pending_handshakes: int = 64
     """Connections not authenticated yet; a further one drops the oldest of them."""
 

@@ -15,28 +15,23 @@ from typing import Protocol
 
 from msgspec import structs
 
-from sterna.mqtt.message import Message
 from sterna.overlay.batches import FRAME_HEAD_BYTES
 from sterna.overlay.link import Link
 from sterna.routing import control
 from sterna.routing.control import Frame
 from sterna.routing.forwarded import (
-    LOOSE_MAX,
     RETAIN,
     LooseRecord,
     Record,
     cut,
-    encode_loose,
-    encode_record,
     last_of_epoch,
-    loose_opening,
-    opening,
     read_loose,
     read_message,
     read_number,
     read_opening,
     read_records,
 )
+from sterna.routing.own_messages import OwnMessages
 from sterna.routing.paths import Paths
 from sterna.routing.probes import Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
@@ -46,14 +41,6 @@ from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
 
 #: Topics whose links are remembered; past this the memory starts anew.
 REMEMBERED_MAX = 100_000
-
-#: Messages gathered for one frame: this much, or one that is bigger.
-FRAME_BYTES = 256 * 1024
-
-#: Topic, payloads, properties, expiry and shares of QoS 0 messages.
-Loose = tuple[bytes, list[bytes], bytes, float, bytes]
-#: So many of them are held per topic.
-HELD_MAX = 256
 
 #: Announcements and questions closer together than this are made one.
 GATHER_S = 0.02
@@ -133,15 +120,7 @@ class Router:
         self.counters = RouterCounters()
         #: topic -> links that want it.
         self._wanted: dict[bytes, list[str]] = {}
-        #: Topics of our own clients that the strategy knows of, until something changes.
-        self._own_topics: dict[bytes, None] = {}
-        #: link -> records of our own, gathered until the end of the turn.
-        self._gathered: dict[str, list[bytes]] = {}
-        self._loose: dict[str, list[bytes]] = {}
-        self._gathered_bytes = 0
-        #: QoS 0 messages of topics that the neighbours are just being told of.
-        self._held: dict[bytes, list[Loose]] = {}
-        self._loose_number = 0
+        self.own = OwnMessages(node, epoch, self)
         #: origin -> the last of its messages handed on.
         self._handed_on: VersionVector = {}
         self._loose_seen: VersionVector = {}
@@ -171,8 +150,7 @@ class Router:
     def session_ended(self, link: Link) -> None:
         peer = link.peer
         del self._links[peer]
-        self._gathered.pop(peer, None)
-        self._loose.pop(peer, None)
+        self.own.link_ended(peer)
         self._wanted.clear()
         self.strategy.link_ended(peer)
         self.paths.link_ended(peer)
@@ -190,6 +168,10 @@ class Router:
                 handler(link.peer, body)
         except LinkProtocolError as error:
             link.restart(str(error))
+
+    @property
+    def has_links(self) -> bool:
+        return bool(self._links)
 
     def links(self) -> list[str]:
         return list(self._links)
@@ -212,7 +194,7 @@ class Router:
         if found is None:
             return False
         self.strategy.flush()
-        self._flush_messages()
+        self.own.flush()
         if kind != Frame.PAGE:  # pages are messages
             found.note_control(FRAME_HEAD_BYTES + len(body))
         found.send(kind, body)
@@ -222,7 +204,7 @@ class Router:
         """The end of a turn: what was gathered goes to the links."""
         if self._links:
             self.strategy.flush()
-            self._flush_messages()
+            self.own.flush()
         if self.probes.waiting:
             self._announce_now()  # the members of a shared subscription must be known before it is confirmed
         self.probes.flush()
@@ -243,7 +225,7 @@ class Router:
     def _announce(self) -> None:
         ask, self._asking, self._announcing = self._asking, False, False
         self.strategy.flush()
-        self._flush_messages()
+        self.own.flush()
         self.paths.announce(self._local.shares(), ask=ask)
 
     def asked(self) -> None:
@@ -296,12 +278,13 @@ class Router:
         """Answers of the strategy may differ from now on, for topics that this filter matches (None: for all)."""
         if topic_filter is None or b"+" in topic_filter or b"#" in topic_filter:
             self._wanted.clear()
-            self._own_topics.clear()
+            self.own.changed(None)
         else:
             self._wanted.pop(topic_filter, None)
-            self._own_topics.pop(topic_filter, None)
+            self.own.changed(topic_filter)
 
-    def _links_for(self, topic: bytes) -> list[str]:
+    def links_for(self, topic: bytes) -> list[str]:
+        """HOT.  Those that want this topic."""
         links = self._wanted.get(topic)
         if links is None:
             if len(self._wanted) >= REMEMBERED_MAX:
@@ -309,86 +292,11 @@ class Router:
             links = self._wanted[topic] = self.strategy.links_for(topic)
         return links
 
-    # -- our own messages ----------------------------------------------------------------------------------------
+    def send_sequenced(self, link: str, body: bytes, records: int) -> None:
+        self._links[link].send(Frame.SEQUENCED, body)
+        self.counters.forwarded += records
 
-    def publish(self, message: Message) -> None:
-        """HOT.  A sequenced message that entered here; it is safe in the journal."""
-        if not self._links:
-            return
-        wanting = self._links_of_own(message.topic)
-        links = self.links() if message.retain else wanting
-        if links:
-            record = encode_record(message, message.offset)
-            if self._gathered_bytes + len(record) > FRAME_BYTES:
-                self.strategy.flush()  # news of another topic must not be overtaken: see `advertisement.py`
-                self._flush_messages()
-            self._gathered_bytes += len(record)
-            for link in links:
-                self._gathered.setdefault(link, []).append(record)
-
-    def publish_loose(
-        self, topic: bytes, payloads: list[bytes], properties: bytes, expires_at: float, shares: bytes
-    ) -> None:
-        """HOT.  QoS 0 messages that entered here and differ in nothing but their payloads."""
-        if not self._links:
-            return
-        links = self._links_of_own(topic)
-        held = self._held.get(topic)
-        if held is not None:
-            self._hold(held, (topic, payloads, properties, expires_at, shares))
-        elif links:
-            for start in range(0, len(payloads), LOOSE_MAX):
-                record = encode_loose(topic, payloads[start : start + LOOSE_MAX], properties, expires_at, shares)
-                if self._gathered_bytes + len(record) > FRAME_BYTES:
-                    self.strategy.flush()
-                    self._flush_messages()
-                self._gathered_bytes += len(record)
-                for link in links:
-                    self._loose.setdefault(link, []).append(record)
-
-    def wants_elsewhere(self, topic: bytes) -> bool:
-        """Does any neighbour want this topic?"""
-        return bool(self._links) and (bool(self._links_of_own(topic)) or topic in self._held)
-
-    def _links_of_own(self, topic: bytes) -> list[str]:
-        """For a topic our own clients publish on, which the strategy may have to be told of."""
-        if topic not in self._own_topics:
-            if len(self._own_topics) >= REMEMBERED_MAX:
-                self._own_topics.clear()
-            self._own_topics[topic] = None
-            if self.strategy.publishing(topic) and topic not in self._held:
-                # Sequenced messages are fetched by whoever finds that it wants them; loose ones can only wait.
-                self._held[topic] = []
-                self.probes.after(partial(self._release, topic))
-        return self._links_for(topic)
-
-    def _hold(self, held: list[Loose], messages: Loose) -> None:
-        if len(held) < HELD_MAX:
-            held.append(messages)
-        else:
-            self.counters.loose_dropped += len(messages[1])
-
-    def _release(self, topic: bytes) -> None:
-        """Everybody has heard of the topic, and whoever wants it has said so."""
-        for messages in self._held.pop(topic):
-            self.publish_loose(*messages)
-
-    def _flush_messages(self) -> None:
-        self._gathered_bytes = 0
-        if self._gathered:
-            gathered, self._gathered = self._gathered, {}
-            head = opening(self._node, self._epoch)
-            for link, records in gathered.items():
-                self._links[link].send(Frame.SEQUENCED, head + b"".join(records))
-                self.counters.forwarded += len(records)
-        if self._loose:
-            loose, self._loose = self._loose, {}
-            self._loose_number += 1
-            head = loose_opening(self._node, self._epoch, self._loose_number)
-            for link, records in loose.items():
-                self._send_loose(link, head + b"".join(records), len(records))
-
-    def _send_loose(self, link: str, body: bytes, records: int) -> None:
+    def send_loose(self, link: str, body: bytes, records: int) -> None:
         found = self._links[link]
         if found.congested:
             self.counters.loose_dropped += records
@@ -441,13 +349,12 @@ class Router:
             return  # nobody else is there
         pieces: dict[str, list[Record]] = {}
         for record in fresh:
-            for other in self.links() if record.flags & RETAIN else self._links_for(record.topic):
+            for other in self.links() if record.flags & RETAIN else self.links_for(record.topic):
                 if other != link:
                     pieces.setdefault(other, []).append(record)
         for other, some in pieces.items():
             whole = len(some) == len(records)
-            self._links[other].send(Frame.SEQUENCED, body if whole else cut(body, position, some))
-            self.counters.forwarded += len(some)
+            self.send_sequenced(other, body if whole else cut(body, position, some), len(some))
 
     def _loose_came(self, link: str, body: bytes) -> None:
         """HOT.  QoS 0 messages of one origin."""
@@ -461,7 +368,7 @@ class Router:
         self._loose_seen[origin] = stamp
         pieces: dict[str, list[LooseRecord]] = {}
         for record in records:
-            for other in self._links_for(record.topic):
+            for other in self.links_for(record.topic):
                 if other != link:
                     pieces.setdefault(other, []).append(record)
             if self._local.wants(record.topic):
@@ -469,7 +376,7 @@ class Router:
                 self.counters.taken += record.count
         for other, some in pieces.items():
             whole = len(some) == len(records)
-            self._send_loose(other, body if whole else cut(body, position, some), len(some))
+            self.send_loose(other, body if whole else cut(body, position, some), len(some))
 
     # -- catching up ---------------------------------------------------------------------------------------------
 

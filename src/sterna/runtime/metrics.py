@@ -96,6 +96,9 @@ NETWORK_METRICS = (
     NetworkMetric(
         "network_messages_dropped", "QoS 0 a congested link did not take.", _COUNTER, lambda v: v.loose_dropped
     ),
+    NetworkMetric(
+        "network_unconfirmed", "Times SUBACK went out before every node answered.", _COUNTER, lambda v: v.unconfirmed
+    ),
 )
 
 

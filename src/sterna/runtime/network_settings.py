@@ -43,4 +43,5 @@ def link_settings(network: Network, node: str, epoch: int) -> LinkSettings:
         ack_bytes=network.ack_bytes,
         frame_bytes=network.frame_bytes,
         pending_handshakes=network.pending_handshakes,
+        compress=network.compress,
     )

@@ -53,6 +53,8 @@ class NetworkView:
     taken: int = 0
     refused: int = 0
     loose_dropped: int = 0
+    unconfirmed: int = 0
+    """Subscriptions acknowledged after `settle_s` though not every node had answered."""
 
 
 def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> NetworkView:
@@ -74,6 +76,7 @@ def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> Netwo
         taken=router.counters.taken,
         refused=router.counters.refused,
         loose_dropped=router.counters.loose_dropped,
+        unconfirmed=router.probes.timed_out,
     )
 
 

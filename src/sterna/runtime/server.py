@@ -125,6 +125,7 @@ class NodeServer:
             wall=time.time(),
             name=configuration.node.name,
             held=self.feed.held if self.feed is not None else lambda: None,
+            alone=configuration.network is None,
         )
         self.broker = self._node.broker
         self.networking: Networking | None = None

@@ -166,6 +166,7 @@ def make_lone_node(running: Running) -> Node:
         now=machine.clock.now(),
         wall=machine.clock.wall(),
         name=machine.name,
+        alone=machine.membership is None,
     )
 
 

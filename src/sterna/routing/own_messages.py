@@ -1,0 +1,137 @@
+"""Messages of a node's own clients on their way to the links: gathered during a turn, sent as one frame for each.
+
+Sequenced ones (QoS 1 and 2) come here when they are safe in the journal; whoever misses one fetches it.  Loose ones
+(QoS 0) of a topic that the neighbours are just being told of wait until they know it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.mqtt.message import Message
+from sterna.routing.forwarded import LOOSE_MAX, encode_loose, encode_record, loose_opening, opening
+
+if TYPE_CHECKING:
+    from sterna.routing.router import Router
+
+#: Topics of our own clients that are remembered; past this the memory starts anew.
+REMEMBERED_MAX = 100_000
+
+#: Messages gathered for one frame: this much, or one that is bigger.
+FRAME_BYTES = 256 * 1024
+
+#: Topic, payloads, properties, expiry and shares of QoS 0 messages.
+Loose = tuple[bytes, list[bytes], bytes, float, bytes]
+#: So many of them are held per topic ...
+HELD_MAX = 256
+#: ... and of so many topics; those of others are sent to whoever is known to want them.
+HELD_TOPICS_MAX = 1000
+
+
+class OwnMessages:
+    def __init__(self, node: str, epoch: int, router: Router) -> None:
+        self._node = node
+        self._epoch = epoch
+        self._router = router
+        #: Topics of our own clients that the strategy knows of, until something changes.
+        self._topics: dict[bytes, None] = {}
+        #: link -> records, gathered until the end of the turn.
+        self._gathered: dict[str, list[bytes]] = {}
+        self._loose: dict[str, list[bytes]] = {}
+        self._gathered_bytes = 0
+        #: QoS 0 messages of topics that the neighbours are just being told of.
+        self._held: dict[bytes, list[Loose]] = {}
+        self._loose_number = 0
+
+    def link_ended(self, link: str) -> None:
+        self._gathered.pop(link, None)
+        self._loose.pop(link, None)
+
+    def changed(self, topic: bytes | None) -> None:
+        """The strategy may have to be told again of this topic (None: of every one)."""
+        if topic is None:
+            self._topics.clear()
+        else:
+            self._topics.pop(topic, None)
+
+    def publish(self, message: Message) -> None:
+        """HOT.  A sequenced message that entered here; it is safe in the journal."""
+        if not self._router.has_links:
+            return
+        wanting = self._links_of_own(message.topic)
+        links = self._router.links() if message.retain else wanting
+        if links:
+            record = encode_record(message, message.offset)
+            if self._gathered_bytes + len(record) > FRAME_BYTES:
+                self._router.strategy.flush()  # news of another topic must not be overtaken: see `advertisement.py`
+                self.flush()
+            self._gathered_bytes += len(record)
+            for link in links:
+                self._gathered.setdefault(link, []).append(record)
+
+    def publish_loose(
+        self, topic: bytes, payloads: list[bytes], properties: bytes, expires_at: float, shares: bytes
+    ) -> None:
+        """HOT.  QoS 0 messages that entered here and differ in nothing but their payloads."""
+        if not self._router.has_links:
+            return
+        links = self._links_of_own(topic)
+        held = self._held.get(topic)
+        if held is not None:
+            self._hold(held, (topic, payloads, properties, expires_at, shares))
+        elif links:
+            for start in range(0, len(payloads), LOOSE_MAX):
+                record = encode_loose(topic, payloads[start : start + LOOSE_MAX], properties, expires_at, shares)
+                if self._gathered_bytes + len(record) > FRAME_BYTES:
+                    self._router.strategy.flush()
+                    self.flush()
+                self._gathered_bytes += len(record)
+                for link in links:
+                    self._loose.setdefault(link, []).append(record)
+
+    def wants_elsewhere(self, topic: bytes) -> bool:
+        """Does any neighbour want this topic?"""
+        return self._router.has_links and (bool(self._links_of_own(topic)) or topic in self._held)
+
+    def _links_of_own(self, topic: bytes) -> list[str]:
+        """For a topic our own clients publish on, which the strategy may have to be told of."""
+        if topic not in self._topics:
+            if len(self._topics) >= REMEMBERED_MAX:
+                self._topics.clear()
+            self._topics[topic] = None
+            if (
+                self._router.strategy.publishing(topic)
+                and topic not in self._held
+                and len(self._held) < HELD_TOPICS_MAX
+            ):
+                # Sequenced messages are fetched by whoever finds that it wants them; loose ones can only wait.
+                self._held[topic] = []
+                self._router.probes.after(partial(self._release, topic))
+        return self._router.links_for(topic)
+
+    def _hold(self, held: list[Loose], messages: Loose) -> None:
+        if len(held) < HELD_MAX:
+            held.append(messages)
+        else:
+            self._router.counters.loose_dropped += len(messages[1])
+
+    def _release(self, topic: bytes) -> None:
+        """Everybody has heard of the topic, and whoever wants it has said so."""
+        for messages in self._held.pop(topic):
+            self.publish_loose(*messages)
+
+    def flush(self) -> None:
+        """What was gathered goes to the links."""
+        self._gathered_bytes = 0
+        if self._gathered:
+            gathered, self._gathered = self._gathered, {}
+            head = opening(self._node, self._epoch)
+            for link, records in gathered.items():
+                self._router.send_sequenced(link, head + b"".join(records), len(records))
+        if self._loose:
+            loose, self._loose = self._loose, {}
+            self._loose_number += 1
+            head = loose_opening(self._node, self._epoch, self._loose_number)
+            for link, records in loose.items():
+                self._router.send_loose(link, head + b"".join(records), len(records))
