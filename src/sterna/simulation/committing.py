@@ -43,6 +43,10 @@ class Committer:
         self.saving: Changes | None = None
 
     @property
+    def checkpointing(self) -> bool:
+        return self._checkpointing
+
+    @property
     def _pending(self) -> bool:
         return self._running.broker.commitments.pending
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a scenario, and when: crashes, cuts, full disks, wrong clocks.
+"""What goes wrong in a scenario, and when: crashes, shut-downs, cuts, full disks, wrong clocks.
 
 Every fault is mended by itself after a while, and all of them when the scenario's quiet time begins.
 """
@@ -6,9 +6,10 @@ Every fault is mended by itself after a while, and all of them when the scenario
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.simulation.machine import MOMENTS
+from sterna.simulation.machine import MOMENTS, Machine, Running
 
 if TYPE_CHECKING:
     from sterna.simulation.scene import Scene
@@ -64,6 +65,18 @@ class Faults:
         if machine.running is not None:
             machine.kill()
             self._for_a_while(0.5, machine.boot)
+
+    def shut_down(self) -> None:
+        machine = self._dice.choice(self._scene.machines)
+        if machine.running is not None:
+            machine.shut_down()
+            self._for_a_while(2.0, partial(self._boot_once_ended, machine, machine.running))
+
+    def _boot_once_ended(self, machine: Machine, before: Running) -> None:
+        if machine.running is before:
+            self._kernel.after(0.1, self._boot_once_ended, machine, before)
+        else:
+            machine.boot()
 
     def crash_at_the_worst_moment(self) -> None:
         machine = self._dice.choice(self._scene.machines)
@@ -140,6 +153,7 @@ class Faults:
 
 _KINDS: dict[str, Callable[[Faults], None]] = {
     "crash": Faults.crash,
+    "shut-down": Faults.shut_down,
     "worst-crash": Faults.crash_at_the_worst_moment,
     "power": Faults.power_loss,
     "client-cut": Faults.cut_off_a_client,

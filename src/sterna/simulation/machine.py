@@ -35,6 +35,9 @@ MOMENTS = ("writing", "committed", "checkpoint", "saving", "saved", "started")
 """When a crash is most likely to show something: it hits them by itself once in a thousand times."""
 HOUSEKEEPING_S = 1.0
 RETENTION_EVERY = 10
+SETTLE_STEP_S = 0.005
+SETTLE_STEPS = 400
+"""How often a node that is being shut down looks whether its disk is done, before it does without."""
 BOOT_AGAIN_S = 1.0
 """How long whoever looks after a node waits before it starts one again that could not start."""
 
@@ -133,6 +136,13 @@ class Machine:
         self.kernel.tell(f"{self.name} {'loses power' if power else 'is killed'}")
         self.disk.crash(running.committer.writing, running.committer.saving)
         self.network.process_ended(self.name, power=power)
+
+    def shut_down(self) -> None:
+        """As somebody who means well does it: everything is written and said before the process ends."""
+        if self.running is not None:
+            self.troubles.append(self.kernel.now)
+            self.kernel.tell(f"{self.name} is shut down")
+            self.running.shut_down()
 
     def reached(self, moment: str, seconds: float) -> None:
         """A moment that is over in `seconds`: the right one to be killed in?"""
@@ -256,6 +266,34 @@ class Running:
     def _tidy(self) -> None:
         if self.node.tidy():
             self.later(0.0, self._tidy)
+
+    # -- the end, if it is planned: the steps of `Server._stop` --
+
+    def shut_down(self) -> None:
+        self._when_settled(self._send_clients_away, SETTLE_STEPS)
+
+    def _when_settled(self, step: Callable[[], None], patience: int) -> None:
+        """Go on when everything is written, or will not be."""
+        commitments = self.broker.commitments
+        if patience and (commitments.pending or commitments.under_way or self.committer.checkpointing):
+            self.later(SETTLE_STEP_S, self._when_settled, step, patience - 1)
+        else:
+            step()
+
+    def _send_clients_away(self) -> None:
+        self.broker.lifecycle.shut_down()
+        self.turn()
+        self._when_settled(self._leave_the_network, SETTLE_STEPS)
+
+    def _leave_the_network(self) -> None:
+        if self.node.network is not None:
+            self.node.network.stop()
+        self.committer.checkpoint()
+        self._when_settled(self._ended, SETTLE_STEPS)
+
+    def _ended(self) -> None:
+        if self.machine.running is self:
+            self.machine.kill()
 
     # -- clients --
 
