@@ -3,172 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
-import uvloop
+from link_towns import NETWORK, Relay, Town, leave, run, two, until
 from msgspec.structs import replace
 
 from live.certificates import Authority
-from sterna.overlay.channel import Channel
-from sterna.overlay.link import Link, LinkTransport
-from sterna.overlay.links import Links
-from sterna.runtime.links import LinkWorld
-from sterna.runtime.network_settings import link_settings
-from sterna.runtime.settings import Bind, Network, NetworkTls
+from sterna.runtime.settings import Bind, NetworkTls
 from sterna.vocabulary.errors import ConfigurationError
-
-NETWORK = Network(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough", dial_s=0.02, dial_max_s=0.1)
-PATIENCE_S = 10.0
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(test(), 30))
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"did not happen: {what}"
-        await asyncio.sleep(0.005)
-
-
-class Town:
-    """A node that has links and nothing else."""
-
-    def __init__(self, name: str, network: Network = NETWORK) -> None:
-        self.broker = self
-        self.loop = asyncio.get_running_loop()
-        rng = Random()
-        self.links = Links(link_settings(network, name, 1), self, now=time.monotonic, schedule=self.schedule, rng=rng)
-        self.world = LinkWorld(network, self, self, rng)
-        self.address = ""
-        self.got: list[bytes] = []
-        self.sessions: list[int] = []
-        self.ended: list[str] = []
-        self.reports: list[tuple[str, object]] = []
-
-    async def open(self) -> Town:
-        bind = await self.world.open()
-        self.address = str(bind)
-        return self
-
-    def schedule(self, at: float, action: Callable[[], None]) -> None:
-        def act() -> None:
-            action()
-            self.links.flush()
-
-        self.loop.call_later(max(0.0, at - time.monotonic()), act)
-
-    def at(self, now: float) -> None:
-        pass
-
-    def after_work(self) -> None:
-        self.links.flush()
-
-    def accept(self, transport: LinkTransport, address: str) -> Channel:
-        return self.links.accept(transport, address)
-
-    def dialled(self, transport: LinkTransport, address: str) -> Channel:
-        return self.links.dialled(transport, address)
-
-    def session_started(self, link: Link) -> None:
-        self.sessions.append(link.session_id)
-
-    def session_ended(self, link: Link, reason: str) -> None:
-        self.ended.append(reason)
-
-    def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
-        self.got += [body for _, body in frames]
-
-    def link_relieved(self, link: Link) -> None:
-        pass
-
-    def accepts(self, peer: str) -> str | None:
-        return None
-
-    def report(self, event: str, **fields: object) -> None:
-        self.reports.append((event, fields.get("reason")))
-
-    def connected(self, peer: str) -> bool:
-        return peer in self.links.links and self.links.links[peer].connected
-
-    def send(self, peer: str, *bodies: bytes) -> None:
-        for body in bodies:
-            self.links.links[peer].send(1, body)
-        self.links.flush()
-
-
-class Relay:
-    """Stands between two nodes and can cut what passes through it."""
-
-    def __init__(self, target: str) -> None:
-        self._host, _, port = target.rpartition(":")
-        self._port = int(port)
-        self._writers: list[asyncio.StreamWriter] = []
-        self.connections = 0
-
-    async def open(self) -> str:
-        self.server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        return f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        onward_reader, onward = await asyncio.open_connection(self._host, self._port)
-        self._writers += [writer, onward]
-        await asyncio.gather(self._pump(reader, onward), self._pump(onward_reader, writer))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers = []
-
-
-async def _two(network: Network = NETWORK) -> tuple[Town, Town]:
-    a, b = await Town("a", network).open(), await Town("b", network).open()
-    a.world.dial(b.address)
-    await until(lambda: a.connected("b") and b.connected("a"), "a link")
-    return a, b
-
-
-async def _leave(*towns: Town) -> None:
-    for town in towns:
-        await town.world.close()
-        for peer in list(town.links.links):
-            town.links.close(peer, "the test is over")
-    await asyncio.sleep(0)
 
 
 def test_frames_go_both_ways_over_a_socket() -> None:
     async def test() -> None:
-        a, b = await _two()
+        a, b = await two()
         a.send("b", b"hello", b"world")
         b.send("a", b"yes")
         await until(lambda: len(b.got) == 2 and a.got, "frames")
         assert (a.got, b.got) == ([b"yes"], [b"hello", b"world"])
         assert a.sessions == b.sessions
         assert a.world.dialled() == {b.address: "linked with node b"}
-        await _leave(a, b)
+        await leave(a, b)
 
     run(test)
 
 
 def test_more_than_sockets_and_buffers_hold_arrives_whole_and_in_order() -> None:
     async def test() -> None:
-        a, b = await _two()
+        a, b = await two()
         bodies = [number.to_bytes(4, "big") * 4000 for number in range(2000)]
         for body in bodies:
             await until(lambda: not a.links.links["b"].congested, "room")
@@ -176,7 +38,7 @@ def test_more_than_sockets_and_buffers_hold_arrives_whole_and_in_order() -> None
         await until(lambda: len(b.got) == len(bodies), "all of it")
         assert b.got == bodies
         assert (len(a.sessions), a.ended) == (1, [])
-        await _leave(a, b)
+        await leave(a, b)
 
     run(test)
 
@@ -190,7 +52,7 @@ def test_a_node_that_is_not_there_yet_is_dialled_until_it_is() -> None:
         await until(lambda: a.world.dialled()[address] == "Connection refused", "a failure")
         b = await Town("b", replace(NETWORK, bind=Bind.parse(address))).open()
         await until(lambda: a.connected("b"), "a link at last")
-        await _leave(a, b)
+        await leave(a, b)
 
     run(test)
 
@@ -214,7 +76,7 @@ def test_a_link_that_is_cut_is_resumed_and_nothing_is_lost() -> None:
         assert (len(a.sessions), a.ended) == (1, [])
         assert a.links.counters["b"].resumptions == 4
         relay.server.close()
-        await _leave(a, b)
+        await leave(a, b)
 
     run(test)
 
@@ -241,14 +103,14 @@ def test_nodes_that_dial_each_other_have_one_link_and_leave_it_alone() -> None:
         assert a.sessions == b.sessions
         for relay in relays:
             relay.server.close()
-        await _leave(a, b)
+        await leave(a, b)
 
     run(test)
 
 
 def test_an_address_no_longer_held_is_left_and_the_node_there_is_told() -> None:
     async def test() -> None:
-        a, b = await _two()
+        a, b = await two()
         c = await Town("c").open()
         a.world.hold_links({"c": c.address})
         await until(lambda: a.connected("c") and b.ended, "another neighbour")
@@ -259,7 +121,7 @@ def test_an_address_no_longer_held_is_left_and_the_node_there_is_told() -> None:
         await until(lambda: a.connected("b"), "the first neighbour again")
         assert a.connected("c")
         assert c.ended == []
-        await _leave(a, b, c)
+        await leave(a, b, c)
 
     run(test)
 
@@ -272,10 +134,10 @@ def test_a_refusal_is_shown_and_does_not_stop_the_dialling() -> None:
         refusal = "node b routes by advertisement, node a by subscription-flooding; a network uses one strategy"
         await until(lambda: a.world.dialled()[b.address] == refusal, "the refusal")
         address = b.address
-        await _leave(b)
+        await leave(b)
         b = await Town("b", replace(NETWORK, bind=Bind.parse(address))).open()
         await until(lambda: a.connected("b"), "a link once the mistake is mended")
-        await _leave(a, b)
+        await leave(a, b)
 
     run(test)
 
@@ -293,7 +155,7 @@ def test_addresses_that_are_none_and_strangers_at_the_door_do_no_harm() -> None:
         b = await Town("b").open()
         b.world.dial(a.address)
         await until(lambda: a.connected("b"), "a link all the same")
-        await _leave(a, b)
+        await leave(a, b)
 
     run(test)
 
@@ -303,7 +165,7 @@ def test_a_door_that_cannot_be_opened_says_so() -> None:
         a = await Town("a").open()
         with pytest.raises(ConfigurationError, match=r"cannot listen on .*: Address already in use; set another bind"):
             await Town("b", replace(NETWORK, bind=Bind.parse(a.address))).open()
-        await _leave(a)
+        await leave(a)
 
     run(test)
 
@@ -327,7 +189,7 @@ def test_nodes_with_certificates_of_one_authority_link_over_tls(tmp_path: Path) 
         a.world.undial(b.address)
         await until(lambda: b.ended, "the end of it")
         assert b.ended == ["node a ended it: no neighbour any more"]
-        await _leave(a, b)
+        await leave(a, b)
 
     run(test)
 
@@ -346,7 +208,7 @@ def test_a_certificate_of_another_authority_opens_no_door(tmp_path: Path) -> Non
         await until(lambda: stranger.world.dialled()[a.address].startswith(text), "the complaint of the other")
         await asyncio.sleep(0.2)  # time for a link, if somebody let one in
         assert a.links.links == stranger.links.links == plain.links.links == {}
-        await _leave(a, stranger, plain)
+        await leave(a, stranger, plain)
 
     run(test)
 
@@ -361,6 +223,6 @@ def test_a_certificate_must_name_the_host_unless_told_otherwise(tmp_path: Path) 
         c = await Town("c", replace(NETWORK, tls=_tls(authority, "c", check_names=False))).open()
         c.world.dial(b.address)
         await until(lambda: c.connected("b"), "a link")
-        await _leave(a, b, c)
+        await leave(a, b, c)
 
     run(test)

@@ -2,7 +2,8 @@
 
 Nothing is decided about links here; a `Channel` gets the bytes and the words of flow.  An address that is to be dialled
 is dialled until it is not wanted any more: at once after a working link was lost, ever more slowly while it fails, and
-not at all while the node behind it is linked to us over a connection it made itself.
+not at all while the node behind it is linked to us over a connection it made itself.  Where several connections are
+configured, those we make to one node are a bundle; what others make is what they say it is.
 """
 
 from __future__ import annotations
@@ -11,120 +12,23 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from time import monotonic
-from typing import Any, Protocol, cast
 
-from sterna.overlay.channel import Channel
-from sterna.overlay.link import LinkTransport
-from sterna.overlay.links import Links
+from sterna.overlay.bundle import NAME_BYTES, Preamble
+from sterna.runtime.bundles import BundledConnections, MemberProtocol, Newcomer
 from sterna.runtime.clients import server_context
+from sterna.runtime.link_connections import LinkedNode, LinkProtocol, LinkServer
 from sterna.runtime.settings import Bind, Network, NetworkTls, Unusable
 from sterna.vocabulary.errors import ConfigurationError
 
-LINGER_S = 1.0
-"""How long the other side has to read our last words before the connection is cut."""
-OUTPUT_BYTES = 512 * 1024
-"""Bytes a transport holds before a link keeps the rest to itself."""
 LOOK_AGAIN_S = 0.1
 """How often to look whether a node that made its own connection to us still has it."""
 WORKED_S = 1.0
 """A link that stood for so long worked: when it is lost, dialling starts anew without a pause."""
 
 log = logging.getLogger(__name__)
-
-
-class Clocked(Protocol):
-    def at(self, now: float) -> object:
-        """It is this late."""
-
-
-class LinkServer(Protocol):
-    """What links need of the node around them."""
-
-    @property
-    def broker(self) -> Clocked: ...
-    def after_work(self) -> None:
-        """Something was fed to the links: see that what came of it goes out."""
-
-
-class LinkedNode(Protocol):
-    """What links need of the node's network."""
-
-    links: Links
-
-    def accept(self, transport: LinkTransport, address: str) -> Channel: ...
-    def dialled(self, transport: LinkTransport, address: str) -> Channel: ...
-
-
-class LinkProtocol(asyncio.Protocol):
-    """One connection, whoever made it.  `gone` is set when it is over."""
-
-    def __init__(self, server: LinkServer, open_channel: Callable[[LinkTransport, str], Channel]) -> None:
-        self._server = server
-        self._open_channel = open_channel
-        self.channel: Channel | None = None
-        self.gone = asyncio.Event()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are none of asyncio's, only alike.
-        raw = cast(asyncio.Transport, transport)
-        raw.set_write_buffer_limits(high=OUTPUT_BYTES)
-        self._server.broker.at(monotonic())
-        self.channel = self._open_channel(_LinkTransport(raw), _shown(raw.get_extra_info("peername")))
-        self._server.after_work()
-
-    def data_received(self, data: bytes) -> None:
-        """HOT."""
-        self._server.broker.at(monotonic())
-        if self.channel is not None:
-            self.channel.feed(data)
-        self._server.after_work()
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self.gone.set()
-        self._server.broker.at(monotonic())
-        if self.channel is not None:
-            self.channel.lost()
-        self._server.after_work()
-
-    def pause_writing(self) -> None:
-        if self.channel is not None:
-            self.channel.congested()
-
-    def resume_writing(self) -> None:
-        self._server.broker.at(monotonic())
-        if self.channel is not None:
-            self.channel.writable()
-        self._server.after_work()
-
-
-class _LinkTransport:
-    """A transport whose `close` lets the peer read our last words even if it is in the middle of sending.
-
-    Closing a socket with unread input resets the connection, and the words are lost.  So we only say that no more
-    will come, read on without looking, and cut the connection if the peer does not close it soon.
-    """
-
-    __slots__ = ("_raw", "abort", "get_write_buffer_size", "pause_reading", "resume_reading", "write")
-
-    def __init__(self, raw: asyncio.Transport) -> None:
-        self._raw = raw
-        self.write = raw.write
-        self.abort = raw.abort
-        self.pause_reading = raw.pause_reading
-        self.resume_reading = raw.resume_reading
-        self.get_write_buffer_size = raw.get_write_buffer_size
-
-    def close(self) -> None:
-        raw = self._raw
-        asyncio.get_running_loop().call_later(LINGER_S, raw.abort)
-        if raw.is_closing() or not raw.can_write_eof():
-            raw.close()
-        else:
-            raw.write_eof()
 
 
 class LinkWorld:
@@ -137,6 +41,8 @@ class LinkWorld:
         self._rng = rng
         self._door: asyncio.Server | None = None
         self._dials: dict[str, _Dial] = {}
+        #: Bundles that are not complete yet, by name.
+        self._gathering: dict[bytes, BundledConnections] = {}
         self._inward: ssl.SSLContext | None = None
         self._outward: ssl.SSLContext | None = None
         if settings.tls is not None:
@@ -159,7 +65,7 @@ class LinkWorld:
         return Bind(bind.host, self._door.sockets[0].getsockname()[1])
 
     def _accepted(self) -> LinkProtocol:
-        return LinkProtocol(self._server, self._network.accept)
+        return Newcomer(self._server, self._network.accept, self._gathering)
 
     def hold_links(self, dial: dict[str, str]) -> None:
         """Keep exactly these addresses dialled, whatever name they stand under; what is new comes last."""
@@ -218,7 +124,7 @@ class _Dial:
         self._server = server
         self._network = network
         self._rng = rng
-        self._protocol: LinkProtocol | None = None
+        self._connection: LinkProtocol | BundledConnections | None = None
         #: The node behind the address, once it has proved its name.
         self._peer = ""
         self._pause_s = 0.0
@@ -227,14 +133,14 @@ class _Dial:
 
     def stop(self, reason: str) -> None:
         self._task.cancel()
-        if self._protocol is not None:
+        if self._connection is not None:
             # In a turn of its own: whoever asks may be in the middle of what a link told it.
-            asyncio.get_running_loop().call_soon(self._leave, self._protocol, reason)
+            asyncio.get_running_loop().call_soon(self._leave, self._connection, reason)
 
-    def _leave(self, protocol: LinkProtocol, reason: str) -> None:
-        if protocol.channel is not None:
+    def _leave(self, connection: LinkProtocol | BundledConnections, reason: str) -> None:
+        if connection.channel is not None:
             self._server.broker.at(monotonic())
-            protocol.channel.leave(reason)
+            connection.channel.leave(reason)
             self._server.after_work()
 
     async def _keep_connected(self) -> None:
@@ -247,25 +153,22 @@ class _Dial:
             self._pause_s = min(max(2 * self._pause_s, self._settings.dial_s), self._settings.dial_max_s)
 
     async def _connect_once(self) -> None:
-        bind, loop = self._bind, asyncio.get_running_loop()
-        protocol = self._protocol = LinkProtocol(self._server, self._network.dialled)
-        patience = self._settings.handshake_s if self._context else None
+        loop = asyncio.get_running_loop()
         try:
             # Not `wait_for`: it forgets that it was cancelled if the connection stands in the same turn, and then an
             # address that was given up would be dialled for ever.
             async with asyncio.timeout(self._settings.handshake_s):
-                await loop.create_connection(
-                    lambda: protocol, bind.host, bind.port, ssl=self._context, ssl_handshake_timeout=patience
-                )
+                connection = await (self._open() if self._settings.connections == 1 else self._open_bundle())
         except (OSError, UnicodeError) as error:  # the latter for names that cannot be names of hosts
             self._complain(why(error))
-            self._protocol = None
+            self._connection = None
             return
         began = loop.time()
-        await protocol.gone.wait()
-        self._protocol = None
-        channel = protocol.channel
+        await connection.gone.wait()
+        self._connection = None
+        channel = connection.channel
         if channel is None:
+            self._complain("the connection was closed")
             return
         if channel.link is not None or channel.redundant:
             self._peer = channel.peer or ""
@@ -275,10 +178,44 @@ class _Dial:
         if channel.refusal is not None and not channel.redundant:
             self._trouble = channel.refusal  # the links have reported it
 
+    async def _open(self) -> LinkProtocol:
+        protocol = self._connection = LinkProtocol(self._server, self._network.dialled)
+        await self._connect(protocol, self._bind.host)
+        return protocol
+
+    async def _open_bundle(self) -> BundledConnections:
+        count, name = self._settings.connections, self._rng.randbytes(NAME_BYTES)
+        connections = self._connection = BundledConnections(self._server, count)
+        first, *others = (MemberProtocol(connections, Preamble(name, index, count)) for index in range(count))
+        try:
+            await self._connect(first, self._bind.host)
+            # A name may stand for several machines; the bundle has to come to one of them.
+            opened = (self._connect(other, connections.host or self._bind.host) for other in others)
+            for result in await asyncio.gather(*opened, return_exceptions=True):
+                if result is not None:
+                    raise result
+        except BaseException:
+            connections.bundle.abort()
+            raise
+        connections.open(self._network.dialled)
+        return connections
+
+    async def _connect(self, protocol: asyncio.Protocol, host: str) -> None:
+        encrypted = self._context is not None
+        await asyncio.get_running_loop().create_connection(
+            lambda: protocol,
+            host,
+            self._bind.port,
+            ssl=self._context,
+            server_hostname=self._bind.host if encrypted else None,
+            ssl_handshake_timeout=self._settings.handshake_s if encrypted else None,
+        )
+
     def state(self) -> str:
-        channel = self._protocol.channel if self._protocol is not None else None
+        channel = self._connection.channel if self._connection is not None else None
         if channel is not None and channel.is_open:
-            return f"linked with node {channel.peer}"
+            several = f" over {self._settings.connections} connections" if self._settings.connections > 1 else ""
+            return f"linked with node {channel.peer}{several}"
         if self._is_linked():
             return f"linked with node {self._peer}, which made the connection"
         return self._trouble or "connecting"
@@ -317,9 +254,3 @@ def why(error: Exception) -> str:
                 return os.strerror(error.errno)
         return error.strerror or str(error)
     return str(error)
-
-
-def _shown(address: Any) -> str:
-    if not isinstance(address, tuple):
-        return "unknown"
-    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from sterna.overlay.bundle import COUNT_MAX
 from sterna.overlay.link_settings import GATHER_BYTES_MAX
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
@@ -24,6 +25,7 @@ NETWORK_RANGES: dict[str, tuple[float, float]] = {
     "ack_bytes": (1024, 2**30),
     "frame_bytes": (512 * 1024, 2**29),
     "pending_handshakes": (1, 65535),
+    "connections": (1, COUNT_MAX),
 }
 
 FRAME_OVERHEAD_BYTES = 16 * 1024
