@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+from io import BytesIO
+
 import pytest
+from fastavro import parse_schema, schemaless_writer
+from fastavro.schema import fingerprint, to_parsing_canonical_form
 from google.protobuf import descriptor_pb2
 from pyspark.sql import DataFrame, SparkSession
 
-from sterna.pipeline.parsing import parse_csv, parse_json, parse_protobuf
+from sterna.pipeline.parsing import parse_avro, parse_csv, parse_json, parse_protobuf
+from sterna.vocabulary.errors import ConfigurationError
 
 pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
 
@@ -45,3 +52,40 @@ def test_protobuf_becomes_columns(spark: SparkSession) -> None:
         messages(spark, reading, b"\xff"), descriptors, "plant.Reading", "celsius double, room string"
     )
     assert values(table) == [(21.5, "hall"), None]
+
+
+AVRO = """{"type": "record", "name": "Reading", "fields": [
+  {"name": "celsius", "type": "double"}, {"name": "room", "type": ["null", "string"]},
+  {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+  {"name": "tags", "type": {"type": "array", "items": "string"}}]}"""
+
+
+def avro(**fields: object) -> bytes:
+    datum = BytesIO()
+    reading = {"celsius": 21.5, "room": "hall", "at": datetime(2026, 1, 31, 12, tzinfo=UTC), "tags": ["a", "b"]}
+    schemaless_writer(datum, parse_schema(json.loads(AVRO)), {**reading, **fields})
+    return datum.getvalue()
+
+
+def test_avro_becomes_columns_and_what_is_none_is_null(spark: SparkSession) -> None:
+    mark = fingerprint(to_parsing_canonical_form(parse_schema(json.loads(AVRO))), "CRC-64-AVRO")
+    headed = b"\xc3\x01" + bytes.fromhex(mark) + avro(room="attic")
+    another = b"\xc3\x01" + bytes(8) + avro()
+    table = messages(spark, avro(), avro(room=None), headed, another, avro()[:-1], avro() + b"x", b"", b"not avro")
+    found = parse_avro(table, AVRO, "room string, celsius double, at timestamp, tags array<string>")
+    noon = datetime(2026, 1, 31, 12)
+    assert values(found) == [
+        ("hall", 21.5, noon, ["a", "b"]), (None, 21.5, noon, ["a", "b"]), ("attic", 21.5, noon, ["a", "b"]),
+        None, None, None, None, None,
+    ]  # fmt: skip
+
+
+def test_avro_of_another_kind_than_asked_for_is_null(spark: SparkSession) -> None:
+    table = messages(spark, avro(room=None), avro(), avro(room="7"))
+    assert values(parse_avro(table, AVRO, "room int, celsius double")) == [(None, 21.5), None, None]
+
+
+@pytest.mark.parametrize("schema", ["{", '{"type": "colour"}', '"string"'])
+def test_a_schema_that_is_none_is_refused_at_once(spark: SparkSession, schema: str) -> None:
+    with pytest.raises(ConfigurationError, match="Avro schema"):
+        parse_avro(messages(spark, b""), schema, "room string")

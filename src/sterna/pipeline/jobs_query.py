@@ -10,6 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.jobs_archive import Archive, with_places
+from sterna.pipeline.nodes import survey
+from sterna.pipeline.offsets import Offsets
+from sterna.pipeline.options import ReadOptions
 
 VIEW = "messages"
 
@@ -17,12 +20,13 @@ VIEW = "messages"
 def messages(spark: SparkSession, source: Mapping[str, str] | None, archive: Path | None) -> DataFrame:
     """One table of what was and what is, each message once; at least one of the two must be named."""
     parts: list[DataFrame] = []
-    reached: dict[str, int] = {}
+    reached: Offsets = {}
     if archive is not None:
         archived, reached = Archive(archive).table(spark)
         parts += [archived] if archived is not None else []
     if source is not None:
-        options = {"startingOffsets": json.dumps(reached) if reached else "earliest", **source}
+        behind = _of_those_here(reached, source)
+        options = {"startingOffsets": json.dumps(behind) if behind else "earliest", **source}
         parts.append(with_places(spark.read.format("sterna").options(**options).load()))
     if not parts:
         raise PipelineError(
@@ -32,6 +36,13 @@ def messages(spark: SparkSession, source: Mapping[str, str] | None, archive: Pat
     for part in parts[1:]:
         table = table.unionByName(part)
     return table
+
+
+def _of_those_here(reached: Offsets, source: Mapping[str, str]) -> Offsets:
+    """Nodes may have left since they were archived."""
+    asked = ReadOptions.parse(source, streaming=False)
+    here = {seen.journal for seen in survey(asked.access, asked.nodes, all_of_them=True).values()} if reached else set()
+    return {journal: offset for journal, offset in reached.items() if journal in here}
 
 
 def query(spark: SparkSession, sql: str, source: Mapping[str, str] | None, archive: Path | None) -> DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,9 +26,16 @@ ANSWER_S = 10.0
 """How long a node may take to answer."""
 WAIT_MS = 2_000
 """How long a request for news stays at a node."""
+BREATH_S = 0.01
+"""Between an answer and the next question: a node under load has news with every commit."""
 AGAIN_S = 1.0
 """Between two tries to reach a node that is away."""
+TELL_S = 0.5
+"""A node is told so often, at most, what it need not keep: it writes that to its disk every time."""
 ASKED_AT_ONCE = 32
+
+IN_MEMORY = "@"
+"""Between the name of a node and its epoch; no name has it in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,16 @@ class Seen:
     epoch: int
     first: int
     next: int
+    durable: bool = True
+
+    @property
+    def journal(self) -> str:
+        """What its offsets are kept under: a node that keeps its journal in memory has another one at every start."""
+        return self.name if self.durable else f"{self.name}{IN_MEMORY}{self.epoch}"
+
+
+def by_journal(nodes: Mapping[str, Seen]) -> dict[str, Seen]:
+    return {seen.journal: seen for seen in nodes.values()}
 
 
 def open_feed(access: Access, address: str) -> FeedClient:
@@ -46,7 +64,7 @@ def open_feed(access: Access, address: str) -> FeedClient:
 
 
 def _seen(status: Status, address: str) -> Seen:
-    return Seen(status.node, address, status.epoch, status.first, status.next)
+    return Seen(status.node, address, status.epoch, status.first, status.next, status.durable)
 
 
 def ask(access: Access, address: str) -> tuple[Seen, Mapping[str, str]]:
@@ -92,13 +110,21 @@ def _try(access: Access, address: str) -> tuple[Seen, Mapping[str, str]] | FeedE
 
 def resolve(access: Access, seen: Seen, place: Place) -> int:
     """The offset that a place means at this node."""
-    wanted = place.for_node(seen.name)
+    wanted = place.for_node(seen.journal, seen.name)
     if wanted.offsets:
         return wanted.offsets[0][1] if isinstance(wanted.offsets[0][1], int) else seen.first
     if wanted.time_us is not None:
         with open_feed(access, seen.address) as feed:
             return feed.offset_at(wanted.time_us)
     return seen.next if wanted.word == LATEST else seen.first
+
+
+def check_names(place: Place, nodes: Mapping[str, Seen], option: str) -> None:
+    """Offsets of a node that nobody knows are a mistake; those of a journal that is gone are history."""
+    known = {seen.name for seen in nodes.values()}
+    for name in place.named():
+        if name.partition(IN_MEMORY)[0] not in known:
+            raise NodesMissing(f'{option}: node "{name}" is none of those that answer: {", ".join(sorted(known))}')
 
 
 def sealed_files(access: Access, seen: Seen) -> list[ParquetFile]:
@@ -145,6 +171,7 @@ class Watch:
                     while True:
                         name = status.node
                         self._tell(_seen(status, address), status.peers)
+                        pause.wait(BREATH_S)
                         status = feed.status(beyond=status.next, wait_ms=WAIT_MS)
             except Unreachable as error:
                 self._lose(name, address)
@@ -178,6 +205,7 @@ class Cursors:
         self._access = access
         self._feeds: dict[str, FeedClient] = {}
         self._telling: Future[None] | None = None
+        self._told_at = -TELL_S
         self._teller = ThreadPoolExecutor(1, "cursors")
 
     def begin(self, seen: Seen, offset: int) -> int:
@@ -190,10 +218,14 @@ class Cursors:
     def commit(self, nodes: Mapping[str, Seen], offsets: Offsets, *, at_once: bool) -> None:
         """Best effort: a node that does not hear of it keeps its messages longer, and that is all.
 
-        `at_once` waits for the nodes; else they are told while the query goes on, unless they are being told already.
+        `at_once` waits for the nodes; else they are told while the query goes on, unless they are being told already
+        or were told just now.
         """
         if not self._access.is_named or (self._telling is not None and not self._telling.done()):
             return
+        if not at_once and time.monotonic() - self._told_at < TELL_S:
+            return
+        self._told_at = time.monotonic()
         addresses = {name: nodes[name].address for name in offsets if name in nodes}
         self._telling = self._teller.submit(self._tell, addresses, dict(offsets))
         if at_once:

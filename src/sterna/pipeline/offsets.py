@@ -105,11 +105,15 @@ class Place:
         instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
         return cls(time_us=round(instant.timestamp() * 1_000_000))
 
-    def for_node(self, node: str) -> Place:
-        """What it means for this node; a node that is not named is read from its first message to its last."""
+    def named(self) -> list[str]:
+        return [node for node, _ in self.offsets]
+
+    def for_node(self, *names: str) -> Place:
+        """What it means for the node of these names; one that is not named is read from its first message to its
+        last."""
         if not self.offsets:
             return self
-        chosen = dict(self.offsets).get(node, "")
+        node, chosen = next(((name, at) for name, at in self.offsets if name in names), ("", ""))
         return Place(chosen) if isinstance(chosen, str) else Place(offsets=((node, chosen),))
 
 

@@ -61,6 +61,8 @@ class ReadOptions:
     """How long a task waits for a node that does not answer."""
     parquet: str | None = None
     """Directory of the nodes' sealed segments, as tasks see it; batch reads take from it what nodes have dropped."""
+    gaps: str | None = None
+    """Directory, as tasks see it, where what nodes had lost is noted."""
 
     @classmethod
     def parse(cls, words: Words, *, streaming: bool) -> ReadOptions:
@@ -77,6 +79,7 @@ class ReadOptions:
             tasks=given.take("tasks", _positive, os.cpu_count() or 1),
             patience_s=given.take("patienceSeconds", _seconds, 60.0),
             parquet=given.take("parquet", _text, None),
+            gaps=given.take("gaps", _text, None),
         )
         given.check_nothing_is_left()
         if not options.nodes:

@@ -1,14 +1,16 @@
 """Payloads into columns.
 
-JSON and CSV are parsed by Spark itself.  Protobuf is parsed by Python tasks with the messages' descriptors, because the
-package of Spark that is installed here brings no parser of its own.  What cannot be parsed becomes null, and the
-message stays: `where("value is null")` finds it.
+JSON and CSV are parsed by Spark itself.  Protobuf and Avro are parsed by Python tasks, because the package of Spark
+that is installed here brings no parsers for them.  What cannot be parsed becomes null, and the message stays:
+`where("value is null")` finds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import reduce
+import json
+from collections.abc import Callable, Iterator
+from functools import partial, reduce
+from io import BytesIO
 from operator import or_
 from typing import Any
 
@@ -16,10 +18,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
+from sterna.vocabulary.errors import ConfigurationError
+
 #: The column that holds what a payload says.
 VALUE = "value"
 
 Schema = str | StructType
+_Reader = Callable[[bytes], dict[str, Any] | None]
+
+#: How Avro's single-object encoding begins; the fingerprint of the schema follows.
+_AVRO_MARKER = b"\xc3\x01"
 
 
 def parse_json(messages: DataFrame, schema: Schema) -> DataFrame:
@@ -41,9 +49,17 @@ def parse_protobuf(messages: DataFrame, descriptors: bytes, message: str, schema
     `descriptors` is what `protoc --include_imports --descriptor_set_out=FILE` writes, `message` the full name of the
     payloads' type, and `schema` names the fields to take, whose kinds are numbers, text, bytes or truth.
     """
-    kind = _struct(schema)
-    whole = StructType([*messages.schema.fields, StructField(VALUE, kind)])
-    return messages.mapInArrow(_protobuf_parser(descriptors, message, kind.fieldNames(), _arrow(whole)), whole)
+    return _parsed(messages, schema, partial(_protobuf_reader, descriptors, message))
+
+
+def parse_avro(messages: DataFrame, avro: str, schema: Schema) -> DataFrame:
+    """The messages with what their Avro payloads say, as a struct in the column `value`.
+
+    `avro` is the schema (JSON) that the payloads were written with, a record, and `schema` names the fields to take.  A
+    payload is one datum, bare or with Avro's single-object header; a header that speaks of another schema is none.
+    """
+    _avro_reader(avro, [])  # a schema that is none is refused here, and not by every task
+    return _parsed(messages, schema, partial(_avro_reader, avro))
 
 
 def _text() -> Any:
@@ -68,20 +84,41 @@ def _arrow(schema: StructType) -> Any:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _protobuf_parser(descriptors: bytes, message: str, names: list[str], schema: Any) -> Any:
+def _parsed(messages: DataFrame, schema: Schema, make_reader: Callable[[list[str]], _Reader]) -> DataFrame:
+    """The messages with what a reader makes of their payloads, in Python tasks."""
+    kind = _struct(schema)
+    whole = StructType([*messages.schema.fields, StructField(VALUE, kind)])
+    return messages.mapInArrow(_parser(make_reader, kind.fieldNames(), _arrow(whole)), whole)
+
+
+def _parser(make_reader: Callable[[list[str]], _Reader], names: list[str], schema: Any) -> Any:
     def parse(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        read = _reader(descriptors, message, names)
+        read = make_reader(names)
         for batch in batches:
-            values = [read(payload) for payload in batch.column("payload").to_pylist()]
-            column = pa.array(values, schema.field(VALUE).type)
+            payloads = batch.column("payload").to_pylist()
+            values = [None if payload is None else read(payload) for payload in payloads]
+            column = _column(values, schema.field(VALUE).type)
             yield pa.RecordBatch.from_arrays([*batch.columns, column], schema=schema)
 
     return parse
 
 
-def _reader(descriptors: bytes, message: str, names: list[str]) -> Any:
+def _column(values: list[Any], kind: Any) -> Any:
+    """Those that are not of this kind are null."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        if len(values) == 1:
+            return pa.nulls(1, kind)
+        middle = len(values) // 2
+        return pa.concat_arrays([_column(values[:middle], kind), _column(values[middle:], kind)])
+
+
+def _protobuf_reader(descriptors: bytes, message: str, names: list[str]) -> _Reader:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.message import DecodeError
 
@@ -96,5 +133,30 @@ def _reader(descriptors: bytes, message: str, names: list[str]) -> Any:
         except DecodeError:
             return None
         return {name: getattr(found, name) for name in names}
+
+    return read
+
+
+def _avro_reader(avro: str, names: list[str]) -> _Reader:
+    from fastavro import parse_schema, schemaless_reader
+    from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
+
+    try:
+        kind = parse_schema(json.loads(avro))
+        mark = fingerprint(to_parsing_canonical_form(kind), "CRC-64-AVRO")
+    except (ValueError, KeyError, TypeError, SchemaParseException) as error:
+        raise ConfigurationError(f"this is no Avro schema: {error}") from None
+    if not isinstance(kind, dict) or kind.get("type") != "record":
+        raise ConfigurationError("the Avro schema must be that of a record")
+    header = _AVRO_MARKER + bytes.fromhex(mark)
+
+    def read(payload: bytes) -> dict[str, Any] | None:
+        datum = BytesIO(payload.removeprefix(header))
+        try:
+            found: Any = schemaless_reader(datum, kind, None)
+        except Exception:  # whatever it makes of bytes that are something else
+            return None
+        # Other bytes may begin like a datum: one that leaves a rest was none.
+        return {name: found.get(name) for name in names} if not datum.read(1) else None
 
     return read

@@ -7,6 +7,7 @@ under the same client id adds nothing twice.  Another broker publishes what is r
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from sterna.pipeline.errors import PublishFailed
 from sterna.pipeline.options import WriteOptions
 from sterna.pipeline.rows import Outgoing
+from sterna.vocabulary.errors import ConfigurationError
 
 SEQUENCE = "sterna-sequence"
 
@@ -54,7 +56,7 @@ class Publisher:
         if options.user is not None:
             self._client.username_pw_set(options.user, options.password)
         if options.ca_file is not None:
-            self._client.tls_set(options.ca_file)
+            self._client.tls_set_context(_authorities(options.ca_file))
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
         self._client.on_publish = self._on_publish
@@ -68,6 +70,9 @@ class Publisher:
             try:
                 self._client.connect(host, port, KEEP_ALIVE_S, clean_start=False, properties=lasting)
                 break
+            except ssl.SSLError as error:
+                why = getattr(error, "verify_message", "") or error.reason or error
+                raise PublishFailed(f"no TLS with node {host}:{port}: {why}") from None
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise PublishFailed(f"node {host}:{port} cannot be reached: {error.strerror or error}") from None
@@ -157,3 +162,10 @@ class Publisher:
                 self._refusal = f"the node refused {what}: {reason}; {self.published} messages were published"
             self._heard_at = time.monotonic()
             self._changed.notify_all()
+
+
+def _authorities(file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise ConfigurationError(f"caFile: {file} holds no authorities: {error.strerror or error}") from None

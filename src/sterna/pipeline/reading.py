@@ -6,20 +6,18 @@ reading goes on behind the last row that was handed out; nobody sees the seam.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from sterna.pipeline.errors import DataLoss, NodesMissing
+from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed_client import FeedClient, ReadEnd
 from sterna.pipeline.feed_errors import FeedError, Trimmed, Unreachable
-from sterna.pipeline.nodes import open_feed, survey
+from sterna.pipeline.gaps import FORGOTTEN, Gap, lose
+from sterna.pipeline.nodes import IN_MEMORY, open_feed, survey
 from sterna.pipeline.offsets import Range
 from sterna.pipeline.options import Access, ReadOptions
 from sterna.pipeline.table import only
-
-log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.25
 _IDLE_CONNECTIONS_MAX = 64
@@ -40,6 +38,10 @@ def read_range(piece: Range, address: str | None, options: ReadOptions) -> Itera
             reading.wait_for_the_node(error)
 
 
+class _AnotherJournal(Exception):
+    """What was just read does not belong to the range."""
+
+
 class _Reading:
     def __init__(self, piece: Range, address: str | None, options: ReadOptions) -> None:
         self._piece = piece
@@ -49,6 +51,7 @@ class _Reading:
         self._patient_until: float | None = None
         self.offset = piece.start
         """The next one that has not been handed out."""
+        self._asked_from = piece.start
 
     def go_on(self) -> Iterator[Any]:
         key = (self._options.access, self._known_address())
@@ -56,13 +59,18 @@ class _Reading:
         finished = False
         try:
             filters = self._options.topics or None
+            self._asked_from = self.offset
             for batch in feed.read(self.offset, self._piece.stop, filters, columns=self._columns):
+                self._check_journal(feed)
                 self._patient_until = None
                 behind = batch.column("offset")[-1].as_py() + 1
                 yield only(batch, self._options.columns)
                 self.offset = behind
             finished = True
+            self._check_journal(feed)
             self._reached(feed.last_read)
+        except _AnotherJournal:
+            self._forgotten()
         finally:
             # A reading that was broken off leaves answers in the pipe: such a connection is of no use to anybody.
             if finished and len(_idle) < _IDLE_CONNECTIONS_MAX:
@@ -70,19 +78,28 @@ class _Reading:
             else:
                 feed.close()
 
-    def _reached(self, end: ReadEnd | None) -> None:
-        assert end is not None, "a read that ended says how"
-        node, stop = self._piece.node, self._piece.stop
-        if end.lost:
-            self._lose(f"{end.lost} messages before offset {end.reached} of node {node} are damaged on its disk")
-        if end.reached < stop:
-            self._lose(f"node {node} has no messages {end.reached} to {stop - 1}: its data directory was replaced")
+    def _check_journal(self, feed: FeedClient) -> None:
+        """Offsets of a journal in memory mean something until its node is started again."""
+        name, _, epoch = self._piece.node.partition(IN_MEMORY)
+        if epoch and f"{name}{IN_MEMORY}{feed.epoch}" != self._piece.node:
+            raise _AnotherJournal
+
+    def _forgotten(self) -> None:
+        stop = self._piece.stop
+        self._lose(self.offset, stop, stop - self.offset, FORGOTTEN)
         self.offset = stop
 
-    def _lose(self, text: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLoss(f"{text}; set failOnDataLoss to false to go on without them")
-        log.warning("%s", text)
+    def _reached(self, end: ReadEnd | None) -> None:
+        assert end is not None, "a read that ended says how"
+        stop = self._piece.stop
+        if end.lost:
+            self._lose(self._asked_from, end.reached, end.lost, "they are damaged on its disk")
+        if end.reached < stop:
+            self._lose(end.reached, stop, stop - end.reached, "its data directory was replaced")
+        self.offset = stop
+
+    def _lose(self, start: int, stop: int, messages: int, cause: str) -> None:
+        lose(Gap(self._piece.node, start, stop, messages, cause), self._options)
 
     def _known_address(self) -> str:
         if self._address is None:
@@ -91,12 +108,10 @@ class _Reading:
 
     def skip_to(self, first: int) -> None:
         """The node has dropped what comes next: say so, and go on only if that was asked for."""
-        node, start, stop = self._piece.node, self.offset, min(first, self._piece.stop)
+        start, stop = self.offset, min(first, self._piece.stop)
         assert first > start, "a node that dropped nothing we need"
-        self._lose(
-            f"node {node} has dropped {stop - start} messages, {start} to {stop - 1}, before they were read "
-            f"(its journal begins at {first} by now; longer retention keeps more)"
-        )
+        cause = f"its retention dropped them before they were read, and its journal begins at {first} by now"
+        self._lose(start, stop, stop - start, cause)
         self.offset = stop
 
     def wait_for_the_node(self, error: Unreachable) -> None:
@@ -116,5 +131,8 @@ class _Reading:
             found = survey(self._options.access, self._options.nodes, all_of_them=False)
         except (FeedError, NodesMissing):
             return
-        if self._piece.node in found:
-            self._address = found[self._piece.node].address
+        name = self._piece.node.partition(IN_MEMORY)[0]
+        if name in found:
+            self._address = found[name].address
+            if found[name].journal != self._piece.node:
+                self._forgotten()

@@ -18,6 +18,7 @@ from sterna.journal.interest import Interest
 from sterna.journal.table import rows_between, rows_of_interest
 from sterna.pipeline.errors import DataLoss
 from sterna.pipeline.feed_client import ParquetFile
+from sterna.pipeline.gaps import Gap, lose
 from sterna.pipeline.nodes import Seen
 from sterna.pipeline.offsets import EARLIEST, Place
 from sterna.pipeline.options import ReadOptions
@@ -63,11 +64,8 @@ def _start(place: Place) -> int:
 def _check_nothing_is_missing(seen: Seen, place: Place, files: Sequence[ParquetFile], options: ReadOptions) -> None:
     oldest = min((file.first for file in files), default=seen.first)
     start = _start(place)
-    if place.offsets and start < min(oldest, seen.first) and options.fail_on_data_loss:
-        raise DataLoss(
-            f"messages {start} to {oldest - 1} of node {seen.name} are in no file any more; "
-            "set failOnDataLoss to false to go on without them"
-        )
+    if place.offsets and start < min(oldest, seen.first):
+        lose(Gap(seen.name, start, oldest, oldest - start, "they are neither in its journal nor in a file"), options)
 
 
 def read_sealed(part: SealedRange, options: ReadOptions) -> Iterator[Any]:

@@ -6,7 +6,6 @@ tasks.  A batch is the ranges between two offsets and nothing else, so a batch t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,17 +20,28 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from sterna.pipeline.errors import DataLoss, NodesMissing
+from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed_errors import FeedError, Unreachable
-from sterna.pipeline.nodes import Cursors, Seen, Watch, ask, resolve, sealed_files, survey
+from sterna.pipeline.gaps import FORGOTTEN, Gap, lose, make_room
+from sterna.pipeline.nodes import (
+    IN_MEMORY,
+    Cursors,
+    Seen,
+    Watch,
+    ask,
+    by_journal,
+    check_names,
+    resolve,
+    sealed_files,
+    survey,
+)
 from sterna.pipeline.offsets import END, Offsets, Place, Range, advance, capped, in_order, packed, ranges
 from sterna.pipeline.options import ReadOptions, WriteOptions
 from sterna.pipeline.reading import read_range
 from sterna.pipeline.sealed import SealedRange, before_the_journal, read_sealed
 from sterna.pipeline.sink import BatchWriter, StreamWriter
 from sterna.pipeline.table import spark_schema
-
-log = logging.getLogger(__name__)
+from sterna.pipeline.workers import settle
 
 NEWS_S = 0.25
 """How long `latestOffset` waits for something new: Spark asks again at once."""
@@ -88,6 +98,7 @@ def _read(piece: Piece, options: ReadOptions) -> Iterator[Any]:
     addresses = dict(piece.addresses)
     for part in piece.parts:
         yield from read_range(part, addresses.get(part.node), options)
+    settle()
 
 
 class BatchReader(DataSourceReader):
@@ -96,7 +107,10 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[Piece]:
         options = self._options
+        make_room(options)
         nodes = survey(options.access, options.nodes, all_of_them=True)
+        check_names(options.starting, nodes, "startingOffsets")
+        check_names(options.ending, nodes, "endingOffsets")
         end = {name: resolve(options.access, seen, _ending(options.ending, name)) for name, seen in nodes.items()}
         start = {name: resolve(options.access, seen, options.starting) for name, seen in nodes.items()}
         sealed: list[Piece] = []
@@ -143,8 +157,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         """Asked for again until the first batch is done: the nodes remember what a named reader was told first."""
         if self._initial is None:
+            make_room(self._options)
             access, place = self._options.access, self._options.starting
-            self._nodes = survey(access, self._options.nodes, all_of_them=True)
+            self._nodes = by_journal(survey(access, self._options.nodes, all_of_them=True))
+            check_names(place, self._nodes, "startingOffsets")
             begun = {
                 name: self._cursors.begin(seen, resolve(access, seen, place)) for name, seen in self._nodes.items()
             }
@@ -156,13 +172,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._nodes = survey(self._options.access, self._options.nodes, all_of_them=False)
+        self._nodes = by_journal(survey(self._options.access, self._options.nodes, all_of_them=False))
         self._last = {name: seen.next for name, seen in self._nodes.items()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         heads = self._last if self._last is not None else self._news(start)
         heads = {name: self._checked(name, start.get(name, 0), head) for name, head in heads.items()}
-        self._enter(name for name in heads if name not in start)
+        new = [name for name in heads if name not in start]
+        self._check_forgotten(new, start)
+        self._enter(new)
         end = advance(start, heads, self._entered)
         return capped(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
@@ -174,9 +192,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._watch is None:
             self._watch = Watch(self._options.access, self._options.nodes)
         self._watch.wait_for(lambda nodes: any(seen.next > start.get(name, -1) for name, seen in nodes.items()), NEWS_S)
-        in_sight = self._watch.nodes()
-        self._nodes.update(in_sight)
-        return {name: seen.next for name, seen in in_sight.items()}
+        in_sight = by_journal(self._watch.nodes())
+        names = {seen.name for seen in in_sight.values()}
+        others = {journal: seen for journal, seen in self._nodes.items() if seen.name not in names}
+        self._nodes = {**others, **in_sight}
+        return {journal: seen.next for journal, seen in in_sight.items()}
 
     def _enter(self, names: Iterable[str]) -> None:
         """Nodes met now: whatever they keep is new to this query.  One that has left again is met another time."""
@@ -196,18 +216,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if seen.next >= start:
             return start
-        text = f"node {name} has {seen.next} messages, but {start} were read from it: its data directory was replaced"
-        if self._options.fail_on_data_loss:
-            raise DataLoss(f"{text}; set failOnDataLoss to false to begin with its new journal")
-        log.warning("%s; it is read from its beginning", text)
+        cause = f"its data directory was replaced; its new journal, with {seen.next}, is read from its beginning"
+        lose(Gap(name, start, start, None, cause), self._options)
         return seen.first
+
+    def _check_forgotten(self, new: Iterable[str], start: Offsets) -> None:
+        """A new journal of a node that is known: the one before was in memory, and what was not read of it is gone."""
+        for journal in new:
+            known = [one for one in start if one.partition(IN_MEMORY)[0] == journal.partition(IN_MEMORY)[0]]
+            if known and journal not in self._entered:
+                before = max(known, key=lambda one: int(one.partition(IN_MEMORY)[2] or 0))
+                lose(Gap(before, start[before], start[before], None, FORGOTTEN), self._options)
 
     # -- the rows --
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Piece]:
-        if not set(end) <= set(self._nodes):
+        if not {part.node for part in ranges(start, end)} <= set(self._nodes):
             with suppress(NodesMissing, FeedError):  # tasks have patience, and look for nodes themselves
-                self._nodes.update(survey(self._options.access, self._options.nodes, all_of_them=False))
+                self._nodes.update(by_journal(survey(self._options.access, self._options.nodes, all_of_them=False)))
         return _plan(start, end, self._options, self._nodes)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
