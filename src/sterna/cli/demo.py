@@ -1,4 +1,4 @@
-"""`sterna demo`: three nodes, real clients, kill -9, and a count of what was lost.
+"""`sterna demo`: three nodes, real clients, a Spark query, kill -9, and a count of what was lost.
 
 Everything here is what a user could type; the demo types it, shows it, and cleans up after itself.
 """
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -24,39 +24,45 @@ from paho.mqtt.properties import Properties
 from rich.console import Console
 
 from sterna.bench.ports import free_ports
+from sterna.cli.demo_spark import SparkCounts
 from sterna.vocabulary.errors import SternaError
 
 app = typer.Typer()
 console = Console(highlight=False, soft_wrap=True)
 
 MESSAGES = 2_000
+PACE_S = 0.002
+"""Between two messages: long enough to watch."""
 PATIENCE_S = 60.0
+SPARK_PATIENCE_S = 150.0
 
 
 @app.command("demo")
 def demo() -> None:
-    """Start three nodes, talk to them with real clients, kill two in mid-stream, and count what was lost."""
+    """Start three nodes, talk to them with real clients, watch in Spark, kill two, and count what was lost."""
     with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
         north = DemoNode(Path(directory), "north")
         middle = DemoNode(Path(directory), "middle", north)
         south = DemoNode(Path(directory), "south", middle)
         nodes = (north, middle, south)
-        try:
+        with ExitStack() as running:
             for node in nodes:
+                running.callback(node.stop)
                 node.start()
+            spark = SparkCounts(",".join(node.feed for node in nodes), Path(directory), console)
+            running.callback(spark.stop)
             ports = ", ".join(f"{node.name} on port {node.port}" for node in nodes)
             console.print(f"[bold]Three nodes in a row, one broker:[/] {ports}; their journals are synced to disk.\n")
             _several_clients(north, south)
-            _nothing_lost(north, middle, south)
+            _table(spark, north)
+            _nothing_lost(north, middle, south, spark)
             _network(south)
-        finally:
-            for node in nodes:
-                node.stop()
     console.print("\n[bold]Where to look next[/]")
     console.print("  .venv/bin/sterna node                       a broker on 127.0.0.1:1883, data in ./sterna-data")
     console.print("  .venv/bin/sterna sub -t 'plant/#' -v        and .venv/bin/sterna pub -t plant/1 -m hello")
     console.print("  .venv/bin/sterna simulate chaos --seed 1    a network of nodes in a made-up world of faults")
     console.print("  .venv/bin/sterna bench brokers --quick      how it does beside Mosquitto")
+    console.print("  .venv/bin/python examples/pipeline_tour.py  the network as a Spark table, step by step")
     console.print("  README.md, ARCHITECTURE.md, docs/           what it is, how it works, how to configure it")
 
 
@@ -65,7 +71,8 @@ class DemoNode:
 
     def __init__(self, directory: Path, name: str, neighbour: DemoNode | None = None) -> None:
         self.name = name
-        self.port, self.admin_port, self.link_port = free_ports(3)
+        self.port, self.admin_port, self.link_port, feed_port = free_ports(4)
+        self.feed = f"127.0.0.1:{feed_port}"
         self._config = directory / f"{name}.toml"
         self._log = directory / f"{name}.log"
         neighbours = f'"127.0.0.1:{neighbour.link_port}"' if neighbour else ""
@@ -74,13 +81,22 @@ class DemoNode:
             f'[[listener]]\nbind = "127.0.0.1:{self.port}"\n'
             f'[admin]\nbind = "127.0.0.1:{self.admin_port}"\n'
             f'[network]\nname = "demo"\nbind = "127.0.0.1:{self.link_port}"\nneighbours = [{neighbours}]\n'
+            f'[feed]\nbind = "{self.feed}"\n'
         )
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
         command = [sys.executable, "-m", "sterna", "node", "--config", str(self._config)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log)
+
+    def wait(self) -> None:
+        """Until it takes clients."""
+        assert self._process is not None
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and self._process.poll() is None:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
@@ -127,9 +143,22 @@ def _mosquitto_sub(node: DemoNode) -> subprocess.Popen[str] | None:
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
-def _nothing_lost(north: DemoNode, middle: DemoNode, south: DemoNode) -> None:
+def _table(spark: SparkCounts, seed: DemoNode) -> None:
+    console.print("[bold]2. What is published is a table in Spark, while it is published[/]")
+    console.print(f'   spark.readStream.format("sterna").option("nodes", "{seed.feed},...").load()')
+    console.print('        .groupBy("topic").count().writeStream.outputMode("complete") ...   (starts in seconds)')
+    deadline = time.monotonic() + SPARK_PATIENCE_S
+    while spark.is_running and not spark.counts and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if not spark.counts:
+        why = f"nothing was counted in {SPARK_PATIENCE_S:.0f} s" if spark.is_running else spark.last_words()
+        console.print(f"   going on without Spark: {why}", markup=False)
+    console.print()
+
+
+def _nothing_lost(north: DemoNode, middle: DemoNode, south: DemoNode, spark: SparkCounts) -> None:
     console.print(
-        f"[bold]2. {MESSAGES:,} messages at QoS 1 and {MESSAGES:,} at QoS 2 from north to south, "
+        f"[bold]3. {MESSAGES:,} messages at QoS 1 and {MESSAGES:,} at QoS 2 from north to south, "
         "and a kill -9 of south and of the node between[/]"
     )
     received: list[str] = []
@@ -139,33 +168,55 @@ def _nothing_lost(north: DemoNode, middle: DemoNode, south: DemoNode) -> None:
         subscriber.on_subscribe = lambda _client, _data, packet_id, _reasons, _properties: granted.append(packet_id)
         subscriber.subscribe([("ledger/1", 1), ("ledger/2", 2)])
         _wait_until(lambda: bool(granted), "the subscription to be known everywhere")
-        _publish_through_crashes(north, middle, south)
+        _publish_through_crashes(north, middle, south, spark)
         _wait_until(lambda: len(set(received)) == 2 * MESSAGES, "all messages to arrive", lambda: len(set(received)))
+    if spark.counts:
+        _wait_until(lambda: _in_spark(spark) >= 2 * MESSAGES or not spark.is_running, "Spark to count them all")
     for qos in (1, 2):
         mine = [text for text in received if text.startswith(f"ledger/{qos} ")]
         lost, repeated = MESSAGES - len(set(mine)), len(mine) - len(set(mine))
-        console.print(f"   QoS {qos}: {len(set(mine)):,} of {MESSAGES:,} arrived, {lost} lost, {repeated} repeated")
+        line = f"   QoS {qos}: {len(set(mine)):,} of {MESSAGES:,} arrived, {lost} lost, {repeated} repeated"
+        console.print(line + (f"; Spark counted {_in_spark(spark, qos):,}" if spark.counts else ""))
+    if spark.counts and not spark.is_running:
+        console.print(f"   Spark ended before its time: {spark.last_words()}", markup=False)
     console.print()
 
 
-def _publish_through_crashes(north: DemoNode, middle: DemoNode, south: DemoNode) -> None:
+def _in_spark(spark: SparkCounts, *qualities: int) -> int:
+    return sum(spark.counts.get(f"ledger/{qos}", 0) for qos in qualities or (1, 2))
+
+
+def _publish_through_crashes(north: DemoNode, middle: DemoNode, south: DemoNode, spark: SparkCounts) -> None:
+    third = MESSAGES // 3
     # The publisher's own node stays up: paho forgets, when it fails to reconnect twice, which QoS 2 messages it had
     # released already, and publishes them once more as new ones.
     with _paho("demo-publisher", north, []) as publisher:
         _wait_until(lambda: bool(publisher.is_connected()), "the publisher to connect")
         acknowledged: list[int] = []
         publisher.on_publish = lambda _client, _data, packet_id, _reason, _properties: acknowledged.append(packet_id)
-        for number in range(MESSAGES):
-            for qos in (1, 2):
-                publisher.publish(f"ledger/{qos}", f"entry {number}", qos)
-        _wait_until(lambda: len(acknowledged) >= MESSAGES, "half the acknowledgements", lambda: len(acknowledged))
+        _publish(publisher, range(third))
         for node in (middle, south):
             node.kill()
-        console.print(f"   killed both when {len(acknowledged):,} of them were acknowledged; starting them again")
+        in_spark = _in_spark(spark)
+        console.print(f"   killed both when {len(acknowledged):,} were acknowledged; publishing goes on")
+        _publish(publisher, range(third, 2 * third))
+        if spark.counts:
+            _wait_until(lambda: _in_spark(spark) > in_spark or not spark.is_running, "Spark to count on meanwhile")
+        console.print(f"   starting both again, with {len(acknowledged):,} acknowledged")
         for node in (middle, south):
-            node.start()
+            node.launch()
+        _publish(publisher, range(2 * third, MESSAGES))
+        for node in (middle, south):
+            node.wait()
         _wait_until(lambda: len(acknowledged) == 2 * MESSAGES, "every acknowledgement", lambda: len(acknowledged))
     console.print("   every message was acknowledged to its publisher")
+
+
+def _publish(publisher: paho.Client, numbers: range) -> None:
+    for number in numbers:
+        for qos in (1, 2):
+            publisher.publish(f"ledger/{qos}", f"entry {number}", qos)
+        time.sleep(PACE_S)
 
 
 @contextmanager
@@ -188,7 +239,7 @@ def _paho(name: str, node: DemoNode, received: list[str]) -> Iterator[paho.Clien
 
 def _network(node: DemoNode) -> None:
     address = f"127.0.0.1:{node.admin_port}"
-    console.print(f"[bold]3. What {node.name} says about the network[/]   $ sterna network --admin {address}")
+    console.print(f"[bold]4. What {node.name} says about the network[/]   $ sterna network --admin {address}")
     subprocess.run([sys.executable, "-m", "sterna", "network", "--admin", address], check=True)
 
 

@@ -1,0 +1,108 @@
+"""The demo's Spark query: how many messages were published to each topic, while they are.
+
+The query runs in a process of its own and prints a line of JSON whenever it has counted on; the demo shows these.
+Where there is no Spark or no Java the process says so and ends, and the demo goes on without it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from sterna.vocabulary.errors import SternaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STOP_S = 20.0
+POLL_S = 0.2
+
+_SETTINGS = {
+    # A JVM that need not be fast for long starts in half the time.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+class SparkCounts:
+    """The query as the demo sees it: what it has counted so far, each count shown as it comes."""
+
+    def __init__(self, feeds: str, directory: Path, console: Console) -> None:
+        self.counts: dict[str, int] = {}
+        self._console = console
+        self._log = directory / "spark.log"
+        command = [sys.executable, "-m", __name__, feeds, str(directory / "spark-checkpoint")]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._thread = threading.Thread(target=self._follow, name="Spark's counts", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for counts in map(json.loads, lines):
+                if counts != self.counts:
+                    shown = ", ".join(f"{topic} {count:,}" for topic, count in sorted(counts.items()))
+                    self._console.print(f"   [cyan]Spark counts[/]  {shown}")
+                self.counts = counts
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def last_words(self) -> str:
+        """Why it ended."""
+        self._process.wait()
+        return (self._log.read_text().strip() or "it ended without a word").splitlines()[-1]
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(STOP_S)
+
+
+def _show(counted: DataFrame, _batch: int) -> None:
+    print(json.dumps({row["topic"]: row["count"] for row in counted.collect()}), flush=True)
+
+
+def _count(feeds: str, checkpoint: str, leave: threading.Event) -> None:
+    from sterna.pipeline.session import one_line, open_session
+
+    spark = open_session("demo", "local[2]", _SETTINGS)
+    messages = spark.readStream.format("sterna").options(nodes=feeds, startingOffsets="earliest").load()
+    counting = messages.groupBy("topic").count().writeStream.outputMode("complete").foreachBatch(_show)
+    query = counting.option("checkpointLocation", checkpoint).trigger(processingTime="1 second").start()
+    # A call to Spark that a signal breaks off leaves its answer in the pipe for the next call: so none waits long.
+    while query.isActive and not leave.wait(POLL_S):
+        pass
+    failure = query.exception()
+    query.stop()
+    spark.stop()
+    if failure is not None:
+        raise SternaError(one_line(failure))
+
+
+def main() -> None:
+    leave = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: leave.set())
+    try:
+        _count(sys.argv[1], sys.argv[2], leave)
+    except ImportError as error:
+        sys.exit(f"Spark is not installed ({error}); pip install 'sterna[pipeline]'")
+    except SternaError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""On a cluster executors do the reading, and the archive holds each acknowledged message once, whatever is killed.
+
+One story, for starting Spark takes most of its time: an executor, a node and the driver die one after the other while
+messages come in, and in the end the cluster itself is asked what is there.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from live.nodes import wait_until
+from sterna.pipeline.jobs_archive import Archive
+
+from .cluster import ENVIRONMENT, QUICK_JVM, SparkCluster
+from .feeding import FeedingNode
+
+SOON_S = 240.0
+"""Spark starts, perhaps on a busy machine."""
+UNACKNOWLEDGED_MAX = 50
+PAUSE_S = 0.02
+"""Between two messages: a few dozen a second, so that there is news in every batch."""
+
+
+class Publisher:
+    """Publishes 0, 1, 2, ... at QoS 1 until it is told to end, and then until all are acknowledged."""
+
+    def __init__(self, node: FeedingNode) -> None:
+        self.node = node
+        self.sent = 0
+        self.in_doubt: set[int] = set()
+        """Numbers that were on their way when a connection broke: these are sent again, and may be there twice."""
+        # No lock: paho calls back with its own locks held.
+        self._numbers: dict[int, int] = {}
+        """By packet identifier; there are too few messages for one to be used twice."""
+        self._acknowledged: set[int] = set()
+        """Packet identifiers."""
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._publish, name=f"publisher at {node.name}")
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+        self._client.reconnect_delay_set(1, 1)
+        self._client.on_publish = self._on_publish
+        self._client.on_disconnect = self._on_disconnect
+
+    def __enter__(self) -> Publisher:
+        self._client.connect("127.0.0.1", self.node.port)
+        self._client.loop_start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave.set()
+        self._thread.join()
+        wait_until(lambda: not self._unacknowledged(), f"every message to {self.node.name} is acknowledged", SOON_S)
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _publish(self) -> None:
+        while not self._leave.wait(PAUSE_S):
+            if len(self._unacknowledged()) < UNACKNOWLEDGED_MAX:
+                sent = self._client.publish(f"{self.node.name}/count", str(self.sent), qos=1)
+                self._numbers[sent.mid] = self.sent
+                self.sent += 1
+
+    def _unacknowledged(self) -> set[int]:
+        return {number for packet_id, number in list(self._numbers.items()) if packet_id not in self._acknowledged}
+
+    def _on_publish(self, _client: object, _data: object, packet_id: int, _reason: object, _properties: object) -> None:
+        self._acknowledged.add(packet_id)
+
+    def _on_disconnect(self, *_: object) -> None:
+        self.in_doubt |= self._unacknowledged() | {self.sent}  # the last may be just on its way
+
+
+def command(cluster: SparkCluster, *words: str) -> list[str]:
+    quick = [f"spark.{part}.extraJavaOptions={QUICK_JVM}" for part in ("driver", "executor")]
+    settings = [word for setting in quick for word in ("--conf", setting)]
+    return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", cluster.master, *settings]
+
+
+def run(words: list[str]) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=SOON_S, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Driver:
+    """`sterna pipeline archive` on the cluster; killed with its JVM in the end."""
+
+    def __init__(self, cluster: SparkCluster, archive: Archive, feeds: str) -> None:
+        self._archive = archive
+        words = command(cluster, "archive", str(archive.directory), "--nodes", feeds, "--every", "0.1")
+        self._process = subprocess.Popen(words, start_new_session=True, env=ENVIRONMENT)
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        wait_until(lambda: holds() or self._process.poll() is not None, what, SOON_S)
+        assert self._process.poll() is None, "the archive ended by itself"
+
+    def finish_two_batches(self) -> None:
+        reached = self._archive.last_batch() + 2
+        self.wait_until(lambda: self._archive.last_batch() >= reached, "two more batches are in the archive")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_archive_on_a_cluster_holds_each_acknowledged_message_once_whatever_is_killed(
+    start_feeding: Callable[..., FeedingNode], tmp_path: Path
+) -> None:
+    north, south = nodes = start_feeding("north"), start_feeding("south")
+    feeds = ",".join(node.feed for node in nodes)
+    ports = [int(node.feed.rpartition(":")[2]) for node in nodes]
+    archive = Archive(tmp_path / "archive")
+    (tmp_path / "cluster").mkdir()
+    with SparkCluster(tmp_path / "cluster") as cluster:
+
+        def both_read() -> bool:
+            return all(worker.reads(ports) for worker in cluster.workers)
+
+        with Publisher(north) as at_north, Publisher(south) as at_south:
+            with Driver(cluster, archive, feeds) as driver:
+                driver.wait_until(both_read, "executors of both workers read")
+                cluster.workers[0].kill_executor()
+                assert not cluster.workers[0].reads(ports)
+                driver.wait_until(both_read, "an executor has taken the dead one's place")
+                driver.finish_two_batches()
+                north.kill()
+                north.restart()
+                driver.finish_two_batches()
+            run(command(cluster, "archive", str(archive.directory), "--nodes", feeds, "--available-now"))
+        everything = "select origin, epoch, sequence, payload from messages"
+        words = ["query", everything, "--archive", str(archive.directory), "--nodes", feeds]
+        answer = run(command(cluster, *words, "--output", "csv", "--limit", "1000000"))
+    rows = list(csv.DictReader(io.StringIO(answer)))
+    assert len({(row["origin"], row["epoch"], row["sequence"]) for row in rows}) == len(rows)
+    for publisher in (at_north, at_south):
+        found = Counter(int(row["payload"]) for row in rows if row["origin"] == publisher.node.name)
+        assert set(found) == set(range(publisher.sent))
+        assert {number for number, times in found.items() if times > 1} <= publisher.in_doubt
