@@ -138,3 +138,13 @@ def test_passwd_refuses_what_would_not_work(tmp_path: Path) -> None:
     file.write_text("broken\n")
     assert "line 1" in run("sterna", "passwd", file, "alice", given=b"x\n")[2]
     assert file.read_text() == "broken\n"
+
+
+def test_an_expression_is_explained_and_a_wrong_one_pointed_at() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    code, out, _ = run("sterna", "operators", "explain", "$GT;25$HOURLYMAX/plant/#")
+    assert code == 0
+    assert out.decode() in page
+    code, _, err = run("sterna", "operators", "explain", "$AVG$AVGG/x")
+    assert code == 1
+    assert err.splitlines() == ["$AVG$AVGG/x", "    ^", "$AVGG: unknown operator; write $AVG"]

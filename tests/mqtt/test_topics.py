@@ -232,7 +232,7 @@ def test_shared_filters_are_taken_apart_or_refused(topic_filter: bytes, expected
 
 @pytest.mark.parametrize(
     ("topic", "reserved"),
-    [(b"$SYS", True), (b"$SYS/a", True), (b"$share/a", True), (b"$SYSTEM", False), (b"$aws/x", False), (b"a", False)],
+    [(b"$SYS", True), (b"$SYS/a", True), (b"$share/a", True), (b"$AVG/a", True), (b"$aws/x", False), (b"a", False)],
 )
 def test_the_brokers_own_topics_are_reserved_and_no_others(topic: bytes, reserved: bool) -> None:
     assert is_reserved(topic) == reserved

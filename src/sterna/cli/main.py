@@ -26,10 +26,11 @@ COMMANDS = (
     "bench",
     "experiment",
     "simulate",
+    "operators",
     "pipeline",
     "demo",
 )
-_GROUPS = frozenset({"bench", "experiment", "simulate", "pipeline", "neighbours"})
+_GROUPS = frozenset({"bench", "experiment", "simulate", "pipeline", "neighbours", "operators"})
 """Commands that have commands of their own."""
 _MOSQUITTO_LIKE = frozenset({"pub", "sub"})
 _USAGE_ERROR = 2

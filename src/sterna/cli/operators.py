@@ -1,0 +1,41 @@
+"""`sterna operators`: what an expression means, before anybody subscribes to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sterna.operators.errors import ExpressionError
+from sterna.operators.grammar import parse
+from sterna.operators.plan import explain as explained
+from sterna.runtime.configuration import load
+
+app = typer.Typer(no_args_is_help=True, help="Subscriptions that compute.")
+
+
+@app.callback()
+def _operators() -> None:
+    """Subscriptions that compute."""
+
+
+@app.command()
+def explain(
+    expression: Annotated[str, typer.Argument(help="Such as '$AVG/room/+/temp'; mind the quotes.")],
+    config: Annotated[Path | None, typer.Option(help="TOML file of the node; without it: the defaults.")] = None,
+) -> None:
+    """Check an expression and say, step by step, what it computes, what is kept for it and where it runs.
+
+    The exit status is 1 if no node would take it; the reason then points at the operator at fault.
+    """
+    settings = load(config, os.environ).operators
+    try:
+        lines = explained(parse(expression.encode()), settings)
+    except ExpressionError as error:
+        place = len(expression.encode()[: error.position].decode(errors="replace"))
+        print(f"{expression}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    print("\n".join(lines))

@@ -1,0 +1,171 @@
+"""One expression at work: messages in, results out, each step in time that does not grow with what came before.
+
+Drive it with `message` and `advance`; `next_deadline` tells when to advance if no message comes.  Times are
+microseconds since the epoch and never go back: an earlier one counts as the newest seen.  `message` and `advance`
+return what is to be published, or None: an expression with a period gives a result only when a window ends, and any
+other only for the message at hand, so there is never more than one.
+
+Everything it remembers is bounded by its settings.  An expression that outgrows them gives up what it holds and stays
+silent (`stopped` says why), since an answer from part of the values would be a wrong one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sterna.operators.errors import StateError
+from sterna.operators.expression import Expression, Family
+from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.settings import Settings
+from sterna.operators.sources import Computed, Source, source_of
+from sterna.operators.spatial import spatial_of
+from sterna.operators.stages import Change, Counts, Outgrown, Result, Rule, Stage
+from sterna.operators.types import Stream, check
+from sterna.operators.windows import Periodic, sliding_of
+
+_VERSION = 1
+#: Version, expression, newest time, why it stopped, counts, states of the stages.
+_State = tuple[int, bytes, int, str, tuple[int, int, int, int], list[bytes]]
+
+
+class Engine:
+    __slots__ = (
+        "_expression",
+        "_forwards",
+        "_newest_us",
+        "_periodic",
+        "_result",
+        "_source",
+        "_stages",
+        "counts",
+        "stopped",
+    )
+
+    def __init__(
+        self, expression: Expression, settings: Settings, since_us: int, functions: Functions = NO_FUNCTIONS
+    ) -> None:
+        """`since_us`: the instant of subscription, where windows may be anchored and before which nothing counts."""
+        self._expression = expression
+        self._forwards = expression.forwards
+        self._newest_us = since_us
+        self.counts = Counts()
+        #: Why there will be no more results; empty while there may be.
+        self.stopped = ""
+        self._periodic: Periodic | None = None
+        self._result = Result(self.counts, check(expression)[0] is Stream.SET and expression.wildcard)
+        self._stages: list[Stage] = []
+        last = self._chain(settings, since_us)
+        self._source: Source = source_of(expression, last, settings, functions)
+
+    def _chain(self, settings: Settings, since_us: int) -> Stage:
+        """The stages, outermost first; the source does what functions and text rules are for."""
+        after: Stage = self._result
+        for operator in self._expression.operators:
+            if operator.family is Family.RULE:
+                after = Rule(after, self.counts, operator)
+            elif operator.family is Family.CHANGE:
+                after = Change(after, self.counts, operator, settings.topics)
+            elif operator.family is Family.SPATIAL:
+                after = spatial_of(after, self.counts, operator, settings)
+            elif operator.family is Family.SLIDING:
+                after = sliding_of(after, self.counts, operator, settings)
+            elif operator.family is Family.PERIODIC:
+                after = self._periodic = Periodic(after, self.counts, operator, settings, since_us)
+            else:
+                break
+            self._stages.append(after)
+        return after
+
+    def message(self, topic: bytes, payload: bytes, time_us: int) -> bytes | None:
+        """A message whose topic matches the filter.  The payload to publish, if any."""
+        try:
+            time_us = self._begin(time_us)
+            if not self._source.take(time_us, topic, payload):
+                self.counts.ignored += 1
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        result = self._result.text
+        return payload if self._forwards and result is not None else result
+
+    def computed(self, topic: bytes, value: float | None, time_us: int) -> bytes | None:
+        """What a data processing function made of a message, elsewhere; None if it failed."""
+        source = self._source
+        try:
+            time_us = self._begin(time_us)
+            assert isinstance(source, Computed)
+            if value is None or not source.take_number(time_us, topic, value):
+                self.counts.ignored += 1
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self._result.text
+
+    def advance(self, time_us: int) -> bytes | None:
+        """It is that late now.  The payload to publish, if a window ended."""
+        if self.stopped:
+            return None
+        try:
+            self._begin(time_us)
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self._result.text
+
+    def next_deadline(self) -> int | None:
+        """When to advance at the latest for results to be in time; None while nothing is to end."""
+        periodic = self._periodic
+        return periodic.end_us if periodic is not None and periodic.held else None
+
+    @property
+    def result_us(self) -> int:
+        """Of which time the newest result is: the message's, or the end of the window."""
+        return self._result.time_us
+
+    def _begin(self, time_us: int) -> int:
+        """Begin an event: the time it counts as, with the window closed that ended before."""
+        if self.stopped:
+            raise Outgrown(self.stopped)
+        self._result.text = None
+        if time_us < self._newest_us:
+            time_us = self._newest_us
+            self.counts.clamped += 1
+        self._newest_us = time_us
+        periodic = self._periodic
+        if periodic is not None and periodic.held and periodic.end_us <= time_us:
+            periodic.close()
+        return time_us
+
+    def _stop(self, reason: Outgrown) -> None:
+        self.counts.overflow += 1
+        self._give_up(str(reason))
+
+    def _give_up(self, reason: str) -> None:
+        self.stopped = reason
+        self._stages = []
+        self._periodic = None
+        self._source = Source(self._result, (), 0)
+
+    def snapshot(self) -> bytes:
+        """Everything an engine of the same expression needs to go on as if nothing had been."""
+        counts = self.counts
+        counted = (counts.ignored, counts.clamped, counts.not_finite, counts.overflow)
+        states = [stage.state() for stage in self._stages]
+        return msgspec.msgpack.encode(
+            (_VERSION, self._expression.text, self._newest_us, self.stopped, counted, states)
+        )  # fmt: skip
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go on from a snapshot, perhaps under other settings.  After a StateError the engine is of no use."""
+        counts = self.counts
+        try:
+            version, text, self._newest_us, stopped, counted, states = msgspec.msgpack.decode(snapshot, type=_State)
+            if version != _VERSION or text != self._expression.text:
+                raise StateError(f"not a state of {self._expression.text!r}, or of another version")
+            if stopped:
+                self._give_up(stopped)
+            for stage, state in zip(self._stages, states, strict=True):
+                stage.resume(state)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise StateError(f"a damaged state of {self._expression.text!r}: {error}") from None
+        counts.ignored, counts.clamped, counts.not_finite, counts.overflow = counted

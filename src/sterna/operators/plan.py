@@ -1,0 +1,71 @@
+"""What a user is told of an expression: the type after each step, what is kept for it, and where it runs."""
+
+from __future__ import annotations
+
+from sterna.operators.expression import Expression, Family, Operator
+from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.settings import Settings
+from sterna.operators.types import Stream, check
+
+_KEPT = {
+    "COUNT": "a count",
+    "SUM": "a count and a sum",
+    "AVG": "a count and a sum",
+    "STDDEV": "a count, a sum and a sum of squares",
+    "MIN": "the least",
+    "MAX": "the greatest",
+    "MEDIAN": "a sketch (within 1 %)",
+    "QUANTILE": "a sketch (within 1 %)",
+    "LAST": "the newest",
+}
+
+
+def mergeable(expression: Expression) -> Operator | None:
+    """The innermost aggregate, if it can be computed in parts where the messages are, with the rest of the expression
+    applied to the merged parts.  None if everything has to come to one place.
+
+    Parts are of disjoint topics (SPATIAL, and whatever has DELTA or RATE inside) or of disjoint messages (periods): a
+    topic that is published to at two places has one last value, not two.  A sliding aggregate answers at every value,
+    so its parts would say no less than the values themselves.
+    """
+    for operator in reversed(expression.operators):
+        if operator.family in (Family.SPATIAL, Family.PERIODIC):
+            return operator
+        if operator.family is Family.SLIDING:
+            return None
+    return None
+
+
+def explain(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[str]:
+    streams = check(expression)
+    parts = mergeable(expression)
+    steps = [("messages", expression.topic_filter.decode(), "")]
+    for operator, stream in zip(reversed(expression.operators), reversed(streams), strict=True):
+        kept = _kept(operator, settings, functions) + ("; parts can be merged" if operator is parts else "")
+        steps.append((operator.text, stream.value, kept))
+    steps.append(("result", _result(expression, streams[0]), f"on {expression.result_topic.decode()}"))
+    steps.append(("engine", "node", ""))
+    wide, wider = (max(len(step[column]) for step in steps) for column in (0, 1))
+    return [f"{name:{wide}}  {gives:{wider}}  {kept}".rstrip() for name, gives, kept in steps]
+
+
+def _kept(operator: Operator, settings: Settings, functions: Functions) -> str:
+    if operator.family is Family.FUNCTION:
+        function = functions.get(operator.name)
+        return "no such function on this node" if function is None else function.returns
+    if operator.family is Family.CHANGE:
+        return "keeps each topic's previous value"
+    if operator.family is Family.SPATIAL:
+        return f"keeps each topic's last value for {settings.expiry_us / 1e6:g} s, and {_KEPT[operator.aggregate]}"
+    if operator.family is Family.SLIDING:
+        return f"keeps the values of the last {operator.span_us / 1e6:g} s, and {_KEPT[operator.aggregate]}"
+    if operator.family is Family.PERIODIC:
+        length_s = settings.period_us(operator.period) / 1e6
+        return f"keeps per topic {_KEPT[operator.aggregate]}; every {length_s:g} s from {settings.anchor} time"
+    return "keeps nothing"
+
+
+def _result(expression: Expression, stream: Stream) -> str:
+    if expression.forwards:
+        return "the message itself"
+    return "a list of numbers, by topic" if stream is Stream.SET and expression.wildcard else "a number"

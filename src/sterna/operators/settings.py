@@ -1,0 +1,46 @@
+"""What an operator of a network may set about expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    expiry_s: float = 3600.0
+    """A topic's last value stops counting in spatial aggregates this long after the topic's last message."""
+
+    anchor: Literal["subscription", "wall"] = "subscription"
+    """Where periods begin: at the instant of subscription, or at multiples of their length since 1970 (UTC)."""
+
+    daily_s: float = 86_400.0
+    """Length of the windows of the DAILY operators.  Shorter ones are for trying things out."""
+
+    hourly_s: float = 3600.0
+    """Length of the windows of the HOURLY operators."""
+
+    quarter_hourly_s: float = 900.0
+    """Length of the windows of the QUARTERHOURLY operators."""
+
+    topics: int = 100_000
+    """Topics of one expression of which something is remembered; with one more it stops and says so."""
+
+    window_values: int = 100_000
+    """Values a sliding aggregate holds (MIN and MAX hold fewer than come); with one more the expression stops."""
+
+    buckets: int = 1_000_000
+    """Buckets that the quantile sketches of a period hold, all topics together; with one more the expression stops.
+    One topic needs at most 10,241, and usually some dozens."""
+
+    field_payload_bytes: int = 65_536
+    """Structured payloads longer than this are ignored and counted: taking one apart costs time before it is known
+    whether the field is there."""
+
+    def period_us(self, period: str) -> int:
+        lengths = {"DAILY": self.daily_s, "HOURLY": self.hourly_s, "QUARTERHOURLY": self.quarter_hourly_s}
+        return max(1, round(lengths[period] * 1e6))
+
+    @property
+    def expiry_us(self) -> int:
+        return max(1, round(self.expiry_s * 1e6))

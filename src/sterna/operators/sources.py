@@ -1,0 +1,120 @@
+"""Where an expression begins: what a message says becomes the value of its topic.
+
+One class per kind of beginning, so that the engine asks nothing per message.  `take` is False if the message holds no
+such value; the engine counts it and nothing else happens.
+"""
+
+from __future__ import annotations
+
+from sterna.operators.exact import NUMBER_MAX
+from sterna.operators.expression import Expression, Family
+from sterna.operators.functions import Compute, Functions
+from sterna.operators.settings import Settings
+from sterna.operators.stages import Stage
+from sterna.operators.values import field_of, number_in, number_of, text_in, text_of
+
+
+class Source:
+    __slots__ = ("after", "bytes_max", "field")
+
+    def __init__(self, after: Stage, field: tuple[str, ...], bytes_max: int) -> None:
+        self.after = after
+        self.field = field
+        #: Of a payload that a field is looked for in.
+        self.bytes_max = bytes_max
+
+    def take(self, time_us: int, topic: bytes, payload: bytes) -> bool:
+        raise NotImplementedError
+
+
+class Numbers(Source):
+    """The payload's text, or a field of it, is a number."""
+
+    __slots__ = ()
+
+    def take(self, time_us: int, topic: bytes, payload: bytes) -> bool:
+        value = number_in(field_of(payload, self.field, self.bytes_max)) if self.field else number_of(payload)
+        if value is None:
+            return False
+        self.after.change(time_us, topic, value)
+        return True
+
+
+class Anything(Source):
+    """That there is a message, or the field in it, is all that counts."""
+
+    __slots__ = ()
+
+    def take(self, time_us: int, topic: bytes, payload: bytes) -> bool:
+        if self.field and field_of(payload, self.field, self.bytes_max) is None:
+            return False
+        self.after.change(time_us, topic, 1.0)
+        return True
+
+
+class Texts(Source):
+    """The text rules of an expression, all at once, and what the operator outside of them needs of the text."""
+
+    __slots__ = ("needles", "numeric")
+
+    def __init__(
+        self, after: Stage, field: tuple[str, ...], bytes_max: int, needles: list[str], numeric: bool
+    ) -> None:  # fmt: skip
+        super().__init__(after, field, bytes_max)
+        self.needles = needles
+        #: Must the text say a number, too?
+        self.numeric = numeric
+
+    def take(self, time_us: int, topic: bytes, payload: bytes) -> bool:
+        text = text_in(field_of(payload, self.field, self.bytes_max)) if self.field else text_of(payload)
+        if text is None:
+            return False
+        for needle in self.needles:
+            if needle not in text:
+                self.after.change(time_us, topic, None)
+                return True
+        value = number_of(text.encode()) if self.numeric else 1.0
+        if value is None:
+            return False
+        self.after.change(time_us, topic, value)
+        return True
+
+
+class Computed(Source):
+    """A function makes the number; without one here, only numbers that were computed elsewhere count."""
+
+    __slots__ = ("compute",)
+
+    def __init__(self, after: Stage, compute: Compute | None) -> None:
+        super().__init__(after, (), 0)
+        self.compute = compute
+
+    def take(self, time_us: int, topic: bytes, payload: bytes) -> bool:
+        if self.compute is None:
+            return False
+        try:
+            value = self.compute(payload)
+        except Exception:  # a function of somebody else's, on a payload of anybody's
+            return False
+        return self.take_number(time_us, topic, value)
+
+    def take_number(self, time_us: int, topic: bytes, value: float) -> bool:
+        if not -NUMBER_MAX < value < NUMBER_MAX:
+            return False
+        self.after.change(time_us, topic, float(value) + 0.0)
+        return True
+
+
+def source_of(expression: Expression, after: Stage, settings: Settings, functions: Functions) -> Source:
+    innermost = expression.operators[-1]
+    field, bytes_max = innermost.field, settings.field_payload_bytes
+    if innermost.family is Family.FUNCTION:
+        function = functions.get(innermost.name)
+        return Computed(after, None if function is None else function.compute)
+    if innermost.family is Family.CONTAINS:
+        needles = [operator.needle for operator in expression.operators if operator.family is Family.CONTAINS]
+        outer = [operator for operator in expression.operators if operator.family is not Family.CONTAINS]
+        return Texts(after, field, bytes_max, needles, bool(outer) and outer[-1].aggregate != "COUNT")
+    if innermost.aggregate == "COUNT":
+        return Anything(after, field, bytes_max)
+    return Numbers(after, field, bytes_max)

@@ -1,0 +1,74 @@
+"""What a user is told of an expression, and which functions there can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.operators.errors import ExpressionError
+from sterna.operators.functions import Functions
+from sterna.operators.grammar import parse
+from sterna.operators.plan import explain, mergeable
+from sterna.operators.settings import Settings
+
+
+def test_a_plan_names_every_step_from_the_messages_to_the_result() -> None:
+    functions = Functions()
+    functions.register("CNTPPL", lambda payload: 0.0, "people in an image")
+    lines = explain(parse(b"$MAX$DAILYAVG$COUNTPEOPLE/room/+/camera"), Settings(), functions)
+    assert [line.split("  ")[0] for line in lines] == [
+        "messages", "$COUNTPEOPLE", "$DAILYAVG", "$MAX", "result", "engine",
+    ]  # fmt: skip
+    assert "people in an image" in lines[1]
+    assert "at each window's end, a number per topic" in lines[2]
+    assert "every 86400 s" in lines[2]
+    assert "parts can be merged" in lines[2]
+    assert "parts can be merged" not in lines[3]
+    assert lines[4].endswith("on $MAX$DAILYAVG$COUNTPEOPLE/room/$A/camera")
+    assert lines[5].split() == ["engine", "node"]
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("$GT;5/t/+", "the message itself"),
+        ("$GT;5$HOURLYAVG/t/+", "a list of numbers, by topic"),
+        ("$HOURLYAVG/t", "a number"),
+        ("$HOURLYAVG$MAX/t/+", "a number"),
+        ("$DELTA/t/+", "a number"),
+    ],
+)
+def test_a_plan_says_what_is_published(text: str, result: str) -> None:
+    assert f"  {result}  " in explain(parse(text.encode()), Settings())[-2]
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("$GT;5$AVG$GT;2/t/+", "$AVG"),
+        ("$MAX$HOURLYAVG/t/+", "$HOURLYAVG"),
+        ("$MAX$AVG/t/+", "$AVG"),
+        ("$MAX$TMPAVG;0:01:00/t/+", None),
+        ("$DELTA/t/+", None),
+    ],
+)
+def test_the_innermost_aggregate_may_be_computed_in_parts(text: str, operator: str | None) -> None:
+    found = mergeable(parse(text.encode()))
+    assert (None if found is None else found.text) == operator
+
+
+def test_a_registered_function_is_a_word_of_the_language() -> None:
+    functions = Functions()
+    functions.register("BRIGHTNESS", lambda payload: 0.0, "0 to 255")
+    assert parse(b"$MAX$BRIGHTNESS/t", functions).operators[1].name == "BRIGHTNESS"
+    assert functions.names() == ["BRIGHTNESS"]
+    with pytest.raises(ExpressionError, match="unknown operator"):
+        parse(b"$MAX$BRIGHTNESS/t")
+
+
+@pytest.mark.parametrize("name", ["AVG", "TMPSUM", "SYS", "brightness", "", "A-B", "A" * 65, "TAKEN", "CNTPPL"])
+def test_a_name_that_is_taken_or_cannot_be_one_is_refused(name: str) -> None:
+    functions = Functions()
+    functions.register("TAKEN", lambda payload: 0.0, "nothing")
+    functions.register("COUNTPEOPLE", lambda payload: 0.0, "people")
+    with pytest.raises(ValueError, match="cannot be the name"):
+        functions.register(name, lambda payload: 0.0, "nothing")
