@@ -337,3 +337,15 @@ def test_limit_shared_queued__bounds_what_waits_in_all_groups_and_leaves_each_it
     assert node.dropped("queue-full") == 20 + 25
     node.pass_time(101)
     assert (node.broker.routes.waiting.messages, node.broker.routes.waiting.shares) == (0, 0)
+
+
+def test_limit_expressions__bounds_those_of_all_clients_together() -> None:
+    node, client = joined(expressions=2)
+    assert [client.subscribe(f"$SUM/{name}") for name in "abc"] == [0, 0, 0x8F]
+    assert node.join("other").subscribe("$SUM/a") == 0  # computed already
+
+
+def test_limit_expressions_per_client__bounds_those_of_one() -> None:
+    node, client = joined(expressions_per_client=2)
+    assert [client.subscribe(f"$SUM/{name}") for name in "abca"] == [0, 0, 0x97, 0]
+    assert node.join("other").subscribe("$SUM/c") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +26,7 @@ class FeedingNode(LiveNode):
 
     def __init__(self, directory: Path, toml: str = "", *, name: str, **feed: object) -> None:
         self.name = name
+        self._listeners: list[paho.Client] = []
         self._feed_port = free_port()
         keys = {"bind": self.feed, **feed}
         lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
@@ -49,6 +51,23 @@ class FeedingNode(LiveNode):
     def _feeds(self) -> bool:
         with socket.socket() as one:
             return one.connect_ex(("127.0.0.1", self._feed_port)) == 0
+
+    def listen(self, client_id: str, topic_filter: str) -> None:
+        """Somebody at QoS 1 who stays for as long as the node is there."""
+        subscribed = threading.Event()
+        client = paho.Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5)
+        client.on_subscribe = lambda *_: subscribed.set()
+        client.connect("127.0.0.1", self.port)
+        client.loop_start()
+        client.subscribe(topic_filter, 1)
+        assert subscribed.wait(ACKNOWLEDGED_S)
+        self._listeners.append(client)
+
+    def kill(self) -> None:
+        for client in self._listeners:
+            client.loop_stop()
+        self._listeners.clear()
+        super().kill()
 
     def publish(self, topic: str, payloads: Iterable[Any], qos: int = 1) -> None:
         """Each acknowledged when this comes back."""

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/pipeline.md").read_text()
 FEED, BROKER = "127.0.0.1:7885", "127.0.0.1:1883"
+RECORDED = "[journal]\ndeliveries = true\n"
 
 
 def snippets(kind: str) -> list[str]:
@@ -32,17 +33,19 @@ def test_the_snippets_of_the_page_do_what_it_says(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    node = start_feeding("plant-1")
+    node = start_feeding("plant-1", RECORDED)
+    node.listen("listener", "plant/+/temperature")
     node.publish("plant/hall/temperature", [20, 26.5])
     node.publish("plant/hall/state", ['{"room": "hall", "open": true}'])
     names: dict[str, object] = {}
     for snippet in snippets("python"):
         here = snippet.replace(FEED, node.feed).replace(BROKER, node.broker)
         # Spark takes relative paths from where it was started, and that was not here.
-        here = re.sub(r'"(warm|[a-z]+-checkpoint)"', rf'"{tmp_path}/\1"', here)
+        here = re.sub(r'"(warm|plant-gaps|[a-z]+-checkpoint)"', rf'"{tmp_path}/\1"', here)
         exec(compile(here, "docs/pipeline.md", "exec"), names)
     shown = capsys.readouterr().out
     assert "plant/hall/state|hall|true" in shown.replace(" ", "")
+    assert "|listener|plant/+/temperature|1|2|2|0|0|0|" in shown.replace(" ", "")
     assert [row.celsius for row in spark.read.parquet(str(tmp_path / "warm")).collect()] == [26.5]
 
     def said(topics: str) -> list[str]:
@@ -56,13 +59,16 @@ def test_the_snippets_of_the_page_do_what_it_says(
 @pytest.mark.slow
 @pytest.mark.timeout(320)
 def test_the_commands_of_the_page_do_what_it_says(start_feeding: Callable[..., FeedingNode], tmp_path: Path) -> None:
-    node = start_feeding("plant-1")
+    node = start_feeding("plant-1", RECORDED)
+    node.listen("listener", "plant/#")
     node.publish("plant/hall/temperature", [20, 26.5])
     node.publish("office/desk/temperature", [21])
     script = f'sterna() {{ {sys.executable} -m sterna "$@"; }}\n' + "\n".join(snippets("sh")).replace(FEED, node.feed)
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["topic", "messages", "plant/hall/temperature", "2"]
+    words = done.stdout.split()
+    assert words[:4] == ["topic", "messages", "plant/hall/temperature", "2"]
+    assert words[words.index("listener") :][:8] == ["listener", "@", "plant-1", "plant/#", "1", "2", "2", "0"]
 
 
 def test_every_option_is_on_the_page() -> None:
@@ -88,3 +94,4 @@ def test_the_example_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=280, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "each message once: True" in done.stdout
+    assert done.stdout.count("|36.0") == 3, "the stream did not see what came in"

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from live.networks import free_port
+from live.nodes import wait_until
 from sterna.pipeline.errors import DataLoss, NodesMissing
+from sterna.pipeline.feed_client import FeedClient
 from sterna.pipeline.feed_errors import Refused
+from sterna.pipeline.gaps import Gap, lose, noted
 from sterna.pipeline.nodes import survey
 from sterna.pipeline.offsets import Range
 from sterna.pipeline.options import Access, ReadOptions
@@ -47,6 +51,19 @@ def test_a_node_whose_address_nobody_told_is_found_through_the_others(start_feed
     assert sum(batch.num_rows for batch in batches) == 3
 
 
+def test_one_node_of_a_network_knows_the_feeds_of_all(start_feeding: StartFeeding) -> None:
+    doors = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+    chain = [
+        start_feeding(f"n{place}", f'[network]\nname = "chain"\nbind = "{door}"\nneighbours = {doors[:place][-1:]}\n')
+        for place, door in enumerate(doors)
+    ]
+    with FeedClient(chain[0].feed, "looker") as client:
+        wait_until(lambda: len(client.status().peers) == 2, "the first node knows the feeds of the other two")
+        assert client.status().peers == {node.name: node.feed for node in chain[1:]}
+        chain[2].kill()
+        wait_until(lambda: list(client.status().peers) == ["n1"], "the dead node is forgotten")
+
+
 def test_patience_with_a_node_that_stays_away_ends_and_says_what_is_missing(tmp_path: Path) -> None:
     node = FeedingNode(tmp_path / "away", name="away")
     with pytest.raises(NodesMissing, match="messages 3 to 9 of node away cannot be read"):
@@ -56,10 +73,35 @@ def test_patience_with_a_node_that_stays_away_ends_and_says_what_is_missing(tmp_
 def test_a_node_that_has_less_than_was_promised_has_lost_data(start_feeding: StartFeeding) -> None:
     node = start_feeding()
     node.publish("t", range(5))
-    with pytest.raises(DataLoss, match="node own has no messages 5 to 99"):
+    with pytest.raises(DataLoss, match="node own has lost 95 of messages 5 to 99: its data directory"):
         list(read_range(Range("own", 0, 100), node.feed, options(node)))
     rest = read_range(Range("own", 0, 100), node.feed, options(node, failOnDataLoss="false"))
     assert sum(batch.num_rows for batch in rest) == 5
+
+
+def test_a_range_of_a_journal_that_was_forgotten_is_lost_and_not_taken_from_another(
+    start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    node = start_feeding("own", '[journal]\ndurability = "memory"\n')
+    node.publish("t", range(5))
+    (seen,) = survey(Access(), [node.feed], all_of_them=True).values()
+    piece = Range(seen.journal, 0, 5)
+    assert sum(batch.num_rows for batch in read_range(piece, node.feed, options(node))) == 5
+    older = piece._replace(node=f"own@{seen.epoch - 1}")
+    for address in (node.feed, None):
+        with pytest.raises(DataLoss, match="has lost 5 of messages 0 to 4: it was started again"):
+            list(read_range(older, address, options(node)))
+    rest = read_range(older, node.feed, options(node, failOnDataLoss="false", gaps=str(tmp_path / "gaps")))
+    assert list(rest) == []
+    (gap,) = noted(tmp_path / "gaps")
+    assert (gap.start, gap.stop, gap.messages) == (0, 5, 5)
+
+
+def test_a_gap_found_again_is_counted_once(tmp_path: Path) -> None:
+    forgiving = ReadOptions(("a:1",), Access(), fail_on_data_loss=False, gaps=str(tmp_path))
+    for start, stop in ((5, 9), (20, 30), (0, 9), (0, 9), (9, 12)):
+        lose(Gap("a", start, stop, stop - start, "x"), forgiving)
+    assert sorted((gap.start, gap.stop) for gap in noted(tmp_path)) == [(0, 9), (9, 12), (20, 30)]
 
 
 def test_a_survey_needs_those_it_was_told_of_and_does_without_those_it_heard_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from live.nodes import wait_until
 from sterna.pipeline.feed_client import FeedClient
+from sterna.pipeline.gaps import noted
 from sterna.pipeline.session import one_line
 from sterna.pipeline.table import COLUMNS
 
@@ -171,9 +173,37 @@ def test_what_a_node_dropped_is_an_error_or_a_gap(
     with pytest.raises(PySparkException) as caught:
         table(spark, node, startingOffsets='{"small": 0}').collect()
     line = one_line(caught.value)
-    assert f"node small has dropped {first} messages, 0 to {first - 1}" in line
+    assert line.startswith(f"node small has lost {first} of messages 0 to {first - 1}: its retention dropped them")
     assert "failOnDataLoss" in line
-    assert table(spark, node, startingOffsets='{"small": 0}', failOnDataLoss="false").count() == 600 - first
+    rest = table(spark, node, startingOffsets='{"small": 0}', failOnDataLoss="false", gaps=str(tmp_path / "gaps"))
+    assert rest.count() == 600 - first
+    (gap,) = spark.read.json(str(tmp_path / "gaps")).collect()
+    assert (gap.node, gap.start, gap.stop, gap.messages) == ("small", 0, first, first)
+    assert gap.cause.startswith("its retention dropped them before they were read")
+
+
+def test_a_journal_in_memory_that_its_node_forgot_is_noticed(
+    spark: SparkSession, start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    """Even if the new journal is longer than the old one: its offsets are not taken for the old ones."""
+    node = start_feeding("own", '[journal]\ndurability = "memory"\n')
+    node.publish("t", range(5))
+    collected = Collected(spark, tmp_path / "query", node)
+    collected.run()
+    node.kill()
+    node.restart()
+    node.publish("t", range(5, 25))
+    with pytest.raises(PySparkException) as caught:
+        collected.run()
+    line = one_line(caught.value)
+    assert re.match(r"node own@\d+ has lost messages, from 5 on: it was started again, and its journal was", line)
+    gaps = tmp_path / "gaps"
+    Collected(spark, tmp_path / "query", node, failOnDataLoss="false", gaps=str(gaps)).run()
+    node.publish("t", range(25, 30))
+    collected.run()
+    assert collected.numbers() == list(range(30))
+    (gap,) = noted(gaps)
+    assert (gap.node.partition("@")[0], gap.start, gap.messages) == ("own", 5, None)
 
 
 def _first(node: FeedingNode) -> int:
@@ -188,7 +218,8 @@ def test_what_cannot_be_is_said_in_one_line(
     for options, said in (
         ({"nodes": "127.0.0.1:1"}, "127.0.0.1:1 does not answer"),
         ({"nodes": feeding.feed, "topic": "a"}, "topic: there is no such option"),
-        ({"nodes": guarded.feed, "token": "w" * 32}, "guarded"),
+        ({"nodes": guarded.feed, "token": "w" * 32}, "the token is wrong"),
+        ({"nodes": feeding.feed, "startingOffsets": '{"x": 1}'}, 'startingOffsets: node "x" is none of those'),
     ):
         with pytest.raises(PySparkException) as caught:
             spark.read.format("sterna").options(**options).load().collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -71,10 +72,7 @@ def test_without_a_file_there_is_a_loopback_broker() -> None:
 
 def test_every_limit_and_journal_setting_is_a_key_of_the_file(tmp_path: Path) -> None:
     limits = "\n".join(f"{found.name} = {found.default}" for found in dataclasses.fields(Limits))
-    journal = "\n".join(
-        f"{found.name} = {found.default!r}".replace("'", '"').replace("()", "[]")
-        for found in dataclasses.fields(JournalSettings)
-    )
+    journal = "\n".join(f"{found.name} = {json.dumps(found.default)}" for found in dataclasses.fields(JournalSettings))
     assert _load(tmp_path, f"[limits]\n{limits}\n[journal]\n{journal}").limits == Limits()
     assert _load(tmp_path, "[journal]\ndurability = 'os'").journal == JournalSettings(durability="os")
 

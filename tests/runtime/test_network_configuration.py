@@ -121,6 +121,7 @@ ca = "{authority.file}"
             "1: [network] dead_after_s: one keep-alive that is late would drop the link; use 4 or more",
         ),
         ("keep_alive_s = 0", "3: [network] keep_alive_s: 0.0 is out of range; use 0.05..3600"),
+        ("connections = 17", "3: [network] connections: 17 is out of range; use 1..16"),
         ("batch_bytes = 2000000", "3: [network] batch_bytes: 2000000 is out of range; use 1024..1048576"),
         ("resend_bytes = 3000000", "3: [network] resend_bytes: two frames of frame_bytes would not fit; use 8388608"),
         ("dial_s = 9", "1: [network] dial_max_s: is below dial_s; use 9 or more"),

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sterna.mqtt.topics import covers, matches
+from sterna.mqtt.topics import covers, matches, overlap
+from sterna.operators.expression import source_of
+from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import ConfigurationError
 
 Access = Literal["publish", "subscribe", "both"]
@@ -89,14 +91,25 @@ class Permissions:
         return self._publish.on_topic(topic)
 
     def may_receive(self, topic: bytes) -> bool:
+        if is_expression(topic):
+            return self._subscribe.on_all_of(source_of(topic))
         return self._subscribe.on_topic(topic)
+
+    @property
+    def reading(self) -> tuple[list[tuple[str, bool]], bool] | None:
+        """Patterns in order, each with whether topics that match it may be read, and what holds of all others; None if
+        everything may be."""
+        return None if self._subscribe.allow_all else self._subscribe.spelled_out()
 
     def may_subscribe(self, topic_filter: bytes) -> bool:
         """Whether the subscription may stand (`$share/group/` already taken off).
 
         It is granted or refused by the first rule that covers the whole filter.  A prohibition that covers a part of
-        it does not refuse it: those topics are held back one by one with `may_receive`.
+        it does not refuse it: those topics are held back one by one with `may_receive`.  A result cannot be held back
+        in part, so an expression is granted only if nothing it is made of is forbidden.
         """
+        if is_expression(topic_filter):
+            return self._subscribe.on_all_of(source_of(topic_filter))
         return self._subscribe.on_filter(topic_filter)
 
 
@@ -111,6 +124,9 @@ class _Verdicts:
         self._default = default
         self.allow_all = default and not self._patterns
 
+    def spelled_out(self) -> tuple[list[tuple[str, bool]], bool]:
+        return [(b"/".join(pattern).decode(), verdict) for pattern, verdict in self._patterns], self._default
+
     def on_topic(self, topic: bytes) -> bool:
         if not self._patterns:
             return self._default
@@ -118,6 +134,16 @@ class _Verdicts:
         for pattern, verdict in self._patterns:
             if matches(pattern, levels):
                 return verdict
+        return self._default
+
+    def on_all_of(self, topic_filter: bytes) -> bool:
+        """Whether every topic the filter can match is allowed."""
+        levels = topic_filter.split(b"/")
+        for pattern, verdict in self._patterns:
+            if covers(pattern, levels):
+                return verdict
+            if not verdict and overlap(pattern, levels):
+                return False
         return self._default
 
     def on_filter(self, topic_filter: bytes) -> bool:

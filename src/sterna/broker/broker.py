@@ -15,6 +15,7 @@ from sterna.broker.acknowledgements import Acknowledgements
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList, Permissions
 from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
+from sterna.broker.computing import Computations
 from sterna.broker.connection import Connection, Peer, State
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.decisions import FOR_NOBODY
@@ -28,6 +29,7 @@ from sterna.broker.limits import Limits
 from sterna.broker.network import Network
 from sterna.broker.outbox import Outbox, Transport
 from sterna.broker.publications import Publications
+from sterna.broker.records import RecordedDelivery, Records
 from sterna.broker.repeats import number_of
 from sterna.broker.requests import Requests
 from sterna.broker.retained import Retained
@@ -39,6 +41,8 @@ from sterna.journal.journal import Journal
 from sterna.journal.store import Position
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.reasons import Reason
+from sterna.mqtt.topics import is_reserved
+from sterna.operators.settings import Settings as OperatorSettings
 from sterna.vocabulary.stamps import VersionVector
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
@@ -58,11 +62,11 @@ class World(Protocol):
 class BrokerState:
     """What outlives a restart: the sessions, who wants what, what is retained."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, operators: OperatorSettings | None = None) -> None:
         self.limits = limits
         self.sessions: dict[bytes, Session] = {}
         self.effort = Effort()
-        self.routes = Routes(self.effort)
+        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings()))
         self.retained = Retained(limits)
         #: Outboxes with something to flush.
         self.dirty: list[Outbox] = []
@@ -91,6 +95,7 @@ class Broker:
         durable: bool,
         rng: Random,
         state: BrokerState | None = None,
+        recorded: bool = False,
     ) -> None:
         state = state or BrokerState(limits)
         self.limits = limits
@@ -125,7 +130,7 @@ class Broker:
         self.commitments = Commitments(journal)
         self._dirty = state.dirty
         self._paused: list[Connection] = []
-        self.delivery = Delivery(
+        self.delivery: Delivery = (RecordedDelivery if recorded else Delivery)(
             limits,
             journal,
             self.commitments,
@@ -137,11 +142,21 @@ class Broker:
             self.effort,
             self.turns,
         )
+        #: What is noted for an audit; None if nothing is.
+        self.records: Records | None = None
         self.handshake = Handshake(self)
         self.requests = Requests(self)
         self.lifecycle = Lifecycle(self)
         self.publications = Publications(self)
         self.acknowledgements = Acknowledgements(self)
+        self.routes.computations.attach(self)
+
+    def record(self, node: str) -> None:
+        """From here on what becomes of messages and sessions is noted, under this node's name."""
+        assert isinstance(self.delivery, RecordedDelivery)
+        self.records = Records(self.journal, self.delivery, node, self.state.vector)
+        self.delivery.record(self.records)
+        self.records.started(list(self.sessions.values()))
 
     # -- time --
 
@@ -251,11 +266,23 @@ class Broker:
 
     def _deliver(self, message: Message, source: Session | None) -> bool:
         if message.expires_at != NEVER and message.expires_at <= self.wall:
-            self.counters.dropped("expired")  # while the journal was being written
+            self.delivery.expired(message)  # while the journal was being written
             return True
         if message.retain:
             self._retain(message)
         return self.delivery.deliver(message, source)
+
+    # -- expressions --
+
+    def publish_result(self, message: Message) -> None:
+        """What an expression came to.  It concerns this node's clients only: others make their own."""
+        if message.qos:
+            self.commitments.publication(message, None, 0)
+        else:
+            self.delivery.deliver(message, None)
+
+    def result_qos(self, topic: bytes) -> int:
+        return self.routes.highest_qos(topic)
 
     # -- the network --
 
@@ -305,7 +332,7 @@ class Broker:
         message, connection, detail = promise
         if message is not None:
             matched = self._deliver(message, connection.session if connection is not None else None)
-            if self.network is not None and message.identity is None:
+            if self.network is not None and message.identity is None and not is_reserved(message.topic):
                 self.network.publish(message)
                 matched = matched or self.network.wants_elsewhere(message.topic)
             if connection is not None:
@@ -409,6 +436,9 @@ class Broker:
             sessions=len(self.sessions),
             subscriptions=self.routes.size,
             shared_subscriptions=self.routes.shared_subscriptions,
+            expressions=len(self.routes.computations),
+            expression_results=self.routes.computations.results,
+            expression_values=self.routes.computations.troubles(),
             retained=len(self.retained) - len(self._sys),  # what clients had retained: what we say of ourselves is none
             retained_bytes=self.retained.bytes - sum(self._sys.values()),
             inflight=sum(len(session.inflight) for session in sessions),

@@ -14,7 +14,7 @@ from sterna.broker.commitments import Commitments
 from sterna.broker.decisions import is_for_share, is_for_shares_only
 from sterna.broker.durability import SessionLog
 from sterna.broker.effort import Effort, Turns
-from sterna.broker.encoding import Encodings, encode_again
+from sterna.broker.encoding import Encodings, encode_again, with_properties, without_properties
 from sterna.broker.limits import Limits
 from sterna.broker.network import Network
 from sterna.broker.outbox import Outbox, send_to_all
@@ -27,7 +27,7 @@ from sterna.broker.statistics import Counters
 from sterna.broker.subscriptions import Grant
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.packets import MQTT_5, PUBREL, encode_acknowledgement, publish_head
+from sterna.mqtt.packets import MQTT_5, PUBREL, encode_acknowledgement
 from sterna.mqtt.reasons import Reason
 from sterna.vocabulary.errors import JournalError
 
@@ -97,11 +97,11 @@ class Delivery:
         missed = 0
         if route.plain_3_1_1:
             packets = (
-                data[start:stop] if source.version != MQTT_5 else _without_properties(data, start, stop, size, head)
+                data[start:stop] if source.version != MQTT_5 else without_properties(data, start, stop, size, head)
             )
             missed = send_to_all(route.plain_3_1_1, packets, self._dirty)
         if route.plain_5:
-            packets = data[start:stop] if source.version == MQTT_5 else _with_properties(data, start, stop, size, head)
+            packets = data[start:stop] if source.version == MQTT_5 else with_properties(data, start, stop, size, head)
             missed += send_to_all(route.plain_5, packets, self._dirty)
         recipients = len(route.plain_3_1_1) + len(route.plain_5)
         if recipients:
@@ -137,6 +137,8 @@ class Delivery:
             if route.shares:
                 self._to_shares(route, message, Encodings(message, self.wall))
             return route.wanted
+        if route.computed:
+            self._routes.computations.take(route.computed, message)
         if message.qos == 0:
             self._fan_out_qos0(route.deliveries, route.own, message, source)
             if route.shares:
@@ -173,18 +175,28 @@ class Delivery:
             if mine is not None:
                 self._send_qos0(session, message, mine, encodings)
 
-    def _send_qos0(self, session: Session, message: Message, grant: Grant, encodings: Encodings) -> None:
+    def _send_qos0(self, session: Session, message: Message, grant: Grant, encodings: Encodings) -> bool:
+        """False if it was dropped."""
         outbox = session.outbox
         if outbox.congested:
-            self._counters.dropped("offline" if outbox.transport is None else "slow-consumer")
-            return
+            self._drop(session, message, grant, "offline" if outbox.transport is None else "slow-consumer")
+            return False
         packet = encodings.packet(session, grant, 0, 0)
         if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
-            self._counters.dropped("packet-too-large")
-            return
+            self._drop(session, message, grant, "packet-too-large")
+            return False
         outbox.send(packet)
         self._counters.publish_sent += 1
         self._counters.publish_bytes_sent += len(message.payload)
+        return True
+
+    def _drop(self, session: Session, message: Message, grant: Grant, reason: str) -> None:
+        """A message that this session will not get."""
+        self._counters.dropped(reason)
+
+    def expired(self, message: Message) -> None:
+        """Nobody will get it."""
+        self._counters.dropped("expired")
 
     def _send(self, session: Session, message: Message, grant: Grant, encodings: Encodings) -> None:
         """HOT.  One QoS 1 or 2 message into the in-flight window.  The caller saw that the session is ready."""
@@ -192,7 +204,7 @@ class Delivery:
         packet_id = session.take_packet_id()
         packet = encodings.packet(session, grant, qos, packet_id)
         if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
-            self._counters.dropped("packet-too-large")  # as if it had been delivered [MQTT-3.1.2-25]
+            self._drop(session, message, grant, "packet-too-large")  # as if it had been delivered [MQTT-3.1.2-25]
             return
         session.put_in_flight(packet_id, message, grant)
         self._counters.publish_sent += 1
@@ -232,7 +244,10 @@ class Delivery:
             elif share.has_room(self._limits):
                 share.queue.push(message.offset, None)
             else:
-                share.turn_away(self._counters)
+                self._turn_away_from(share, message)
+
+    def _turn_away_from(self, share: Share, message: Message) -> None:
+        share.turn_away(self._counters)
 
     def _send_shared(
         self, share: Share, session: Session, message: Message, grant: Grant, encodings: Encodings
@@ -249,12 +264,15 @@ class Delivery:
     def enqueue(self, session: Session, offset: int, grant: Grant) -> None:
         self._log.touched(session)
         if len(session.queue) >= self._limits.queued:
-            session.turn_away(self._counters)
+            self._turn_away(session, offset, grant)
             return
         session.queue.push(offset, grant)
         if offset < session.subscribed_at and session.expiry_s:
             # Published before the subscription that brings it here: replay would not know that it waits.
             self._log.queued(session, offset, grant)
+
+    def _turn_away(self, session: Session, offset: int, grant: Grant) -> None:
+        session.turn_away(self._counters)
 
     def pump(self, session: Session) -> None:
         """Send what waits, as far as the window and the socket allow."""
@@ -267,7 +285,7 @@ class Delivery:
         while queue and session.ready:
             offset, grant = queue.pop()
             try:
-                message = self._readable(session, offset)
+                message = self._readable(session, offset, grant)
             except JournalError as error:
                 queue.push_front(offset, grant)
                 self._unreadable(session, error)
@@ -292,7 +310,7 @@ class Delivery:
             if waiting is not None and share.belongs_to_others(session, waiting.topic):
                 share.queue.push_front(offset, None)
                 return
-            message = self._readable(session, offset)
+            message = self._readable(session, offset, grant)
             if message is not None:
                 self._send_shared(share, session, message, grant, Encodings(message, self.wall))
 
@@ -301,20 +319,24 @@ class Delivery:
         if session.connection is not None:
             session.connection.fail(Reason.SERVER_UNAVAILABLE, f"the journal cannot be read: {error}")
 
-    def _readable(self, session: Session, offset: int) -> Message | None:
+    def _readable(self, session: Session, offset: int, grant: Grant) -> Message | None:
         """The message at an offset, if it is still there, still alive and still this session's to read."""
         message = self._journal.read(offset) or self._retained.at_offset(offset)
         if message is None:
             session.dropped_by_retention += 1
-            self._counters.dropped("retention")
+            self.retention_took(session, 1)
             return None
         if message.expires_at != NEVER and message.expires_at <= self.wall:
-            self._counters.dropped("expired")
+            self._drop(session, message, grant, "expired")
             return None
         if not session.permissions.unrestricted and not session.permissions.may_receive(message.topic):
-            self._counters.dropped("not-authorized")
+            self._drop(session, message, grant, "not-authorized")
             return None
         return message
+
+    def retention_took(self, waiting: Session | Share, messages: int) -> None:
+        """What waited longer than the journal kept it; nobody knows any more what it was."""
+        self._counters.dropped("retention", messages)
 
     # -- what the receiver says --
 
@@ -368,7 +390,7 @@ class Delivery:
         else:
             packet = encode_again(session, entry[0], entry[1], packet_id, self.wall)
             if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
-                self._counters.dropped("packet-too-large")
+                self._drop(session, entry[0], entry[1], "packet-too-large")
                 session.out_of_flight(packet_id)
                 if session.expiry_s:
                     self._log.acknowledged(session, packet_id)
@@ -463,25 +485,3 @@ class Delivery:
         if session.catching_up is not None:
             self._catch_up(session, session.catching_up)
         return True  # it has asked again if there is more
-
-
-def _without_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:
-    """MQTT 5 packets with an empty property section, as MQTT 3.1.1 packets."""
-    return _changed(data, start, stop, size, head, -1)
-
-
-def _with_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:
-    """MQTT 3.1.1 packets as MQTT 5 packets with an empty property section."""
-    return _changed(data, start, stop, size, head, +1)
-
-
-def _changed(data: bytes, start: int, stop: int, size: int, head: int, by: int) -> bytes:
-    """All packets of a run with one byte more or less between topic and payload."""
-    length_bytes = 1
-    while data[start + length_bytes] & 0x80:
-        length_bytes += 1
-    topic_start = start + 1 + length_bytes + 2
-    topic = data[topic_start : start + head + (by if by < 0 else 0)]
-    rest = size - head + (1 if by > 0 else 0)
-    opening = publish_head(0x30, topic, rest) + (b"\x00" if by > 0 else b"")
-    return b"".join([opening + data[position + head : position + size] for position in range(start, stop, size)])

@@ -88,6 +88,7 @@ class SessionLog:
             session.expiry_s,
             session.user,
             will_fields(session.will),
+            session.life,
         )
 
     def closed(self, session: Session) -> None:

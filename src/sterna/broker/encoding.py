@@ -91,3 +91,25 @@ def encode_again(session: Session, message: Message, grant: Grant, packet_id: in
     qos = min(message.qos, grant.qos)
     packet = Encodings(message, wall).packet(session, grant, qos, packet_id)
     return bytes((packet[0] | DUP,)) + packet[1:]
+
+
+def without_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:
+    """MQTT 5 packets with an empty property section, as MQTT 3.1.1 packets."""
+    return _changed(data, start, stop, size, head, -1)
+
+
+def with_properties(data: bytes, start: int, stop: int, size: int, head: int) -> bytes:
+    """MQTT 3.1.1 packets as MQTT 5 packets with an empty property section."""
+    return _changed(data, start, stop, size, head, +1)
+
+
+def _changed(data: bytes, start: int, stop: int, size: int, head: int, by: int) -> bytes:
+    """All packets of a run with one byte more or less between topic and payload."""
+    length_bytes = 1
+    while data[start + length_bytes] & 0x80:
+        length_bytes += 1
+    topic_start = start + 1 + length_bytes + 2
+    topic = data[topic_start : start + head + (by if by < 0 else 0)]
+    rest = size - head + (1 if by > 0 else 0)
+    opening = publish_head(0x30, topic, rest) + (b"\x00" if by > 0 else b"")
+    return b"".join([opening + data[position + head : position + size] for position in range(start, stop, size)])

@@ -63,6 +63,8 @@ class Lifecycle:
             if len(self._broker.sessions) >= self._broker.limits.sessions:
                 raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many sessions")
             session = self._broker.state.new_session(request.client_id, user, permissions)
+            if self._broker.records is not None:
+                session.life = self._broker.records.next_life()
         restricted = not (session.permissions.unrestricted and permissions.unrestricted)
         if session.subscriptions and restricted:
             self._broker.routes.forget_all()
@@ -75,6 +77,8 @@ class Lifecycle:
         session.version = request.version
         session.expiry_s = self._expiry(request)
         self._broker.log.opened(session, new=known is None)
+        if self._broker.records is not None:
+            self._broker.records.opened(session)
         return session, known is not None, wait or session.persistent or session.logged
 
     def _expiry(self, request: Connect) -> int:
@@ -169,6 +173,8 @@ class Lifecycle:
         if graceful:
             session.will = None
         self._broker.delivery.disconnected(session)
+        if self._broker.records is not None:
+            self._broker.records.closed(session)
         if not session.persistent:
             self.end_session(session)
             return
@@ -222,6 +228,8 @@ class Lifecycle:
         for share in shares:
             self._broker.delivery.offer_to_members(share)
         self._broker.log.forgotten(session)
+        if self._broker.records is not None:
+            self._broker.records.ended(session)
         session.outbox.detach()
         session.let_go()
 
@@ -256,6 +264,7 @@ class Lifecycle:
                 self.schedule_session(session)
             else:
                 self.end_session(session)
+        self._broker.routes.computations.recovered()
 
     def shut_down(self) -> None:
         """Send every client away, politely; wills of those who would not come back are published by the standard."""

@@ -67,6 +67,12 @@ class Limits:
     output_bytes: int = 1024 * 1024
     """Bytes waiting in memory for one connection; past it QoS 0 is dropped and QoS 1 and 2 wait in the journal."""
 
+    expressions: int = 10_000
+    """Different expressions (subscriptions that compute) of all clients together."""
+
+    expressions_per_client: int = 100
+    """Expressions one client may subscribe to."""
+
     retained: int = 1_000_000
     """Retained messages; a further topic is refused with 0x97."""
 

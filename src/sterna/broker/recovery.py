@@ -21,6 +21,7 @@ from sterna.broker.session import Session
 from sterna.broker.snapshots import Snapshot, restore_queue, restore_retained, restore_share, restore_vector
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
+from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, Stamp
 
@@ -53,15 +54,20 @@ class Replay:
                 ) from error
             self._state.retained.update(message, durable=False)
         queues: list[tuple[bytes, bytes]] = []
+        states: list[tuple[bytes, bytes]] = []
         for name, blob in sessions.items():
             if name == VECTOR:
                 vector, shared = restore_vector(blob)
                 self._state.vector.update(vector)
                 self._state.shared.update(shared)
+            elif name.startswith("\0") and is_expression(name[1:].encode()):
+                states.append((name[1:].encode(), blob))
             elif name.startswith("\0"):
                 queues.append((name[1:].encode(), blob))
             else:
                 self._load_session(name.encode(), blob)
+        for text, blob in states:
+            self._state.routes.computations.load(text, blob)
         for key, blob in queues:
             share = self._state.routes.share(key)
             if share is not None:
@@ -89,6 +95,7 @@ class Replay:
         session.dropped_by_retention = saved.dropped_by_retention
         session.dropped_by_full_queue = saved.dropped_by_full_queue
         session.sequence = saved.sequence
+        session.life = saved.life
         for packet_id, offset, grant in saved.inflight:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
         for fields in saved.subscriptions:
@@ -124,6 +131,7 @@ class Replay:
         expiry_s: int,
         user: str | None,
         will: list[Any] | None,
+        life: int = 0,
     ) -> None:
         if new and session is not None:
             self._ended(session)
@@ -134,6 +142,7 @@ class Replay:
             session.permissions = self._access.for_identity(user, client_id.decode())
         session.version = version
         session.expiry_s = expiry_s
+        session.life = life
         session.will = will_from(will)
         session.disconnected_at = 0.0
 
@@ -232,6 +241,8 @@ class Replay:
             if message.properties:
                 self._numbered(message)
             route = self._state.routes.route(message.topic)
+            if not only_for_shares:
+                self._state.routes.computations.replay(message, route.computed, self._state.routes.highest_qos)
             for session, grant in () if only_for_shares else route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
                 if mine is not None and mine.qos:

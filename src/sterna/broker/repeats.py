@@ -20,6 +20,11 @@ _MARK = bytes((prop.USER_PROPERTY,)) + wire.binary(b"sterna-sequence")
 _DIGITS_MAX = 18
 
 
+def numbered(batch: int, row: int) -> bytes:
+    """The encoded property."""
+    return _MARK + wire.binary(b"%d.%d" % (batch, row))
+
+
 def number_of(block: bytes) -> Number | None:
     """The number among encoded properties, as `Message.properties` has them; None if there is none."""
     place = block.find(_MARK)

@@ -20,6 +20,7 @@ from sterna.mqtt.message import Message
 from sterna.mqtt.packets import MQTT_5, FilterRequest, Subscribe, Unsubscribe, encode_suback, encode_unsuback
 from sterna.mqtt.reasons import SUBACK_3_1_1_FAILURE, Reason
 from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
+from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Requests:
         connection = task.connection
         if connection.state != State.CONNECTED:
             return  # it left while the network was being told
+        if self._broker.records is not None and self._broker.network is not None:
+            self._broker.records.stands(task.session, [asked.topic_filter for asked in task.request.requests])
         if task.session.expiry_s:
             self._broker.commitments.then(connection, lambda: connection.run(self._prepare(task)))
         else:
@@ -170,9 +173,13 @@ class Requests:
             raise ProtocolError(Reason.MALFORMED_PACKET, "topic filter is empty or has a wildcard in a wrong place")
         if not is_topic_filter(plain, limits.topic_levels, limits.topic_bytes):
             return Reason.TOPIC_FILTER_INVALID, "topic filter has too many levels or bytes"
+        held = session.subscriptions
+        if is_expression(topic_filter):
+            refusal = self._cannot_compute(session, topic_filter)
+            if refusal is not None:
+                return refusal
         if not session.permissions.unrestricted and not session.permissions.may_subscribe(plain):
             return Reason.NOT_AUTHORIZED, "not authorized"
-        held = session.subscriptions
         if topic_filter not in held and len(held) >= limits.subscriptions_per_client:
             return Reason.QUOTA_EXCEEDED, f"more than {limits.subscriptions_per_client} subscriptions"
         if (
@@ -182,21 +189,33 @@ class Requests:
             return Reason.QUOTA_EXCEEDED, f"more than {limits.overlapping_filters} filters that match the same topics"
         return None
 
+    def _cannot_compute(self, session: Session, text: bytes) -> tuple[int, str] | None:
+        refusal = self._broker.routes.computations.refusal(text)
+        if refusal is not None:
+            return Reason.TOPIC_FILTER_INVALID, refusal
+        most = self._broker.limits.expressions_per_client
+        if text not in session.subscriptions and sum(map(is_expression, session.subscriptions)) >= most:
+            return Reason.QUOTA_EXCEEDED, f"more than {most} expressions"
+        return None
+
     def _add(self, task: Subscribing, asked: FilterRequest) -> None:
         broker, session = self._broker, task.session
         subscription = Subscription(
             asked.topic_filter, asked.qos, asked.no_local, asked.retain_as_published, task.request.identifier
         )
+        before = session.subscriptions.get(asked.topic_filter)
         new = broker.routes.subscribe(session, subscription)
+        if broker.records is not None:
+            broker.records.subscribed(session, subscription, before)
         if session.expiry_s:
             session.subscribed_at = broker.journal.next_offset
             broker.log.subscribed(session, subscription)
         shared = asked.topic_filter.startswith(SHARE)  # never gets retained messages [MQTT-4.8.2]
         wanted = asked.retain_handling == RETAINED_ALWAYS or (asked.retain_handling == RETAINED_IF_NEW and new)
         # A filter that stands twice in one packet brings its retained messages once.
-        before = task.expectant.get(asked.topic_filter)
-        if before is not None:
-            task.expectant[asked.topic_filter] = subscription, before[1]
+        expected = task.expectant.get(asked.topic_filter)
+        if expected is not None:
+            task.expectant[asked.topic_filter] = subscription, expected[1]
         elif wanted and not shared:
             task.expectant[asked.topic_filter] = subscription, broker.retained.moment(task)
 
@@ -214,8 +233,11 @@ class Requests:
         for topic_filter in request.filters:
             if not topic_filter:
                 raise ProtocolError(Reason.MALFORMED_PACKET, "empty topic filter")
+            subscription = session.subscriptions.get(topic_filter)
             if self._broker.routes.unsubscribe(session, topic_filter):
                 codes.append(Reason.SUCCESS)
+                if self._broker.records is not None and subscription is not None:
+                    self._broker.records.unsubscribed(session, subscription)
                 if session.expiry_s:
                     self._broker.log.unsubscribed(session, topic_filter)
             else:

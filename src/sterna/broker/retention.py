@@ -67,7 +67,7 @@ class Sweep:
 
     def _tell(self, waiting: Session | Share) -> None:
         dropped, self._dropped = self._dropped, 0
-        self._broker.counters.dropped("retention", dropped)
+        self._broker.delivery.retention_took(waiting, dropped)
         if isinstance(waiting, Share):
             self._broker.report("retention dropped waiting messages", share=waiting.key.decode(), messages=dropped)
             return

@@ -8,6 +8,7 @@ version, its permissions) forgets the routes concerned, and seldom any other.
 from __future__ import annotations
 
 from sterna.broker import effort
+from sterna.broker.computing import Computation, Computations
 from sterna.broker.effort import Effort
 from sterna.broker.names import Names
 from sterna.broker.network import Interest
@@ -18,6 +19,7 @@ from sterna.broker.subscriptions import Grant, Subscription, merge
 from sterna.journal.interest import Interest as TopicInterest
 from sterna.mqtt.packets import MQTT_3_1_1
 from sterna.mqtt.topics import SHARE, FilterTree, is_reserved, split_share
+from sterna.operators.grammar import is_expression
 
 #: Routes remembered at once.  A stranger can publish to any number of topics; past this the memory starts anew.
 REMEMBERED_MAX = 100_000
@@ -29,7 +31,7 @@ INTERNED_IDENTIFIERS_MAX = 4
 class Route:
     """Who gets a message on one topic."""
 
-    __slots__ = ("deliveries", "own", "plain_3_1_1", "plain_5", "shares", "special")
+    __slots__ = ("computed", "deliveries", "own", "plain_3_1_1", "plain_5", "shares", "special")
 
     def __init__(self) -> None:
         #: Every session, once, with its merged grant.
@@ -38,6 +40,8 @@ class Route:
         self.own: dict[bytes, Grant | None] = {}
         #: One entry per shared subscription.
         self.shares: list[Share] = []
+        #: Expressions that take messages of this topic.
+        self.computed: list[Computation] = []
         # The same sessions again, sorted for QoS 0 without RETAIN: those that take the publisher's bytes as they are
         # (by protocol version), and those that need a packet of their own.
         self.plain_3_1_1: list[Outbox] = []
@@ -59,12 +63,12 @@ class Route:
 
     @property
     def wanted(self) -> bool:
-        return bool(self.deliveries or self.shares)
+        return bool(self.deliveries or self.shares or self.computed)
 
     @property
     def keeps(self) -> bool:
         """May a QoS 1 or 2 message have to wait for somebody?"""
-        return bool(self.shares) or any(grant.qos for _, grant in self.deliveries)
+        return bool(self.shares) or bool(self.computed) or any(grant.qos for _, grant in self.deliveries)
 
 
 class Routes:
@@ -76,6 +80,7 @@ class Routes:
         "_shares",
         "_slow",
         "_tree",
+        "computations",
         "interest",
         "kept",
         "remembered",
@@ -83,8 +88,9 @@ class Routes:
         "waiting",
     )
 
-    def __init__(self, spent: Effort) -> None:
+    def __init__(self, spent: Effort, computations: Computations) -> None:
         self._effort = spent
+        self.computations = computations
         # Keyed by client id, or by NUL and the share's key: no client id contains NUL.
         self._tree: FilterTree[bytes, tuple[Session, Subscription] | Share] = FilterTree()
         self._shares: dict[bytes, Share] = {}
@@ -115,6 +121,9 @@ class Routes:
             self._count_shape(session.client_id, shape_of(topic_filter), 1)
             if self.interest is not None:
                 self.interest.gained(topic_filter)
+        if is_expression(topic_filter):
+            self._compute(session, subscription, new=new)
+            return new
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
         if shared is None:
             self._tree.add(topic_filter, session.client_id, (session, subscription))
@@ -139,6 +148,9 @@ class Routes:
         self._count_shape(session.client_id, shape_of(topic_filter), -1)
         if self.interest is not None:
             self.interest.lost_interest(topic_filter)
+        if is_expression(topic_filter):
+            self._compute_no_more(session, topic_filter)
+            return True
         share = self._shares.get(topic_filter)
         if share is None:
             self._tree.remove(topic_filter, session.client_id)
@@ -156,9 +168,24 @@ class Routes:
             self._forget(split[1])
         return True
 
+    def _compute(self, session: Session, subscription: Subscription, *, new: bool) -> None:
+        """Subscribe to the results, by a filter that matches no other expression's, and take what they are made of."""
+        text = subscription.topic_filter
+        computation = self.computations.gained(text) if new else self.computations.get(text)
+        assert computation is not None
+        self._tree.add(computation.results, session.client_id, (session, subscription))
+        self._forget(computation.expression.topic_filter)
+
+    def _compute_no_more(self, session: Session, text: bytes) -> None:
+        computation = self.computations.lost(text)
+        self._tree.remove(computation.results, session.client_id)
+        self._forget(computation.expression.topic_filter)
+
     def filters(self) -> list[bytes]:
-        """Every filter anybody here has subscribed to; those of shared subscriptions without their group."""
-        return self._tree.filters()
+        """Every filter anybody here has subscribed to; those of shared subscriptions without their group, and instead
+        of expressions what they are made of."""
+        plain = [topic_filter for topic_filter in self._tree.filters() if not is_expression(topic_filter)]
+        return plain + self.computations.sources()
 
     def share(self, key: bytes) -> Share | None:
         return self._shares.get(key)
@@ -213,11 +240,9 @@ class Routes:
 
     def route(self, topic: bytes) -> Route:
         """The route of a valid topic name, from memory or built now."""
-        route = self.remembered.get(topic)
+        route = self.remembered.get(topic) or self._slow.get(topic)
         if route is None:
-            if is_reserved(topic):
-                return self._build(topic)  # what is remembered, any client may publish to
-            if self.kept is not None and topic in self.kept:
+            if self._is_slow(topic):
                 return self._slow_route(topic)
             if len(self.remembered) >= REMEMBERED_MAX:
                 self.forget_all()
@@ -225,17 +250,24 @@ class Routes:
             self._names.add(topic)
         return route
 
+    def highest_qos(self, topic: bytes) -> int:
+        """That anybody wants messages of this topic at."""
+        return max((grant.qos for _, grant in self.route(topic).deliveries), default=0)
+
+    def _is_slow(self, topic: bytes) -> bool:
+        """What is remembered with the others, any client may publish to by the quick way."""
+        return is_reserved(topic) or (self.kept is not None and topic in self.kept) or self.computations.takes(topic)
+
     def _slow_route(self, topic: bytes) -> Route:
-        route = self._slow.get(topic)
-        if route is None:
-            if len(self._slow) >= REMEMBERED_MAX:
-                self._slow.clear()
-            route = self._slow[topic] = self._build(topic)
+        if len(self._slow) >= REMEMBERED_MAX:
+            self._slow.clear()
+        route = self._slow[topic] = self._build(topic)
         return route
 
     def _build(self, topic: bytes) -> Route:
         matching: dict[bytes, tuple[Session, list[Subscription]]] = {}
         route = Route()
+        route.computed = self.computations.matching(topic)
         before = self._tree.looked_at
         everything = self._tree.match(topic)
         looked_at = self._tree.looked_at - before

@@ -46,6 +46,7 @@ class Session:
         "inflight",
         "inflight_bytes",
         "is_losing",
+        "life",
         "logged",
         "looked_at_next",
         "needs",
@@ -78,6 +79,8 @@ class Session:
         self.expiry_s = 0
         #: The journal tells of it, so its end must be told too.
         self.logged = False
+        #: Tells it from other sessions of the client in records for an audit; 0 if none are made.
+        self.life = 0
         #: Wall-clock second at which the last connection ended; 0 while connected.
         self.disconnected_at = 0.0
         #: When it will be looked at next, for its delayed will or its end; infinity if nobody is asked to.

@@ -39,6 +39,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     dropped_by_retention: int
     dropped_by_full_queue: int = 0
     sequence: tuple[int, int] = NO_NUMBER
+    life: int = 0
 
 
 def snapshot(session: Session) -> bytes:
@@ -74,6 +75,7 @@ def snapshot(session: Session) -> bytes:
             session.dropped_by_retention,
             session.dropped_by_full_queue,
             session.sequence,
+            session.life,
         )
     )
 

@@ -95,6 +95,9 @@ class Statistics:
     sessions: int = 0
     subscriptions: int = 0
     shared_subscriptions: int = 0
+    expressions: int = 0
+    expression_results: int = 0
+    expression_values: dict[str, int] = field(default_factory=dict)
     retained: int = 0
     retained_bytes: int = 0
     inflight: int = 0

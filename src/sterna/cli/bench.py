@@ -1,13 +1,17 @@
-"""`sterna bench ...`: measure brokers beside each other.  The table or the JSON goes to stdout, progress to stderr."""
+"""`sterna bench ...`: measure brokers beside each other, and the pipeline.
+
+The table or the JSON goes to stdout, progress to stderr.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 import typer
@@ -21,16 +25,23 @@ from sterna.bench.errors import BenchmarkError
 from sterna.bench.network_comparison import compare_rows
 from sterna.bench.network_rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA
 from sterna.bench.workloads import BY_NAME, WORKLOADS, Workload
+from sterna.cli.pipeline import spark_session
+from sterna.pipeline import bench_plan
+
+if TYPE_CHECKING:
+    from sterna.pipeline.bench_report import Report as PipelineReport
 
 TABLE_COLUMNS = 120
 """Width when stdout is not a terminal."""
 
-app = typer.Typer(help="Measure what a broker costs.", no_args_is_help=True)
+_Report = TypeVar("_Report", report.Report, network_report.Report, "PipelineReport")
+
+app = typer.Typer(help="Measure what a broker costs, and the pipeline.", no_args_is_help=True)
 
 
 @app.callback()
 def bench() -> None:
-    """Measure what a broker costs."""
+    """Measure what a broker costs, and the pipeline."""
 
 
 @app.command()
@@ -57,13 +68,7 @@ def brokers(
         talk.print(str(error), markup=False)
         raise typer.Exit(1) from None
     told = report.build(pair, versions, machine(), plan, results)
-    if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
-    else:
-        out = Console(highlight=False)
-        report.show(told, out if out.is_terminal else Console(highlight=False, width=TABLE_COLUMNS))
-    if told.failed:
-        raise typer.Exit(1)
+    _tell(told, report.show, json)
 
 
 @app.command()
@@ -78,8 +83,7 @@ def network(
     """Rows of 1, 3 and 5 nodes beside rows of Mosquittos with bridges: what a hop costs (about twenty minutes)."""
     talk = Console(stderr=True, highlight=False)
     signal.signal(signal.SIGTERM, _leave)
-    if png is not None and not network_plot.can_draw():
-        raise typer.BadParameter("matplotlib is not installed; leave --png out or install it", param_hint="--png")
+    _check_can_draw(png)
     plan = QUICK if quick else Plan()
     if rounds is not None:
         plan = replace(plan, rounds=rounds)
@@ -98,11 +102,45 @@ def network(
     told = network_report.build(pair, versions, machine(), plan, cells)
     if png is not None:
         network_plot.draw(told, png)
-    if json:
+    _tell(told, network_report.show, json)
+
+
+@app.command()
+def pipeline(
+    only: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(bench_plan.NAMES)}.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, one round, about three minutes.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    png: Annotated[Path | None, typer.Option(help="Draw it too, into this file (needs matplotlib).")] = None,
+) -> None:
+    """From a node through Spark: speed, latency, and what the feed costs the node (about eight minutes)."""
+    talk = Console(stderr=True, highlight=False)
+    _check_can_draw(png)
+    names = only or list(bench_plan.NAMES)
+    for name in names:
+        if name not in bench_plan.NAMES:
+            raise typer.BadParameter(f"no row {name!r}; known: {', '.join(bench_plan.NAMES)}", param_hint="--only")
+    with spark_session("sterna bench", "local[*]", None) as spark:
+        from sterna.pipeline import bench, bench_report
+
+        say = partial(talk.print, markup=False, soft_wrap=True)
+        told = bench.run(spark, names, bench_plan.QUICK if quick else bench_plan.Plan(), say)
+    if png is not None:
+        bench_report.draw(told, png)
+    _tell(told, bench_report.show, json)
+
+
+def _check_can_draw(png: Path | None) -> None:
+    if png is not None and not network_plot.can_draw():
+        raise typer.BadParameter("matplotlib is not installed; leave --png out or install it", param_hint="--png")
+
+
+def _tell(told: _Report, show: Callable[[_Report, Console], None], as_json: bool) -> None:
+    """To stdout; a report of something that failed is a failure."""
+    if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
     else:
         out = Console(highlight=False)
-        network_report.show(told, out if out.is_terminal else Console(highlight=False, width=TABLE_COLUMNS))
+        show(told, out if out.is_terminal else Console(highlight=False, width=TABLE_COLUMNS))
     if told.failed:
         raise typer.Exit(1)
 

@@ -28,6 +28,9 @@ talk = Console(stderr=True, highlight=False)
 
 PROGRESS_S = 1
 _STDERR = 2
+_MIB = 1024 * 1024
+_TRACES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers in which PySpark tells a refused question with all that led to it; the question's one line is told here."""
 CELL_CHARACTERS_MAX = 120
 
 _Nodes = Annotated[
@@ -37,6 +40,7 @@ _Topics = Annotated[str | None, typer.Option("--topics", help="Only these MQTT f
 _TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the feeds' token.")]
 _CaFile = Annotated[Path | None, typer.Option("--cafile", help="Authorities (PEM) of the feeds' certificates.")]
 _Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], or the address of a cluster.")]
+_TargetMiB = Annotated[int, typer.Option("--target-mib", min=1, help="How large merged files are, about.")]
 _Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, key=value; may be repeated.")]
 
 
@@ -55,7 +59,13 @@ def archive(
     ] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two batches of files.")] = 10.0,
     at_most: Annotated[int | None, typer.Option(min=1, help="Messages in a batch, at most.")] = None,
-    lose: Annotated[bool, typer.Option("--lose", help="Go on past messages that a node no longer has.")] = False,
+    lose: Annotated[
+        bool, typer.Option("--lose", help="Go on past messages that a node no longer has; they are noted.")
+    ] = False,
+    merge_at: Annotated[
+        int, typer.Option(min=0, help="Merge the small files of a day and level when there are so many; 0: never.")
+    ] = 100,
+    target_mib: _TargetMiB = 128,
     token_file: _TokenFile = None,
     cafile: _CaFile = None,
     master: _Master = "local[*]",
@@ -66,11 +76,38 @@ def archive(
     if at_most is not None:
         source["maxOffsetsPerTrigger"] = str(at_most)
     source["failOnDataLoss"] = str(not lose).lower()
-    with _spark("sterna archive", master, conf) as spark:
+    with spark_session("sterna archive", master, conf) as spark:
         from sterna.pipeline.jobs_archive import Archive, start_archive
 
-        query = start_archive(spark, Archive(directory), source, available_now=available_now, every_s=every)
-        _show_progress(query)
+        query = start_archive(
+            spark,
+            Archive(directory),
+            _with_tasks(source, spark),
+            available_now=available_now,
+            every_s=every,
+            merge_at=merge_at,
+            target_bytes=target_mib * _MIB,
+        )
+        _show_progress(query, directory / "gaps")
+
+
+@app.command()
+def compact(
+    directory: Annotated[Path, typer.Argument(help="Directory of an archive, which may be running.")],
+    target_mib: _TargetMiB = 128,
+    keep_hours: Annotated[
+        float, typer.Option(min=0, help="How long merged files stay, for those who are still reading them.")
+    ] = 24.0,
+) -> None:
+    """Merge the small files of an archive into large ones; whoever reads it notices nothing.  Needs no Spark."""
+    from sterna.pipeline.archive_files import ArchiveFiles
+    from sterna.pipeline.compaction import compact
+
+    files = ArchiveFiles(directory)
+    if not files.list.path.exists():
+        raise SternaError(f"{directory} is no archive, or an empty one: it has no {files.list.path.name}")
+    done = compact(files, target_mib * _MIB, keep_s=keep_hours * 3600)
+    talk.print(f"{done.merged:,} files became {done.made:,}; {done.swept:,} that were merged before are removed")
 
 
 @app.command()
@@ -88,9 +125,11 @@ def query(
 ) -> None:
     """Ask the live messages and the archive as one table."""
     source = _source(nodes, topics, token_file, cafile) if nodes else None
-    with _spark("sterna query", master, conf) as spark:
+    with spark_session("sterna query", master, conf) as spark:
         from sterna.pipeline import jobs_query
 
+        if source is not None:
+            source = _with_tasks(source, spark)
         found = jobs_query.query(spark, sql, source, archive).limit(limit + 1).toArrow()
     rows = found.slice(0, limit).to_pylist()
     {"table": _print_table, "json": _print_json, "csv": _print_csv}[output](found.column_names, rows)
@@ -98,24 +137,81 @@ def query(
         talk.print(f"there are more than {limit} rows; ask for more with --limit")
 
 
+@app.command()
+def audit(
+    nodes: _Nodes = None,
+    archive: Annotated[Path | None, typer.Option(help="Directory of an archive with older messages.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Only messages that came in at this instant or later.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Only messages that came in before this instant.")] = None,
+    topics: _Topics = None,
+    skew: Annotated[float, typer.Option(min=0, help="Seconds by which the nodes' clocks may differ.")] = 1.0,
+    details: Annotated[
+        Path | None,
+        typer.Option(help="Write what was not simply delivered there, as Parquet, or as CSV if named .csv."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Subscriptions to print, at most, the worst first.")] = 100,
+    token_file: _TokenFile = None,
+    cafile: _CaFile = None,
+    master: _Master = "local[*]",
+    conf: _Conf = None,
+) -> None:
+    """Account for every message: what was expected, delivered, dropped, lost, duplicated, reordered, per subscription.
+
+    Exit status 1 if anything was lost at QoS 1 or 2, came twice at QoS 0 or 2, or out of order.
+    """
+    from sterna.cli import pipeline_audit
+
+    begin, end = pipeline_audit.instant(since, "--from"), pipeline_audit.instant(until, "--to")
+    source = _source(nodes, topics, token_file, cafile)
+    with spark_session("sterna audit", master, ["spark.sql.adaptive.enabled=true", *(conf or [])]) as spark:
+        from sterna.pipeline.jobs_audit import audit_network
+
+        with pipeline_audit.progress(spark):
+            found = audit_network(spark, _with_tasks(source, spark), archive, begin, end, skew)
+            kept = pipeline_audit.report(found, limit, details, as_json=as_json)
+    raise typer.Exit(0 if kept else 1)
+
+
 def _source(nodes: str | None, topics: str | None, token_file: Path | None, cafile: Path | None) -> dict[str, str]:
     if not nodes:
         raise typer.BadParameter("say which feed to read, as in --nodes 127.0.0.1:7885", param_hint="--nodes")
     given = {"nodes": nodes, "topics": topics, "tokenFile": token_file, "caFile": cafile}
-    return {name: str(value) for name, value in given.items() if value is not None}
+    source = {name: str(value) for name, value in given.items() if value is not None}
+    _check(source)
+    return source
+
+
+def _check(source: dict[str, str]) -> None:
+    """What cannot work is said before Spark is started."""
+    from sterna.pipeline.nodes import survey
+    from sterna.pipeline.options import ReadOptions
+
+    options = ReadOptions.parse(source, streaming=False)
+    survey(options.access, options.nodes, all_of_them=False)
+
+
+def _with_tasks(source: dict[str, str], spark: SparkSession) -> dict[str, str]:
+    """As many tasks as Spark has cores, wherever they are."""
+    return {"tasks": str(spark.sparkContext.defaultParallelism), **source}
 
 
 @contextmanager
-def _spark(name: str, master: str, conf: list[str] | None) -> Iterator[SparkSession]:
+def spark_session(name: str, master: str, conf: list[str] | None) -> Iterator[SparkSession]:
     """A session while it is needed; whatever goes wrong with Spark is said in one line."""
     try:
         from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
 
         from sterna.pipeline.session import one_line, open_session
     except ImportError as error:
         raise SternaError(f"Spark is not installed ({error}); pip install 'sterna[pipeline]'") from None
     settings = dict(_setting(one) for one in conf or [])
     signal.signal(signal.SIGTERM, _leave)
+    for trace in _TRACES:
+        PySparkLogger.getLogger(trace).disabled = True
     session = None
     try:
         with _noise_kept_apart():
@@ -150,13 +246,20 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _show_progress(query: StreamingQuery) -> None:
-    """A line per batch that held something, until the query ends or somebody wants it to."""
-    shown = -1
+def _show_progress(query: StreamingQuery, gaps: Path) -> None:
+    """A line per batch that held something and per gap, until the query ends or somebody wants it to."""
+    from sterna.pipeline.gaps import noted
+
+    shown, told = -1, {(gap.node, gap.start, gap.stop) for gap in noted(gaps)}
+    is_over = False
     try:
-        while not query.awaitTermination(PROGRESS_S):
+        while not is_over:
+            is_over = bool(query.awaitTermination(PROGRESS_S))
             shown = _show_batches(query, shown)
-        _show_batches(query, shown)
+            for gap in noted(gaps):
+                if (gap.node, gap.start, gap.stop) not in told:
+                    talk.print(str(gap), style="bold", soft_wrap=True)
+                    told.add((gap.node, gap.start, gap.stop))
     except KeyboardInterrupt:
         talk.print("ending; what is not finished is done again at the next start")
         query.stop()

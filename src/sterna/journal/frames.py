@@ -7,6 +7,7 @@ and body each carry a CRC-32, so that a walk over headers alone can be trusted, 
                                  newest u64 (microseconds), body length u32, body crc u32, header crc u32
     body of MESSAGES: one Arrow IPC record batch (see columns.py), `items` rows
     body of EVENTS:   `items` lengths u32, then the events end to end
+    body of SESSIONS, DELIVERIES: one Arrow IPC record batch (see records.py), `items` rows; recovery steps over them
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sterna.journal.columns import OWN_SCHEMA, to_batch, to_microseconds
+from sterna.journal.records import DeliveryRecord, SessionRecord, delivery_batch, session_batch
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 
 MESSAGES = 1
 EVENTS = 2
+SESSIONS = 3
+DELIVERIES = 4
 
 STARTS_GROUP = 1
 """Flag of the first frame of a group.  A group is synced before the next is written, so a damaged frame that has such
@@ -54,10 +58,10 @@ class FrameHeader(NamedTuple):
     flags: int
     epoch: int
     items: int
-    """Messages or events in it."""
+    """Messages, events or records in it."""
     base: int
     newest_us: int
-    """When the newest message of the frame came in; 0 for events."""
+    """When the newest message of the frame came in, or the newest record was made; 0 for events."""
     length: int
     crc: int
 
@@ -100,12 +104,22 @@ def event_frame(events: Sequence[bytes], base: int, epoch: int, flags: int) -> t
     return _frame(EVENTS, flags, epoch, len(events), base, 0, b"".join((lengths, *events)))
 
 
+def session_frame(records: Sequence[SessionRecord], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
+    newest_us = to_microseconds(records[-1].at)
+    return _frame(SESSIONS, flags, epoch, len(records), base, newest_us, session_batch(records).serialize())
+
+
+def delivery_frame(records: Sequence[DeliveryRecord], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
+    newest_us = to_microseconds(records[-1].at)
+    return _frame(DELIVERIES, flags, epoch, len(records), base, newest_us, delivery_batch(records).serialize())
+
+
 def parse_header(data: bytes) -> FrameHeader | None:
     """The frame header that `data` begins with, or None if these bytes are not one."""
     if len(data) < HEADER_BYTES:
         return None
     magic, kind, flags, _, epoch, count, base, newest_us, length, crc, header_crc = _HEADER.unpack_from(data)
-    if magic != _MAGIC or kind not in (MESSAGES, EVENTS) or zlib.crc32(data[:_CHECKED_BYTES]) != header_crc:
+    if magic != _MAGIC or not MESSAGES <= kind <= DELIVERIES or zlib.crc32(data[:_CHECKED_BYTES]) != header_crc:
         return None
     return FrameHeader(kind, flags, epoch, count, base, newest_us, length, crc)
 

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sterna.journal.columns import to_microseconds
-from sterna.journal.frames import ENDS_GROUP, HEADER_BYTES, STARTS_GROUP, event_frame, message_frame
+from sterna.journal.frames import (
+    ENDS_GROUP,
+    HEADER_BYTES,
+    STARTS_GROUP,
+    delivery_frame,
+    event_frame,
+    message_frame,
+    session_frame,
+)
+from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.journal.store import Group
 from sterna.mqtt.message import Message
 
@@ -19,6 +28,9 @@ FRAME_BYTES_MAX = 2 * 1024 * 1024
 
 MESSAGE_OVERHEAD_BYTES = 256
 """What a message weighs beyond payload and properties: the object, its topic and publisher, roughly."""
+
+RECORD_BYTES = 128
+"""What a record takes in a frame, roughly."""
 
 T = TypeVar("T")
 
@@ -33,16 +45,31 @@ def message_weight(message: Message) -> int:
     )
 
 
-def encode_group(messages: Sequence[Message], events: Sequence[bytes], *, base: int, epoch: int, weight: int) -> Group:
+def encode_group(
+    messages: Sequence[Message],
+    events: Sequence[bytes],
+    *,
+    base: int,
+    epoch: int,
+    weight: int,
+    sessions: Sequence[SessionRecord] = (),
+    deliveries: Sequence[DeliveryRecord] = (),
+) -> Group:
     """Encode one group; `weight` is the sum of its message weights, known to the caller without another pass."""
-    event_runs = list(_frames_worth(events, len, None))
+    event_runs: list[tuple[Callable[..., tuple[bytes, Any]], Any]] = [
+        (event_frame, run) for run in _frames_worth(events, len, None)
+    ]
+    if sessions:
+        event_runs += [(session_frame, run) for run in _frames_worth(sessions, _record_weight, None)]
+    if deliveries:
+        event_runs += [(delivery_frame, run) for run in _frames_worth(deliveries, _record_weight, None)]
     message_runs = list(_frames_worth(messages, message_weight, weight))
     last = len(event_runs) + len(message_runs) - 1
     parts: list[Any] = []
     frames: list[tuple[int, int]] = []
     size = 0
-    for number, some_events in enumerate(event_runs):
-        header, body = event_frame(some_events, base, epoch, _flags(number, last))
+    for number, (make_frame, some) in enumerate(event_runs):
+        header, body = make_frame(some, base, epoch, _flags(number, last))
         parts += header, body
         size += HEADER_BYTES + len(body)
     offset = base
@@ -53,7 +80,11 @@ def encode_group(messages: Sequence[Message], events: Sequence[bytes], *, base: 
         size += HEADER_BYTES + len(body)
         offset += len(some_messages)
     newest_us = to_microseconds(messages[-1].received_at) if messages else 0
-    return Group(b"".join(parts), base, offset, messages, newest_us, weight, frames, events)
+    return Group(b"".join(parts), base, offset, messages, newest_us, weight, frames, events, sessions, deliveries)
+
+
+def _record_weight(_record: object) -> int:
+    return RECORD_BYTES
 
 
 def _flags(number: int, last: int) -> int:

@@ -22,6 +22,7 @@ from sterna.journal.frames import HEADER_BYTES, FrameHeader, body_is_intact, par
 from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group, message_weight
 from sterna.journal.index import FramePlace, Index, IndexedSegment, Span
 from sterna.journal.readers import Held
+from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.journal.recovery import Damage, Recovery
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Group, Position, Store
@@ -36,6 +37,9 @@ EPOCH_KEY = b"sterna.epoch"
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EINTR, errno.EAGAIN)
 
 _FRAME_CACHE_BYTES = 16 * 1024 * 1024
+
+#: Records that wait for a group to go with; so many make one.
+RECORDS_WAITING_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,11 @@ class Journal:
         self._frames = FrameCache(_FRAME_CACHE_BYTES)
         self._events: list[bytes] = []
         self._put_back = 0  # how many of them come from groups that failed
+        # Records wait for the next group, and nobody waits for them.
+        self._sessions: list[SessionRecord] = []
+        self._deliveries: list[DeliveryRecord] = []
+        self._records_back = (0, 0)
+        self._records_due = False
         # The newest messages, without a gap up to next_offset: committed ones within the bounds, then the groups being
         # written, then the open group.  None stands for a message of a group that failed.
         self._tail: list[Message | None] = []
@@ -124,6 +133,21 @@ class Journal:
         if not self._in_memory:
             self._events.append(event)
 
+    def record_session(self, record: SessionRecord) -> None:
+        self._sessions.append(record)
+        if len(self._sessions) >= RECORDS_WAITING_MAX:
+            self._records_due = True
+
+    def record_delivery(self, record: DeliveryRecord) -> None:
+        self._deliveries.append(record)
+        if len(self._deliveries) >= RECORDS_WAITING_MAX:
+            self._records_due = True
+
+    def let_records_be_written(self) -> bool:
+        """Records have waited long enough; True if there are any."""
+        self._records_due = bool(self._sessions or self._deliveries)
+        return self._records_due
+
     @property
     def pending(self) -> bool:
         """Would `close_group` return a group?"""
@@ -131,7 +155,7 @@ class Journal:
         if self._in_memory:
             # Nobody waits for the write, so it is put off until it fills a frame; the tail serves readers meanwhile.
             return rows >= FRAME_ROWS_MAX or self.pending_bytes >= FRAME_BYTES_MAX
-        return rows > 0 or bool(self._events)
+        return rows > 0 or bool(self._events) or self._records_due
 
     @property
     def pending_events(self) -> int:
@@ -142,8 +166,20 @@ class Journal:
         if not self.pending:
             return None
         messages: Any = self._tail[self._open_base - self._tail_base :]
-        group = encode_group(messages, self._events, base=self._open_base, epoch=self.epoch, weight=self.pending_bytes)
+        group = encode_group(
+            messages,
+            self._events,
+            base=self._open_base,
+            epoch=self.epoch,
+            weight=self.pending_bytes,
+            sessions=self._sessions,
+            deliveries=self._deliveries,
+        )
         self._events = []
+        self._sessions = []
+        self._deliveries = []
+        self._records_back = (0, 0)
+        self._records_due = False
         self._put_back = 0
         self._open_base = self.next_offset
         self.pending_bytes = 0
@@ -178,6 +214,10 @@ class Journal:
         self._settle(group, 0)
         self._events[self._put_back : self._put_back] = group.events
         self._put_back += len(group.events)
+        sessions, deliveries = self._records_back
+        self._sessions[sessions:sessions] = group.sessions
+        self._deliveries[deliveries:deliveries] = group.deliveries
+        self._records_back = sessions + len(group.sessions), deliveries + len(group.deliveries)
 
     def _settle(self, group: Group, weight: int) -> None:
         expected = self._writing.popleft()

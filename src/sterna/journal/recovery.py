@@ -14,9 +14,12 @@ from typing import NamedTuple
 
 from sterna.journal.columns import Rows, read_batch
 from sterna.journal.frames import (
+    DELIVERIES,
+    EVENTS,
     HEADER_BYTES,
     MESSAGES,
     SEGMENT_HEADER_BYTES,
+    SESSIONS,
     FrameHeader,
     body_is_intact,
     parse_header,
@@ -26,6 +29,13 @@ from sterna.journal.frames import (
 from sterna.journal.index import Index
 from sterna.journal.store import BEGINNING, Position, SegmentFile, Store
 from sterna.mqtt.message import Message
+
+_CONTENTS = {
+    MESSAGES: "messages",
+    EVENTS: "session events",
+    SESSIONS: "records of sessions",
+    DELIVERIES: "records of deliveries",
+}
 
 _WINDOW_BYTES = 16 * 1024
 """Read-ahead of the walk: many small frames per read, little waste on big ones."""
@@ -188,13 +198,13 @@ class _SegmentWalk:
         group, self._group = self._group, []
         known = since.events if (self.file.serial, group[0].start) == since[:2] else 0
         for start, header, body, intact in group:
-            skip = min(known, header.items) if header.kind != MESSAGES else 0
+            skip = min(known, header.items) if header.kind == EVENTS else 0
             known -= skip
             if not intact:
                 self._report(start, header)
             else:
                 self._index(start, header)
-                if body is not None:
+                if body is not None and header.kind in (MESSAGES, EVENTS):
                     yield _decode(header, body, skip)
             self.end = start + HEADER_BYTES + header.length
             self.next_offset = max(self.next_offset, header.end_offset)
@@ -219,7 +229,7 @@ class _SegmentWalk:
             self._segment.newest_us = max(self._segment.newest_us, header.newest_us)
 
     def _report(self, start: int, header: FrameHeader) -> None:
-        what = f"a frame of {header.items} {'messages' if header.kind == MESSAGES else 'session events'}"
+        what = f"a frame of {header.items} {_CONTENTS[header.kind]}"
         self._damage.append(Damage(self.file.name, start, header.base, header.end_offset, what))
 
     def _judge_bad_header(self) -> None:

@@ -32,3 +32,7 @@ class JournalSettings:
     keep: tuple[str, ...] = ()
     """Topic filters: messages at QoS 0 that match are appended too, so that they are in the table of messages.  Nobody
     waits for it, and it costs them the quick way through the node."""
+
+    deliveries: bool = False
+    """Note who subscribed, and what became of every message for each of them, so that an audit can account for it.
+    About 100 bytes of the journal for each delivery."""

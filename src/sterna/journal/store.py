@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self
 
+from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 
@@ -59,7 +60,9 @@ class Group:
     frames: list[tuple[int, int]] = field(default_factory=list)
     """Base offset of each message frame, and where in `data` it starts."""
     events: Sequence[bytes] = ()
-    """The events in it, should they have to be written again."""
+    """The events in it, and records of sessions and deliveries, should they have to be written again."""
+    sessions: Sequence[SessionRecord] = ()
+    deliveries: Sequence[DeliveryRecord] = ()
 
 
 class SegmentFile(NamedTuple):

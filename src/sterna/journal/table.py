@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -79,17 +81,20 @@ def rows_between(instants: Any, since_us: int | None, until_us: int | None) -> A
 
 def numbers(runs: Sequence[tuple[int, int]]) -> Any:
     """Dense numbers: for each (first, count) of `runs` first, first + 1, ..."""
-    made = array("q")
+    joined: list[list[int]] = []  # one run where they follow each other, as they nearly always do
     for first, count in runs:
-        made.extend(range(first, first + count))
-    return pa.Array.from_buffers(_NUMBER, len(made), [None, pa.py_buffer(made)])
+        if joined and joined[-1][1] == first:
+            joined[-1][1] = first + count
+        else:
+            joined.append([first, first + count])
+    return pa.concat_arrays([pa.arange(first, stop) for first, stop in joined] or [pa.array([], _NUMBER)])
 
 
 def repeated(runs: Sequence[tuple[int, int]]) -> Any:
     """For each (number, count) of `runs` the number so often."""
     made = array("q")
-    for number, count in runs:
-        made.extend(array("q", [number]) * count)
+    for number, same in groupby(runs, itemgetter(0)):
+        made.extend(array("q", [number]) * sum(count for _, count in same))
     return pa.Array.from_buffers(_NUMBER, len(made), [None, pa.py_buffer(made)])
 
 
@@ -118,12 +123,20 @@ def as_table(rows: Any, offsets: Any, epochs: Any, node: str, columns: Sequence[
 
 def _properties(column: Any) -> tuple[Any, Any]:
     """The columns `properties` and `content_type`."""
-    coded = column.dictionary_encode()
-    if coded.dictionary.to_pylist() == [b""]:  # nearly always
+    if _all_empty(column):  # nearly always
         return _no_properties(len(column)), pa.nulls(len(column), _TEXT)
-    pairs, content_types = zip(*map(_read, coded.dictionary.to_pylist()), strict=True) if len(column) else ((), ())
+    coded = column.dictionary_encode()
+    pairs, content_types = zip(*map(_read, coded.dictionary.to_pylist()), strict=True)
     kind = TABLE_SCHEMA.field("properties").type
     return pa.array(pairs, kind).take(coded.indices), pa.array(content_types, _TEXT).take(coded.indices)
+
+
+def _all_empty(column: Any) -> bool:
+    """Where the first value begins, the last one ends."""
+    if not len(column):
+        return True
+    starts = memoryview(column.buffers()[1]).cast("i")
+    return bool(starts[column.offset] == starts[column.offset + len(column)])
 
 
 def _no_properties(rows: int) -> Any:

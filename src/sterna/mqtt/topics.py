@@ -8,6 +8,7 @@ standard asks for [MQTT-4.7.3-4].
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -54,8 +55,8 @@ def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
 
 
 def is_reserved(topic: bytes) -> bool:
-    """Topics that only the broker itself writes to [MQTT-4.7.2]."""
-    return topic[:1] == b"$" and topic.split(b"/", 1)[0] in (b"$SYS", b"$share")
+    """Topics that only the broker itself writes to [MQTT-4.7.2]: `$SYS`, and results of expressions such as `$AVG`."""
+    return topic[:1] == b"$" and (topic[1:2].isupper() or topic.split(b"/", 1)[0] == b"$share")
 
 
 def matches(topic_filter: Sequence[bytes], topic: Sequence[bytes]) -> bool:
@@ -138,6 +139,16 @@ class _Tree(Generic[Key, Value]):
             if last.values or last.below:
                 return
             del path[-1].below[level]
+
+
+def overlap(one: Sequence[bytes], other: Sequence[bytes]) -> bool:
+    """May one name match both filters?  True in doubt."""
+    for first, second in zip_longest(one, other):
+        if b"#" in (first, second):
+            return True
+        if first is None or second is None or (first != second and b"+" not in (first, second)):
+            return False
+    return True
 
 
 class FilterTree(_Tree[Key, Value]):

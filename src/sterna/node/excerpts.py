@@ -10,7 +10,7 @@ from sterna.broker.decisions import is_decided_for
 from sterna.journal.grouping import message_weight
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
-from sterna.mqtt.topics import FilterTree
+from sterna.mqtt.topics import FilterTree, is_reserved
 from sterna.vocabulary.stamps import Stamp
 
 #: A page ends when it holds this much (or one message that is bigger), or when so many rows were looked at for it.
@@ -78,6 +78,8 @@ def read_own(journal: Journal, after: Stamp, until: Stamp, filters: list[bytes] 
 
 def is_wanted(message: Message, wanted: Wanted) -> bool:
     """Retained messages are wanted by everybody; others at QoS 0 are not sequenced, and not in the journal."""
+    if is_reserved(message.topic):
+        return False  # what expressions come to is this node's clients' alone
     return message.retain or (message.qos > 0 and message.topic in wanted)
 
 

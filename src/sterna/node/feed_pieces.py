@@ -197,7 +197,8 @@ def unpack(piece: memoryview, rows_min: int = 1) -> Iterator[Rows]:
     piece is none."""
     try:
         yield from _frames(piece[1:], rows_min) if piece[0] == AS_IT_LIES else _cuts(piece[1:])
-    except (struct.error, msgspec.MsgspecError, pa.ArrowException, ValueError, IndexError) as error:
+    # Arrow calls some of what it cannot read an OSError, though nothing is read from any file.
+    except (struct.error, msgspec.MsgspecError, pa.ArrowException, OSError, ValueError, IndexError) as error:
         raise JournalCorrupt(f"what the node sent is no piece of a journal: {error}") from error
 
 

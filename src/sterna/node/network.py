@@ -25,6 +25,7 @@ from sterna.mqtt.topics import split_share
 from sterna.node.excerpts import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
 from sterna.node.shares import SharedElsewhere, SharesLeft, copy_for
+from sterna.operators.grammar import is_expression
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_settings import LinkSettings
@@ -233,6 +234,8 @@ class Network:
         """A session has a new subscription."""
         if topic_filter.startswith(b"$SYS/"):
             return  # every node speaks of itself
+        if is_expression(topic_filter):
+            topic_filter = topic_filter.partition(b"/")[2]  # and computes for its own clients
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
         self.router.want(shared[1] if shared else topic_filter)
         if shared:
@@ -241,6 +244,8 @@ class Network:
     def lost_interest(self, topic_filter: bytes) -> None:
         if topic_filter.startswith(b"$SYS/"):
             return
+        if is_expression(topic_filter):
+            topic_filter = topic_filter.partition(b"/")[2]
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
         if shared is None:
             self.router.unwant(topic_filter)
@@ -400,7 +405,7 @@ class Network:
         payloads = record.payloads(body)
         route = broker.routes.route(record.topic)
         # Groups need no look: a record without a decision about them is for none of ours.
-        if record.is_plain and not route.special:
+        if record.is_plain and not route.special and not route.computed:
             self._forward(route, record.topic, payloads)
             return
         identity = Identity(origin, 0, -1)
@@ -485,7 +490,7 @@ class Network:
 
 def _keeps(route: Route) -> bool:
     """`Route.keeps` without the generator, which would cost more than the answer: nearly always the first one says."""
-    if route.shares:
+    if route.shares or route.computed:
         return True
     for _, grant in route.deliveries:  # noqa: SIM110
         if grant.qos:

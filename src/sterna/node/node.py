@@ -24,10 +24,11 @@ from sterna.broker.snapshots import retained_snapshot, share_snapshot, snapshot,
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
 from sterna.journal.readers import Held
-from sterna.journal.recovery import Cut, Damage, RecoveredEvents, recover
+from sterna.journal.recovery import Cut, Damage, RecoveredEvents, Recovery, recover
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position, Store
 from sterna.node.network import Network, NetworkSettings, NetworkWorld
+from sterna.operators.settings import Settings as OperatorSettings
 
 #: A wall clock that is this far ahead of steady time was set, and did not just drift.
 CLOCK_JUMP_S = 60.0
@@ -97,20 +98,14 @@ class Node:
         name: str = "",
         held: Callable[[], Held | None] = lambda: None,
         alone: bool = True,
+        operators: OperatorSettings | None = None,
     ) -> None:
         """`alone`: it will not join others.  Wills of those who were connected when it was killed are published at
         once then, else when it has joined: who shares a subscription elsewhere is to have them too."""
         self._world = world
         self._rng = rng
-        state = BrokerState(limits)
-        replay = Replay(state, access, name)
-        replay.load(saved.sessions, saved.retained)
-        recovery = recover(store, saved.position)
-        for piece in recovery:
-            if isinstance(piece, RecoveredEvents):
-                replay.events(piece.events)
-            else:
-                replay.messages(piece.messages)
+        state = BrokerState(limits, operators)
+        replay, recovery = _replayed(Replay(state, access, name), store, saved)
         durable = settings.durability != "memory"
         #: Queues hold nothing below it, but for what is retained.
         self._swept_to = 0
@@ -140,7 +135,7 @@ class Node:
         #: Share queues in the checkpoint, by the name they have there, and what it holds of them if that is known: of
         #: which share (another one may get the same name), which edition of its queue, and what it had lent.
         self._share_queues: dict[str, tuple[Share, int, list[int]] | None] = {
-            name: None for name in saved.sessions if name.startswith("\0") and name != VECTOR
+            name: None for name in saved.sessions if name.startswith("\0$share/")
         }
         self._differ_from(saved)
         #: The segment in which all subscriptions were recorded last.
@@ -151,12 +146,7 @@ class Node:
             self.broker.lifecycle.recovered()
         self._alone = alone
         self.started = StartReport(
-            len(state.sessions),
-            len(state.retained),
-            self.journal.next_offset,
-            tuple(recovery.cuts),
-            tuple(recovery.damage),
-            recovery.behind_checkpoint,
+            len(state.sessions), len(state.retained), self.journal.next_offset, *_found(recovery)
         )
 
     def _differ_from(self, saved: Saved) -> None:
@@ -164,8 +154,8 @@ class Node:
         log, sessions = self.broker.log, self.broker.sessions
         for session in sessions.values():
             log.changed[session.client_id] = session
-        for name in sorted(saved.sessions.keys() - self._share_queues.keys()):
-            if name != VECTOR and name.encode() not in sessions:
+        for name in sorted(saved.sessions):
+            if not name.startswith("\0") and name.encode() not in sessions:
                 log.ended[name.encode()] = None
 
     def join(self, settings: Callable[[int], NetworkSettings], world: NetworkWorld) -> Network:
@@ -203,6 +193,9 @@ class Node:
         # Once to be kept, now to end with its connection: a crash is the end of that.
         gone += [session.name() for session in log.changed.values() if not session.expiry_s]
         self._share_changes(sessions, gone)
+        computations = self.broker.routes.computations
+        sessions |= {f"\0{text.decode()}": one.snapshot() for text, one in computations.changed.items()}
+        gone += [f"\0{text.decode()}" for text in computations.gone]
         if self.network is not None:
             sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), self.broker.state.shared)
         kept: dict[bytes, bytes] = {}
@@ -218,6 +211,8 @@ class Node:
         log.changed.clear()
         log.ended.clear()
         retained.changed.clear()
+        computations.changed.clear()
+        computations.gone.clear()
         return Changes(self.journal.position, self.journal.pending_events, sessions, gone, kept, forgotten)
 
     def _share_changes(self, changed: dict[str, bytes], gone: list[str]) -> None:
@@ -242,8 +237,11 @@ class Node:
         for name in (*changes.sessions, *changes.sessions_gone):
             if name == VECTOR:
                 continue
-            if name.startswith("\0"):
+            if name.startswith("\0$share/"):
                 self._share_queues[name] = None  # as the checkpoint has it, or does not
+                continue
+            if name.startswith("\0"):
+                self.broker.routes.computations.not_saved(name[1:].encode())
                 continue
             session = self.broker.sessions.get(name.encode())
             if session is not None:
@@ -313,3 +311,19 @@ class Node:
             "the journal is damaged",
             {**fields, "first_offset": damage.first_offset, "stop_offset": damage.stop_offset},
         )
+
+
+def _found(recovery: Recovery) -> tuple[tuple[Cut, ...], tuple[Damage, ...], bool]:
+    return tuple(recovery.cuts), tuple(recovery.damage), recovery.behind_checkpoint
+
+
+def _replayed(replay: Replay, store: Store, saved: Saved) -> tuple[Replay, Recovery]:
+    """The checkpoint, and everything that happened after it."""
+    replay.load(saved.sessions, saved.retained)
+    recovery = recover(store, saved.position)
+    for piece in recovery:
+        if isinstance(piece, RecoveredEvents):
+            replay.events(piece.events)
+        else:
+            replay.messages(piece.messages)
+    return replay, recovery

@@ -23,6 +23,7 @@ from sterna.journal.columns import SCHEMA as JOURNAL_SCHEMA
 from sterna.journal.interest import Interest
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.node.feed_pieces import Question, table_of, unpack
+from sterna.node.feed_records import unpack_records
 from sterna.pipeline.feed_errors import FeedError, Refused, Trimmed, Unreachable
 from sterna.vocabulary.errors import JournalCorrupt
 
@@ -116,6 +117,8 @@ class FeedClient:
             raise Refused(f'"{address}" is no address of a feed; write host:port', "address")
         self._host, self._port = host.strip("[]"), int(port)
         self._tls = _context(tls)
+        #: Of the node, when the connection was made that was last used.
+        self.epoch = 0
         #: How the last read that came to its end ended.
         self.last_read: ReadEnd | None = None
 
@@ -196,6 +199,32 @@ class FeedClient:
                 self.close()  # what is left of the range would be taken for the next answer
         self.last_read = _as(ReadEnd, end, self)
 
+    def segments(self) -> list[tuple[int, int]]:
+        """The places between which the records of each segment of the journal lie, oldest first."""
+        return [(start, stop) for start, stop in self._ask({"op": "segments"})["segments"]]
+
+    def records(
+        self, table: str, start: int, stop: int, since_us: int | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The records of `table` (sessions or deliveries) between two places of one segment, a batch at a time, each
+        with the place to go on from; older ones than `since_us` may be left out."""
+        self.last_read = None
+        self._ask({"op": "records", "table": table, "start": start, "stop": stop, "since_us": since_us})
+        connection = self._connection
+        assert connection is not None
+        finished = False
+        try:
+            while piece := self._receive(connection):
+                yield from unpack_records(piece, table, connection.node)
+            end = self._answer(connection)
+            finished = True
+        except JournalCorrupt as error:
+            raise Unreachable(f"node {connection.node} at {self.address}: {error}") from error
+        finally:
+            if not finished:
+                self.close()
+        self.last_read = _as(ReadEnd, end, self)
+
     def _batches(
         self, connection: _Connection, question: Question, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
@@ -261,6 +290,7 @@ class FeedClient:
         self._send(connection, msgspec.msgpack.encode({"version": VERSION, "reader": self.reader, "proof": proof}))
         welcome = self._answer(connection)
         connection.node = str(welcome.get("node"))
+        self.epoch = int(welcome.get("epoch", 0))
         if welcome.get("schema") != JOURNAL_SCHEMA.serialize().to_pybytes():
             self._refuse(f"node {connection.node} at {self.address} keeps its journal in another format", "format")
 
@@ -299,8 +329,8 @@ class FeedClient:
         return self._exactly(connection, size)
 
     def _exactly(self, connection: _Connection, size: int) -> memoryview:
-        # A buffer of its own for each piece: the batches made of it refer to it.
-        buffer = memoryview(bytearray(size))
+        # A buffer of its own for each piece: the batches made of it refer to it.  Arrow's are not zeroed first.
+        buffer = memoryview(pa.allocate_buffer(size)).cast("B")
         done = 0
         while done < size:
             try:
@@ -346,7 +376,7 @@ def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _context(tls: str | bool | ssl.SSLContext | None) -> ssl.SSLContext | None:

@@ -29,6 +29,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    # The default is a form of timestamps that has no least and greatest: no file could be passed over by time.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.speculation": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -8,10 +8,14 @@
                                                     -> {ok, first}, pieces, an empty piece, {reached, rows, lost}
                {op: "register", offset}             -> {offset, started}
                {op: "reader"} {op: "commit", offset} {op: "forget"} {op: "offset_at", time_us} {op: "parquet", after}
+               {op: "segments"}                     -> {segments: [[start, stop], ...]}, places
+               {op: "records", table, start, stop, since_us}
+                                                    -> {ok}, pieces, an empty piece, {reached, rows, lost}
 
 Every piece has its length in four bytes (big endian) before it and is MessagePack, but for the pieces of a read: see
-node/feed_pieces.py.  Readers cost the node little: segments are read in threads, frames travel as they lie on the disk,
-nothing is sent faster than it is taken, and everything a reader can make bigger has a bound.
+node/feed_pieces.py, and node/feed_records.py for records.  Readers cost the node little: segments are read in threads,
+frames travel as they lie on the disk, nothing is sent faster than it is taken, and everything a reader can make bigger
+has a bound.
 """
 
 from __future__ import annotations
@@ -62,7 +66,9 @@ class Feed:
         self.node = node
         self.durable = durable
         self.token = feed_token(settings)
-        self.peers = feed_peers(settings)
+        self._peers = feed_peers(settings)
+        #: Feeds of the nodes that can be reached.
+        self.found: Callable[[], dict[str, str]] = dict
         # A journal in memory begins anew with every start: old offsets would mean other messages.
         self._cursors = CursorFile(data / "readers.json") if durable else None
         self.readers = Readers(self._cursors.load() if self._cursors else (), most=settings.readers)
@@ -94,6 +100,10 @@ class Feed:
                 f"the Parquet files in {self.shelf.directory} go further than the journal, which must have been lost; "
                 "give [feed] parquet another directory"
             )
+
+    def peers(self) -> dict[str, str]:
+        """Node -> address of its feed."""
+        return {**self.found(), **self._peers}
 
     def held(self) -> Held | None:
         """What retention is to spare: told at the start and whenever something may be dropped."""

@@ -20,9 +20,11 @@ from sterna.journal.columns import SCHEMA
 from sterna.journal.interest import Interest
 from sterna.journal.readers import NAME_BYTES_MAX
 from sterna.node.feed_pieces import Question, needles_of
+from sterna.node.feed_records import RECORDS
 from sterna.runtime import feed_requests as asks
 from sterna.runtime.feed_ranges import Reading, Unfit, filters_of, trimmed
 from sterna.runtime.feed_reading import SPAN_BYTES, first_since
+from sterna.runtime.feed_records import RecordsReading, segment_places
 from sterna.vocabulary.errors import JournalError
 
 if TYPE_CHECKING:
@@ -234,7 +236,7 @@ class FeedConnection(asyncio.Protocol):
             "epoch": journal.epoch,
             "first": journal.first_offset,
             "next": journal.safe_offset,
-            "peers": feed.peers,
+            "peers": feed.peers(),
             "durable": feed.durable,
         }
         if (lost := feed.readers.lost(self.reader)) is not None:
@@ -320,6 +322,23 @@ class FeedConnection(asyncio.Protocol):
         self._end_read()
         self._say({"ok": True, "reached": reading.offset, "rows": reading.rows, "lost": reading.lost})
 
+    async def _segments(self, _asked: asks.AskSegments) -> None:
+        self._say({"ok": True, "segments": segment_places(self._feed.journal.segments())})
+
+    async def _records(self, asked: asks.AskRecords) -> None:
+        reading = RecordsReading(self._feed, asked)
+        self._say({"ok": True})
+        self._in_read = True
+        try:
+            while (picked := await reading.more()) is not None:
+                if picked.buffers:
+                    await self._send_piece(RECORDS, picked.buffers)
+        except (Unfit, JournalError):
+            self._end_read()
+            raise
+        self._end_read()
+        self._say({"ok": True, "reached": reading.reached, "rows": reading.rows, "lost": reading.rotten})
+
     def _end_read(self) -> None:
         self._in_read = False
         self._transport.write(bytes(_LENGTH_BYTES))
@@ -342,4 +361,6 @@ _SERVED: dict[type[Any], Callable[[FeedConnection, Any], Awaitable[None]]] = {
     asks.AskForget: FeedConnection._forget,
     asks.AskOffsetAt: FeedConnection._offset_at,
     asks.AskParquet: FeedConnection._parquet,
+    asks.AskSegments: FeedConnection._segments,
+    asks.AskRecords: FeedConnection._records,
 }

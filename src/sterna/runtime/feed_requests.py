@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -60,7 +60,31 @@ class AskParquet(Struct, frozen=True, tag_field="op", tag="parquet"):
     after: int = -1
 
 
-Request = AskStatus | AskRead | AskRegister | AskReader | AskCommit | AskForget | AskOffsetAt | AskParquet
+class AskSegments(Struct, frozen=True, tag_field="op", tag="segments"):
+    """Between which places do records lie?"""
+
+
+class AskRecords(Struct, frozen=True, tag_field="op", tag="records"):
+    """Places of one segment; `start` is where a frame begins."""
+
+    table: Literal["sessions", "deliveries"]
+    start: Offset
+    stop: Offset
+    since_us: Instant | None = None
+
+
+Request = (
+    AskStatus
+    | AskRead
+    | AskRegister
+    | AskReader
+    | AskCommit
+    | AskForget
+    | AskOffsetAt
+    | AskParquet
+    | AskSegments
+    | AskRecords
+)
 
 introduction = msgspec.msgpack.Decoder(Introduction)
 request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -126,6 +126,7 @@ class NodeServer:
             name=configuration.node.name,
             held=self.feed.held if self.feed is not None else lambda: None,
             alone=configuration.network is None,
+            operators=configuration.operators,
         )
         self.broker = self._node.broker
         self.networking: Networking | None = None

@@ -1,7 +1,7 @@
 """Everything an operator can set: one class per table of the configuration file, one field per key.
 
 The classes are the schema.  The reader, the environment names, the checks and the printed effective configuration are
-all derived from them (and from the `Limits` and `JournalSettings` of the cores), so a key is written down once.
+all derived from them (and from the settings of the cores), so a key is written down once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from sterna.broker.limits import Limits
 from sterna.journal.settings import JournalSettings
+from sterna.operators.settings import Settings as OperatorSettings
 
 _HOST_AND_PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+)")
 
@@ -249,7 +250,11 @@ class Network(Table, frozen=True):
     frame_bytes: int = 2 * 1024 * 1024
     """Largest single thing sent over a link; a message of `packet_bytes` must fit."""
     pending_handshakes: int = 64
-    """Connections of nodes not authenticated yet."""
+    """Connections of nodes not authenticated yet; those of one bundle count as one."""
+    compress: bool = True
+    """Deflate small batches between nodes.  Whoever can publish and watch sizes may guess at what travels beside."""
+    connections: int = 1
+    """TCP connections to each neighbour that this node dials; together they are one link."""
 
 
 class Feed(Table, frozen=True):
@@ -265,8 +270,11 @@ class Feed(Table, frozen=True):
     """Certificate chain (PEM).  With it the feed speaks TLS."""
     key: Path | None = None
     """Private key of the certificate (PEM, not encrypted)."""
+    advertise: str = ""
+    """Where readers elsewhere find this feed, host:port; other nodes of the network tell it to their readers.  Without
+    it: `bind`, and if that is every address of the machine, the host of `advertise` or `bind` in `[network]`."""
     peers: tuple[str, ...] = ()
-    """Feeds of other nodes, such as "plant-2=10.0.0.2:7885": readers that know this node find them here."""
+    """Feeds of other nodes, such as "plant-2=10.0.0.2:7885", besides those of nodes this one is linked with."""
     connections: int = 256
     """Connections of readers at once."""
     readers: int = 256
@@ -311,6 +319,7 @@ class Configuration(Table, frozen=True):
     listeners: tuple[Listener, ...] = field(default=(Listener(),), name="listener")
     authentication: Authentication = field(default_factory=Authentication)
     authorization: Authorization = field(default_factory=Authorization)
+    operators: OperatorSettings = field(default_factory=OperatorSettings)
     network: Network | None = None
     feed: Feed | None = None
     admin: Admin = field(default_factory=Admin)
@@ -347,7 +356,7 @@ def _without_none(kind: Any, required: bool) -> tuple[Any, bool, bool]:
 
 
 def is_table(kind: Any) -> bool:
-    return isinstance(kind, type) and (issubclass(kind, Table) or kind in (Limits, JournalSettings))
+    return isinstance(kind, type) and (issubclass(kind, Table) or kind in (Limits, JournalSettings, OperatorSettings))
 
 
 def table_in_list(kind: Any) -> type[Any] | None:

@@ -160,6 +160,8 @@ def shares(records: Records) -> Iterable[Violation]:
             continue
         first = min(lasting, key=lambda span: span.since)
         for publication in records.publications.values():
+            if (publication.sent_at or 0.0) < records.acquainted_at:
+                continue
             if publication.qos and publication.identity not in had and _owed(first, publication):
                 detail = f"{_name(publication)} never came to any of {', '.join(members)} ({topic_filter.decode()})"
                 yield Violation("share lost", detail, (publication.identity, *members))

@@ -136,13 +136,14 @@ class Faults:
 
     def set_a_clock(self) -> None:
         """Not before all have met: how long a node has waited for a stranger, its clock alone knows."""
-        if not self._have_met():
+        if not self.have_met():
             return
         machine = self._dice.choice(self._scene.machines)
         machine.clock.skew_s = self._dice.uniform(-SKEW_S, SKEW_S)
         self._kernel.tell(f"{machine.name} clock set to {machine.clock.skew_s:.3f}")
 
-    def _have_met(self) -> bool:
+    def have_met(self) -> bool:
+        """Is everybody there, and has everybody read of everybody?"""
         nodes = [machine.running.node if machine.running is not None else None for machine in self._scene.machines]
         networks = [node.network for node in nodes if node is not None]
         if any(network is None for network in networks):

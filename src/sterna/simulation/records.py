@@ -83,6 +83,8 @@ class Records:
     broken: list[Violation] = field(default_factory=list)
     """What a client saw that no broker may do."""
     arrived_count: int = 0
+    acquainted_at: float = 0.0
+    """When every node had met every other: until then a share may have members nobody told of."""
 
     def arrived(self, client: str, arrival: Arrival) -> None:
         self.arrivals.setdefault(client, []).append(arrival)

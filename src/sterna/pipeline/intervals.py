@@ -1,0 +1,137 @@
+"""From what a node noted of a client's sessions to the intervals in which its subscriptions stood.
+
+An interval says from which message of which node on everything had to come, up to which one, and what has become of the
+session since.  Needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+#: Of each node its starts (epochs), oldest first, and the second of the last record made in each; 0: it made none.
+Lives = Mapping[str, Mapping[int, float]]
+
+_STAMP = "struct<epoch: bigint, sequence: bigint>"
+
+#: What `audit` expects of subscriptions; see there.
+SUBSCRIPTIONS = (
+    "node string, client string, session bigint, filter string, qos tinyint, no_local boolean, rules string, "
+    f"since timestamp, stands timestamp, until timestamp, after map<string, {_STAMP}>, "
+    f"reached map<string, {_STAMP}>, over string"
+)
+
+_INSTANT = pa.timestamp("us", "UTC")
+_VECTOR = pa.map_(pa.string(), pa.struct([("epoch", pa.int64()), ("sequence", pa.int64())]))
+_SCHEMA = pa.schema(
+    [
+        ("node", pa.string()),
+        ("client", pa.string()),
+        ("session", pa.int64()),
+        ("filter", pa.string()),
+        ("qos", pa.int8()),
+        ("no_local", pa.bool_()),
+        ("rules", pa.string()),
+        ("since", _INSTANT),
+        ("stands", _INSTANT),
+        ("until", _INSTANT),
+        ("after", _VECTOR),
+        ("reached", _VECTOR),
+        ("over", pa.string()),
+    ]
+)
+
+ENDED = "ended"
+DIED = "died"
+
+Row = dict[str, Any]
+
+_OF_IT = ("node", "client", "session", "filter", "qos", "no_local", "rules")
+
+
+def intervals(rows: pa.Table, lives: Lives) -> pa.Table:
+    """All records of the sessions of one client at one node -> the intervals of its subscriptions."""
+    told: dict[int, list[Row]] = {}
+    for row in sorted(rows.to_pylist(), key=lambda row: row["place"]):
+        told.setdefault(row["node_epoch"], []).append(row)
+    client = _Client()
+    last = 0.0
+    for epoch, last_of_it in lives[rows.column("node")[0].as_py()].items():
+        in_it = told.get(epoch, [])
+        client.survive(set(_carried(in_it)), last)
+        for row in in_it:
+            client.tell(row)
+        last = last_of_it
+    return pa.Table.from_pylist(client.finish(), _SCHEMA)
+
+
+def _carried(rows: list[Row]) -> Iterator[str]:
+    """Filters that a node brought along from its life before: it says so before it lets anybody in."""
+    for row in rows:
+        if row["what"] != "carried":
+            return
+        yield row["filter"]
+
+
+class _Client:
+    """The client's intervals as far as they are known."""
+
+    def __init__(self) -> None:
+        #: Subscriptions that stand, by filter.
+        self._standing: dict[str, Row] = {}
+        #: Those of the present session that have ended before it.
+        self._left: list[Row] = []
+        self._done: list[Row] = []
+
+    def survive(self, carried: set[str], last: float) -> None:
+        """The node was started again; `last` is when it made the last record of its life before."""
+        at = datetime.fromtimestamp(last, UTC)
+        died = [self._close(topic_filter, at, None) for topic_filter in list(self._standing.keys() - carried)]
+        if not self._standing:
+            died += self._left
+            self._left = []
+        for interval in died:
+            interval["over"] = DIED
+        self._done += died
+
+    def tell(self, row: Row) -> None:
+        what, topic_filter = row["what"], row["filter"]
+        if what in ("subscribed", "carried"):
+            self._subscribed(row)
+        elif what == "stands" and topic_filter in self._standing:
+            interval = self._standing[topic_filter]
+            interval["stands"] = interval["stands"] or row["at"]
+        elif what == "unsubscribed" and topic_filter in self._standing:
+            self._left.append(self._close(topic_filter, row["at"], row["vector"]))
+        elif what == "ended":
+            self._ended(row)
+
+    def _subscribed(self, row: Row) -> None:
+        topic_filter = row["filter"]
+        before = self._standing.get(topic_filter)
+        if before is not None:
+            if all(before[name] == row[name] for name in ("qos", "no_local", "rules")):
+                return
+            self._left.append(self._close(topic_filter, row["at"], row["vector"]))
+        interval = {name: row[name] for name in _OF_IT}
+        stands = row["at"] if row["what"] == "carried" else None
+        interval.update(since=row["at"], stands=stands, until=None, after=row["vector"], reached=None, over=None)
+        self._standing[topic_filter] = interval
+
+    def _close(self, topic_filter: str, at: datetime, vector: Any) -> Row:
+        interval = self._standing.pop(topic_filter)
+        interval.update(until=at, reached=vector)
+        return interval
+
+    def _ended(self, row: Row) -> None:
+        self._left += [self._close(topic_filter, row["at"], row["vector"]) for topic_filter in list(self._standing)]
+        for interval in self._left:
+            interval["over"] = ENDED
+        self._done += self._left
+        self._left = []
+
+    def finish(self) -> list[Row]:
+        return [*self._done, *self._left, *self._standing.values()]
