@@ -65,8 +65,7 @@ def test_another_version_of_the_protocol_is_refused(version: int) -> None:
     channel = b.links.accept(stranger, "somewhere")
     channel.feed(framed(HELLO, b"sterna\x00%cwhatever comes in that version" % version))
     assert (
-        channel.refusal
-        == f"one node speaks version {version} of the link protocol, the other version {VERSION}; "
+        channel.refusal == f"one node speaks version {version} of the link protocol, the other version {VERSION}; "
         "run the same release on both"
     )
     assert channel.refusal.encode() in stranger.written

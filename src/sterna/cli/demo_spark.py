@@ -48,8 +48,9 @@ class SparkCounts:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for counts in map(json.loads, lines):
-                if counts != self.counts:
-                    shown = ", ".join(f"{topic} {count:,}" for topic, count in sorted(counts.items()))
+                news = sorted(counts.items() - self.counts.items())
+                if news:
+                    shown = ", ".join(f"{topic} {count:,}" for topic, count in news)
                     self._console.print(f"   [cyan]Spark counts[/]  {shown}")
                 self.counts = counts
 
