@@ -4,12 +4,12 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 HOT := $(shell sed -n 's/^    "\(src.*\.py\)",$$/\1/p' setup.py)
 JOBS ?= 2
-APART := --ignore tests/conformance --ignore tests/live --ignore tests/pipeline
+APART := --ignore tests/conformance --ignore tests/live
 
 .PHONY: demo test check lint compiled interpreted bench clean help
 
 help:
-	@echo "make demo         set up, start three nodes, send messages through them, kill two, show that nothing is lost"
+	@echo "make demo         set up, three nodes, a computation, Spark watching, two nodes killed, nothing lost"
 	@echo "make test         everything: make check, then all live tests on the compiled node (under 15 minutes)"
 	@echo "make check        lint, types, layers and the fast tests (about 2 minutes)"
 	@echo "make bench        the broker beside Mosquitto (about 6 minutes)"
@@ -19,15 +19,15 @@ help:
 demo: compiled
 	@$(PYTHON) -m sterna demo
 
-# Spark starts one machine of its own per process, so its tests share one.
+# Spark starts one machine of its own per process, so its quick tests share one; the slow ones start their own anyway.
 test: check compiled
 	STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests/conformance tests/live -n $(JOBS) --dist loadfile
-	$(PYTHON) -m pytest tests/pipeline
+	$(PYTHON) -m pytest tests/pipeline -m "not slow"
 	$(PYTHON) -m pytest tests -m slow $(APART) -n $(JOBS)
 
 # Interpreted, so that what is tested is what is read; the live tests then run the compiled node.
 check: lint interpreted
-	$(PYTHON) -m pytest tests -m "not slow" $(APART) -n $(JOBS)
+	$(PYTHON) -m pytest tests -m "not slow" $(APART) --ignore tests/pipeline -n $(JOBS)
 
 lint: .venv/installed
 	$(PYTHON) -m ruff check .
