@@ -216,3 +216,15 @@ def test_an_expression_nobody_wants_any_more_leaves_the_checkpoint() -> None:
     node.settle()
     node.checkpoint()
     assert "\0$SUM/t/+" not in node.disk.sessions
+
+
+def test_a_state_that_cannot_be_read_costs_what_was_remembered_and_not_the_node() -> None:
+    node = SurvivingNode()
+    node.client("watcher").subscribe("$SUM/t/+", 1)
+    publish(node, "t/1", b"1")
+    node.checkpoint()
+    node.disk.sessions["\0$SUM/t/+"] = b"\x92\x01\xc4\x01x"
+    node.crash()
+    watcher = node.client("watcher")
+    publish(node, "t/2", b"2")
+    assert watcher.payloads()[-1] == b"2.0"

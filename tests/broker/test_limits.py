@@ -349,3 +349,10 @@ def test_limit_expressions_per_client__bounds_those_of_one() -> None:
     node, client = joined(expressions_per_client=2)
     assert [client.subscribe(f"$SUM/{name}") for name in "abca"] == [0, 0, 0x97, 0]
     assert node.join("other").subscribe("$SUM/c") == 0
+
+
+def test_limit_overlapping_expressions__bounds_what_one_message_may_set_going() -> None:
+    _, client = joined(overlapping_expressions=2)
+    assert [client.subscribe(text) for text in ("$SUM/a/+", "$AVG/a/#", "$MAX/a/b", "$MAX/c")] == [0, 0, 0x8F, 0]
+    client.unsubscribe("$AVG/a/#")
+    assert client.subscribe("$MAX/a/b") == 0

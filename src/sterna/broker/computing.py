@@ -20,7 +20,7 @@ from sterna.broker.deadlines import Deadlines
 from sterna.broker.limits import Limits
 from sterna.broker.repeats import number_of, numbered
 from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.topics import FilterTree
+from sterna.mqtt.topics import FilterTree, overlap
 from sterna.operators.engine import Engine
 from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.expression import WILDCARD_NAMES, Expression
@@ -103,6 +103,8 @@ class Computations:
     __slots__ = (
         "_broker",
         "_by_text",
+        "_filters",
+        "_forgotten",
         "_limits",
         "_settings",
         "_snapshots",
@@ -118,10 +120,14 @@ class Computations:
         self._limits = limits
         self._settings = settings
         self._by_text: dict[bytes, Computation] = {}
+        #: Topic filter -> how many expressions have it.
+        self._filters: dict[bytes, int] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self._broker: ComputingBroker | None = None
         #: States from the last checkpoint, until their expressions come.
         self._snapshots: dict[bytes, bytes] = {}
+        #: Those that could not be gone on from, and why.
+        self._forgotten: list[tuple[bytes, str]] = []
         #: What differs from it.
         self.changed: dict[bytes, Computation] = {}
         self.gone: dict[bytes, None] = {}
@@ -153,9 +159,16 @@ class Computations:
             return str(error)
         if len(self._by_text) >= self._limits.expressions:
             return f"this node computes {self._limits.expressions} expressions, and no more"
+        if self._overlapping(expression.topic_filter) >= self._limits.overlapping_expressions:
+            return f"{self._limits.overlapping_expressions} other expressions take messages of the same topics"
         if RESULT_LEVELS.intersection(expression.topic_filter.split(b"/")):
             return "levels named $A and $ALL stand for wildcards in the topics of results; choose another filter"
         return "no function computes this here" if needs_function(expression) else None
+
+    def _overlapping(self, topic_filter: bytes) -> int:
+        """Expressions that may take the same message as one of this filter."""
+        levels = topic_filter.split(b"/")
+        return sum(overlap(one.split(b"/"), levels) * count for one, count in self._filters.items())
 
     def gained(self, text: bytes) -> Computation:
         """One more subscription; `refusal` had nothing against it, here or before the node was started again."""
@@ -170,8 +183,9 @@ class Computations:
         computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
         snapshot = self._snapshots.pop(text, None)
         if snapshot is not None:
-            computation.restore(snapshot)
+            self._restore(computation, snapshot)
         self._by_text[text] = computation
+        self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
         self._tree.add(expression.topic_filter, text, computation)
         self.gone.pop(text, None)
         self.changed[text] = computation
@@ -183,6 +197,9 @@ class Computations:
         found.subscribers -= 1
         if not found.subscribers:
             del self._by_text[text]
+            self._filters[found.expression.topic_filter] -= 1
+            if not self._filters[found.expression.topic_filter]:
+                del self._filters[found.expression.topic_filter]
             self._tree.remove(found.expression.topic_filter, text)
             self.changed.pop(text, None)
             self.gone[text] = None
@@ -278,7 +295,16 @@ class Computations:
         if computation is None:
             self._snapshots[text] = snapshot
         else:
+            self._restore(computation, snapshot)
+
+    def _restore(self, computation: Computation, snapshot: bytes) -> None:
+        try:
             computation.restore(snapshot)
+        except StateError as error:
+            # Of another release, or damaged: the node is worth more than what one expression remembered.
+            expression = computation.expression
+            computation.engine = Engine(expression, self._settings, self._now_us())
+            self._forgotten.append((expression.text, str(error)))
 
     def not_saved(self, text: bytes) -> None:
         """The next checkpoint has to write it too, or to remove it."""
@@ -305,6 +331,10 @@ class Computations:
 
     def recovered(self) -> None:
         """Publish what was made and not written down before the crash; windows go on."""
+        assert self._broker is not None
+        for text, reason in self._forgotten:
+            self._broker.tell("an expression begins anew", {"expression": text.decode(), "reason": reason})
+        self._forgotten.clear()
         for text in self._snapshots:
             self.gone[text] = None
         self._snapshots.clear()

@@ -70,6 +70,9 @@ class Limits:
     expressions: int = 10_000
     """Different expressions (subscriptions that compute) of all clients together."""
 
+    overlapping_expressions: int = 200
+    """Expressions that a single message might concern: those whose filters can match the same topic."""
+
     expressions_per_client: int = 100
     """Expressions one client may subscribe to."""
 

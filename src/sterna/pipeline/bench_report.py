@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -79,6 +80,16 @@ def _method(report: Report) -> str:
     )
 
 
+def bound_of(row: Row) -> float | None:
+    """The figure at which the target is just reached: "<= 250" itself, "<= 1.5x" times what stands beside."""
+    number = re.search(r"[\d.]+", row.target)
+    if number is None:
+        return None
+    if not row.target.endswith("x"):
+        return float(number[0])
+    return None if row.beside is None else float(number[0]) * row.beside
+
+
 def draw(report: Report, file: Path) -> None:
     """Write a PNG: a panel per row, ours beside the other where there is one.  Needs matplotlib."""
     import_module("matplotlib").use("Agg")
@@ -90,7 +101,11 @@ def draw(report: Report, file: Path) -> None:
         values = {"sterna": row.figure, "beside": row.beside}
         shown = {name: value for name, value in values.items() if value is not None}
         panel.bar(list(shown), list(shown.values()), color=["tab:blue", "tab:gray"][: len(shown)])
-        panel.set_title(f"{row.name}\n{row.target}: {row.verdict}", fontsize=9)
+        bound = bound_of(row)
+        if bound is not None:
+            panel.axhline(bound, color="tab:orange", linestyle="--")
+        told = row.verdict if row.target == "-" else f"{row.target}: {row.verdict}"
+        panel.set_title(f"{row.name}\n{told}", fontsize=9)
         panel.set_ylabel(row.unit)
     figure.tight_layout()
     figure.savefig(file)
