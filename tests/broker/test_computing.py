@@ -189,6 +189,21 @@ def test_a_result_that_was_not_written_down_before_a_crash_is_made_again(checkpo
     assert watcher.payloads() == [b"1.0", b"3.0"]
 
 
+def test_a_client_that_carries_the_name_of_an_expression_takes_nothing_from_it() -> None:
+    node = SurvivingNode()
+    node.client("watcher").subscribe("$SUM/t/+", 1)
+    node.settle()
+    forger = node.client("$SUM/t/+", version=5)
+    mark = b"\x26\x00\x0fsterna-sequence\x00\x060.9999"
+    topic = b"\x00\x05other"
+    forger.feed(0x32, topic + b"\x00\x01" + bytes((len(mark),)) + mark + b"x")
+    node.settle()
+    node.crash()
+    watcher = node.client("watcher")
+    publish(node, "t/1", b"1")
+    assert watcher.payloads() == [b"1.0"]
+
+
 def test_a_window_that_ended_before_a_crash_is_not_told_again() -> None:
     node = SurvivingNode()
     node.client("watcher").subscribe("$QUARTERHOURLYSUM/t", 1)

@@ -14,13 +14,6 @@ from sterna.node.membership import PASSED_OVER_MAX, Membership, first_since
 from sterna.vocabulary.stamps import Identity, Stamp
 
 NOON = 1_800_000_000.0
-STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
-
-
-@pytest.fixture(params=STRATEGIES)
-def strategy(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 def payloads(client: Client) -> list[bytes]:

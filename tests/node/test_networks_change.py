@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from broker.lone_node import Client
 from node.joined_nodes import JoinedNode, Town
-
-STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
-
-
-@pytest.fixture(params=STRATEGIES)
-def strategy(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 def payloads(client: Client) -> list[bytes]:

@@ -11,14 +11,6 @@ from sterna.broker.broker import BACKLOG_BYTES_MAX
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 
-STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
-
-
-@pytest.fixture(params=STRATEGIES)
-def strategy(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
 
 def payloads(client: Client) -> list[bytes]:
     return [message.payload for message in client.messages()]

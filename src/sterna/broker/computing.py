@@ -10,6 +10,7 @@ checkpoint make the same results again, and those whose number the journal does 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from sterna.broker.deadlines import Deadlines
 from sterna.broker.limits import Limits
 from sterna.broker.repeats import number_of, numbered
 from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.topics import FilterTree, overlap
+from sterna.mqtt.topics import FilterTree, is_reserved, overlap
 from sterna.operators.engine import Engine
 from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.expression import WILDCARD_NAMES, Expression
@@ -60,7 +61,7 @@ class Computation:
         #: Results made, at QoS 1 and 2; the last one the journal is known to have; and those it may not have.
         self.made = 0
         self.published = 0
-        self.missed: list[tuple[int, bytes, bytes, int]] = []
+        self.missed: deque[tuple[int, bytes, bytes, int]] = deque()
         #: The operator knows that it has stopped.
         self.told = False
 
@@ -96,7 +97,8 @@ class Computation:
     def has(self, number: int) -> None:
         """The journal holds the result of this number, so it holds all before it."""
         self.published = max(self.published, number)
-        self.missed = [one for one in self.missed if one[0] > number]
+        while self.missed and self.missed[0][0] <= number:
+            self.missed.popleft()
 
 
 class Computations:
@@ -324,10 +326,11 @@ class Computations:
                 computation.may_miss(
                     topic, payload, message.qos if computation.expression.forwards else result_qos(topic)
                 )
-        if not computations and message.properties and (made_by := self._by_text.get(message.publisher)) is not None:
-            number = number_of(message.properties)
-            if number is not None:
-                made_by.has(number[1])
+        # Only what the broker itself has published there: any client may carry the name of an expression.
+        made_by = self._by_text.get(message.publisher) if is_reserved(message.topic) else None
+        number = number_of(message.properties) if made_by is not None else None
+        if made_by is not None and number is not None:
+            made_by.has(number[1])
 
     def recovered(self) -> None:
         """Publish what was made and not written down before the crash; windows go on."""
@@ -345,7 +348,7 @@ class Computations:
                     self._say(
                         Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._now_us() / 1e6)
                     )
-            computation.missed = []
+            computation.missed.clear()
             self._look_after(computation)
 
 
