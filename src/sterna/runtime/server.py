@@ -65,6 +65,9 @@ VERIFICATIONS_WAITING_MAX = 256
 VERIFICATIONS_PER_ADDRESS_MAX = 32
 """So that wrong passwords from one address do not lock the others out."""
 
+QUIET_LINKS_S = 0.001
+"""Links that were flushed longer ago than this have little to carry."""
+
 
 def run_node(configuration: Configuration) -> int:
     """Run until SIGTERM or SIGINT; the process's exit status."""
@@ -159,6 +162,8 @@ class NodeServer:
         self._window = False
         #: Links are to be flushed at the end of this round of the loop.
         self._linking = False
+        #: When they were last.
+        self._linked_at = 0.0
 
     def _next_epoch(self, last: int) -> int:
         """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
@@ -285,11 +290,15 @@ class NodeServer:
             self._pace.sent(self._node.flush(), broker.now)
         else:
             # Clients are heard one after the other; what they say to other nodes goes out when all that were ready
-            # in this round of the loop have been heard, in one batch.
+            # in this round of the loop have been heard, in one batch.  Where little is said nobody else will have
+            # been ready, and another round of the loop would cost more than it gathers.
             self._pace.sent(broker.flush(), broker.now)
             if not self._linking:
-                self._linking = True
-                self._loop.call_soon(self._send_to_nodes)
+                if broker.now - self._linked_at > QUIET_LINKS_S:
+                    self._send_to_nodes()
+                else:
+                    self._linking = True
+                    self._loop.call_soon(self._send_to_nodes)
         if self._pace.gathering and not self._window:
             # Whatever made us send: nobody else will, before the window is over.
             self._window = True
@@ -298,6 +307,7 @@ class NodeServer:
 
     def _send_to_nodes(self) -> None:
         self._linking = False
+        self._linked_at = self.broker.now
         self._node.flush()
         if self.broker.commitments.pending:
             self._committer.commit_soon()
