@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from commands import WAIT_S, Mosquitto
 
+from sterna.bench.ports import free_ports
+
 _CONFIGURATION = """
 per_listener_settings true
 listener {open} 127.0.0.1
@@ -27,15 +29,6 @@ listener {websocket} 127.0.0.1
 protocol websockets
 allow_anonymous true
 """
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +58,7 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
 
 
 def _started(broker: str, directory: Path) -> tuple[Mosquitto, subprocess.Popen[bytes]]:
-    open_port, guarded, websocket = _free_ports(3)
+    open_port, guarded, websocket = free_ports(3)
     ports = Mosquitto(open_port, guarded, websocket, directory / "socket")
     # Or it would change to a user who may not read these files.
     user = "user root" if os.geteuid() == 0 else ""

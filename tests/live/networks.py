@@ -6,12 +6,12 @@ the first node.  Ports are picked below those the system hands out, so that a ki
 
 from __future__ import annotations
 
-import random
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from sterna.bench.ports import free_port
 
 from .nodes import START_S, LiveNode, wait_until
 
@@ -44,22 +44,6 @@ multicast = ""
 cpu_weight = {weight}
 memory_weight = 0
 """
-
-_ports = random.SystemRandom()
-
-
-def free_port() -> int:
-    """One nobody listens on, outside the range the system picks from for connections."""
-    for _ in range(1000):
-        port = _ports.randrange(10_000, 32_000)
-        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
-            try:
-                tcp.bind(("127.0.0.1", port))
-                udp.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free")
 
 
 class LiveNetwork:
