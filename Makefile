@@ -59,7 +59,7 @@ interpreted:
 	@test -x $(PYTHON) || python3 -m venv .venv
 	@$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt setuptools mypy
 	@STERNA_INTERPRETED=1 $(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt \
-		--no-build-isolation -e '.[dev,experiments,pipeline]'
+		--no-build-isolation -e '.[dev,experiments,images,pipeline]'
 	@touch $@
 
 clean: interpreted

@@ -30,6 +30,7 @@ from conformance.packets import (
 from conformance.properties import Properties
 from sterna.broker.authentication import Authenticator, Credentials
 from sterna.broker.authorization import AccessList, AccessRule
+from sterna.broker.calls import Done
 from sterna.broker.commitments import Commit
 from sterna.broker.connection import Connection, Peer
 from sterna.broker.limits import Limits
@@ -37,6 +38,7 @@ from sterna.broker.session import Session
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import Durability, JournalSettings
 from sterna.node.node import Node, Saved
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 
 PacketT = TypeVar("PacketT", bound=Received)
 
@@ -91,12 +93,16 @@ class LoneNode:
         saved: Saved | None = None,
         name: str = "",
         alone: bool = True,
+        functions: Functions = NO_FUNCTIONS,
     ) -> None:
         settings = settings or JournalSettings(durability=durability)
         self.store = store or MemoryStore(settings)
         self.now = 100.0
         self.reports: list[tuple[str, dict[str, Any]]] = []
         self.waiting_for_verdict: list[tuple[Connection, Credentials]] = []
+        #: Data processing functions under way, and how many may be.
+        self.calls: list[tuple[str, bytes, Done]] = []
+        self.calls_max = 2
         self.node = Node(
             limits=limits or Limits(),
             settings=settings,
@@ -111,6 +117,7 @@ class LoneNode:
             wall=self.wall,
             name=name,
             alone=alone,
+            functions=functions,
         )
         self.broker = self.node.broker
 
@@ -119,6 +126,19 @@ class LoneNode:
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         self.waiting_for_verdict.append((connection, credentials))
+
+    def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
+        if len(self.calls) >= self.calls_max:
+            return False
+        self.calls.append((function, payload, done))
+        return True
+
+    def answer(self, value: float | None, place: int = 0, reason: str = "function-failed") -> None:
+        """What one of the calls that are under way came to."""
+        _, _, done = self.calls.pop(place)
+        self.broker.at(self.now)
+        done(value, "" if value is not None else reason)
+        self.settle()
 
     # -- the world's work --
 

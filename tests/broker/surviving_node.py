@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
+from sterna.broker.calls import Done
 from sterna.broker.commitments import Commit
 from sterna.broker.connection import Connection, Peer
 from sterna.broker.identity import Credentials
@@ -20,6 +21,7 @@ from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position
 from sterna.node.node import Node, Saved
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 
 SETTINGS = JournalSettings(durability="fsync", segment_bytes=1 << 20)
 WALL = 1_700_000_000.0
@@ -54,13 +56,16 @@ class Disk:
 
 
 class SurvivingNode:
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, functions: Functions = NO_FUNCTIONS) -> None:
         self.disk = Disk()
+        self._functions = functions
         self._limits = limits or Limits()
         self._now = 0.0
         self._start()
 
     def _start(self) -> None:
+        #: Data processing functions under way.
+        self.calls: list[tuple[bytes, Done]] = []
         self.node = Node(
             limits=self._limits,
             settings=SETTINGS,
@@ -73,6 +78,7 @@ class SurvivingNode:
             rng=Random(1),
             now=self._now,
             wall=WALL + self._now,
+            functions=self._functions,
         )
         self.broker = self.node.broker
 
@@ -82,6 +88,15 @@ class SurvivingNode:
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         raise AssertionError("nobody has a password here")
+
+    def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
+        self.calls.append((payload, done))
+        return True
+
+    def answer(self, value: float | None) -> None:
+        """What the oldest call came to."""
+        _, done = self.calls.pop(0)
+        done(value, "" if value is not None else "function-failed")
 
     # -- writing --
 

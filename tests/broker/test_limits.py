@@ -11,6 +11,7 @@ from lone_node import Client, LoneNode
 from conformance.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Subscribe, Unsubscribe, Will
 from sterna.broker.connection import Peer
 from sterna.broker.limits import Limits
+from sterna.operators.functions import Functions
 
 
 def test_every_limit_has_a_test_here() -> None:
@@ -356,3 +357,29 @@ def test_limit_overlapping_expressions__bounds_what_one_message_may_set_going() 
     assert [client.subscribe(text) for text in ("$SUM/a/+", "$AVG/a/#", "$MAX/a/b", "$MAX/c")] == [0, 0, 0x8F, 0]
     client.unsubscribe("$AVG/a/#")
     assert client.subscribe("$MAX/a/b") == 0
+
+
+def computing(qos: int, **limits: int) -> LoneNode:
+    """A node whose functions have room for two, and five messages for one of them."""
+    functions = Functions()
+    functions.register("LENGTH", None, "bytes")
+    node = LoneNode(Limits(**limits), functions=functions)
+    client = node.join("c")
+    client.subscribe("$LENGTH/t", qos)
+    for number in range(5):
+        client.publish("t", b"%d" % number, qos)
+    return node
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_limit_function_calls__bounds_what_waits_for_functions(qos: int) -> None:
+    node = computing(qos, function_calls=1)
+    assert (len(node.calls), node.broker.routes.computations.calls.waiting) == (2, 1)
+    assert node.broker.statistics().expression_values == {"functions-busy": 2}
+
+
+def test_limit_function_bytes__bounds_what_waits_for_functions_in_memory() -> None:
+    node = computing(0, function_bytes=2)
+    assert node.broker.statistics().expression_values == {"functions-busy": 1}
+    assert node.broker.routes.computations.calls.waiting == 2
+    assert computing(1, function_bytes=2).broker.routes.computations.calls.waiting == 3  # in the journal

@@ -14,6 +14,7 @@ import pytest
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import Broker
+from sterna.broker.calls import Done
 from sterna.broker.connection import Connection
 from sterna.broker.identity import Credentials
 from sterna.broker.limits import Limits
@@ -81,6 +82,9 @@ class World:
     def report(self, event: str, fields: dict[str, Any]) -> None: ...
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None: ...
+
+    def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
+        raise AssertionError("there are no functions here")
 
     @property
     def is_settled(self) -> bool:

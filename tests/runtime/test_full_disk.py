@@ -17,6 +17,7 @@ import pytest
 
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
+from sterna.broker.calls import Done
 from sterna.broker.connection import Connection
 from sterna.broker.identity import Credentials
 from sterna.broker.limits import Limits
@@ -72,6 +73,9 @@ class Started:
     def report(self, event: str, fields: dict[str, Any]) -> None: ...
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None: ...
+
+    def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
+        raise AssertionError("there are no functions here")
 
     def publish(self, size: int = 10_000) -> None:
         commitments = self.node.broker.commitments

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from sterna.broker.acknowledgements import Acknowledgements
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList, Permissions
+from sterna.broker.calls import Done
 from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
 from sterna.broker.computing import Computations
 from sterna.broker.connection import Connection, Peer, State
@@ -42,6 +43,7 @@ from sterna.journal.store import Position
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings as OperatorSettings
 from sterna.vocabulary.stamps import VersionVector
 
@@ -58,15 +60,21 @@ class World(Protocol):
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         """Run `authenticator.verify` where it may take its time, then call `connection.proceed_with`."""
 
+    def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
+        """Run a data processing function where it may take its time and hurt nobody, then (never at once) tell `done`
+        the number, or None and why there is none.  False if there is no room: there is when another one is done."""
+
 
 class BrokerState:
     """What outlives a restart: the sessions, who wants what, what is retained."""
 
-    def __init__(self, limits: Limits, operators: OperatorSettings | None = None) -> None:
+    def __init__(
+        self, limits: Limits, operators: OperatorSettings | None = None, functions: Functions = NO_FUNCTIONS
+    ) -> None:
         self.limits = limits
         self.sessions: dict[bytes, Session] = {}
         self.effort = Effort()
-        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings()))
+        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings(), functions))
         self.retained = Retained(limits)
         #: Outboxes with something to flush.
         self.dirty: list[Outbox] = []
@@ -283,6 +291,13 @@ class Broker:
 
     def result_qos(self, topic: bytes) -> int:
         return self.routes.highest_qos(topic)
+
+    def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
+        return self._world.compute_elsewhere(function, payload, done)
+
+    def read_back(self, offset: int) -> Message | None:
+        """May raise JournalError."""
+        return self.journal.read(offset) or self.retained.at_offset(offset)
 
     # -- the network --
 

@@ -6,6 +6,9 @@ published under a name of its own, which clients cannot publish to and which nev
 
 Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash the messages since the last
 checkpoint make the same results again, and those whose number the journal does not have are published then.
+
+Expressions with a data processing function get numbers that were computed elsewhere, a little later (`calls`); their
+windows end when the numbers of all messages that belong to them are there.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sterna.broker.calls import Call, CallingBroker, Calls, Saved
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.limits import Limits
 from sterna.broker.repeats import number_of, numbered
@@ -24,7 +28,8 @@ from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import FilterTree, is_reserved, overlap
 from sterna.operators.engine import Engine
 from sterna.operators.errors import ExpressionError, StateError
-from sterna.operators.expression import WILDCARD_NAMES, Expression
+from sterna.operators.expression import WILDCARD_NAMES, Expression, Family
+from sterna.operators.functions import Functions
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 
@@ -32,7 +37,7 @@ _SNAPSHOT = tuple[int, bytes]
 RESULT_LEVELS = frozenset(WILDCARD_NAMES.values())
 
 
-class ComputingBroker(Protocol):
+class ComputingBroker(CallingBroker, Protocol):
     """What expressions need of the broker around them, once it runs."""
 
     now: float
@@ -44,20 +49,34 @@ class ComputingBroker(Protocol):
     def result_qos(self, topic: bytes) -> int:
         """The highest QoS anybody wants what is published there at."""
 
-    def tell(self, event: str, fields: dict[str, Any]) -> None: ...
-
 
 class Computation:
     """One expression and those who want it."""
 
-    __slots__ = ("due_us", "engine", "expression", "made", "missed", "published", "subscribers", "told")
+    __slots__ = (
+        "calls",
+        "due_us",
+        "engine",
+        "expression",
+        "function",
+        "held_us",
+        "made",
+        "missed",
+        "published",
+        "subscribers",
+        "told",
+    )
 
     def __init__(self, expression: Expression, engine: Engine) -> None:
         self.expression = expression
         self.engine = engine
         self.subscribers = 0
-        #: The deadline that is on its way, 0 if there is none.
+        #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
+        self.function = function_of(expression)
+        self.calls: deque[Call] = deque()
+        #: The deadline that is on its way, 0 if there is none; and the one that waits for the numbers before it.
         self.due_us = 0
+        self.held_us = 0
         #: Results made, at QoS 1 and 2; the last one the journal is known to have; and those it may not have.
         self.made = 0
         self.published = 0
@@ -77,16 +96,22 @@ class Computation:
         return self.expression.result_topic
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self.made, self.engine.snapshot()))
+        waiting = [call.saved() for call in self.calls if call.offset >= 0]
+        return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting))
 
     def restore(self, snapshot: bytes) -> None:
         """May raise StateError."""
         try:
-            self.made, engine = msgspec.msgpack.decode(snapshot, type=_SNAPSHOT)
-        except msgspec.DecodeError as error:
+            fields = msgspec.msgpack.decode(snapshot, type=list[Any])
+            self.made, engine = msgspec.convert(fields[:2], _SNAPSHOT)
+            # Those of an earlier release have none.
+            waiting = msgspec.convert(fields[2], list[Saved]) if len(fields) > 2 else []
+        except msgspec.MsgspecError as error:
             raise StateError(f"a damaged state of {self.expression.text!r}: {error}") from None
         self.published = self.made
         self.engine.restore(engine)
+        for offset, topic, time_us in waiting:
+            self.calls.append(Call(self.function, topic, time_us, offset, again=True))
 
     def may_miss(self, topic: bytes, payload: bytes, qos: int) -> None:
         """A result made again, after a crash: the journal may have it."""
@@ -107,20 +132,25 @@ class Computations:
         "_by_text",
         "_filters",
         "_forgotten",
+        "_functions",
         "_limits",
         "_settings",
         "_snapshots",
         "_tree",
         "_troubles",
+        "calls",
         "changed",
         "gone",
         "moment_us",
         "results",
     )
 
-    def __init__(self, limits: Limits, settings: Settings) -> None:
+    def __init__(self, limits: Limits, settings: Settings, functions: Functions) -> None:
         self._limits = limits
         self._settings = settings
+        #: What this node can compute of a payload.
+        self._functions = functions
+        self.calls = Calls(limits, functions, self._computed, self._settled)
         self._by_text: dict[bytes, Computation] = {}
         #: Topic filter -> how many expressions have it.
         self._filters: dict[bytes, int] = {}
@@ -148,6 +178,7 @@ class Computations:
     def attach(self, broker: ComputingBroker) -> None:
         """The replay, if there was one, is over."""
         self._broker = broker
+        self.calls.attach(broker)
 
     # -- subscriptions --
 
@@ -156,7 +187,7 @@ class Computations:
         if text in self._by_text:
             return None
         try:
-            expression = parse(text)
+            expression = parse(text, self._functions)
         except ExpressionError as error:
             return str(error)
         if len(self._by_text) >= self._limits.expressions:
@@ -165,7 +196,10 @@ class Computations:
             return f"{self._limits.overlapping_expressions} other expressions take messages of the same topics"
         if RESULT_LEVELS.intersection(expression.topic_filter.split(b"/")):
             return "levels named $A and $ALL stand for wildcards in the topics of results; choose another filter"
-        return "no function computes this here" if needs_function(expression) else None
+        function = function_of(expression)
+        if function and self._functions.get(function) is None:
+            return f"no function computes ${function} here; see $SYS/capabilities"
+        return None
 
     def _overlapping(self, topic_filter: bytes) -> int:
         """Expressions that may take the same message as one of this filter."""
@@ -181,7 +215,7 @@ class Computations:
         return found
 
     def _begin(self, text: bytes) -> Computation:
-        expression = parse(text)
+        expression = self._parsed(text)
         computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
         snapshot = self._snapshots.pop(text, None)
         if snapshot is not None:
@@ -192,6 +226,13 @@ class Computations:
         self.gone.pop(text, None)
         self.changed[text] = computation
         return computation
+
+    def _parsed(self, text: bytes) -> Expression:
+        try:
+            return parse(text, self._functions)
+        except ExpressionError:
+            # Subscribed to before a restart, with a function that has been taken away since.
+            return parse(text, self._functions.assuming(text))
 
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""
@@ -205,12 +246,13 @@ class Computations:
             self._tree.remove(found.expression.topic_filter, text)
             self.changed.pop(text, None)
             self.gone[text] = None
+            found.calls.clear()
             add_troubles(self._troubles, found)
         return found
 
     def troubles(self) -> dict[str, int]:
         """What did not count as it was sent since the node was started, by reason."""
-        found = dict(self._troubles)
+        found = {**self._troubles, **self.calls.failures}
         for computation in self._by_text.values():
             add_troubles(found, computation)
         return found
@@ -238,12 +280,35 @@ class Computations:
         """HOT.  A message that is delivered here."""
         time_us = taken_us(message) or self._now_us()
         said: list[bytes] = []
+        elsewhere: list[Computation] | None = None
         for computation in computations:
+            if computation.function:
+                elsewhere = [computation] if elsewhere is None else [*elsewhere, computation]
+                continue
             payload = computation.engine.message(message.topic, message.payload, time_us)
             if payload is not None and is_first(computation, message, said):
                 self._publish(computation, message, payload)
             self.changed[computation.expression.text] = computation
             self._look_after(computation)
+        if elsewhere is not None:
+            for computation in elsewhere:
+                self.changed[computation.expression.text] = computation
+            self.calls.take(elsewhere, message, time_us)
+
+    def _computed(self, computation: Computation, payload: bytes, again: bool) -> None:
+        """A result, of numbers from elsewhere; `again`: at QoS 0 it may have been delivered before a crash."""
+        assert self._broker is not None
+        if not again or self._broker.result_qos(computation.expression.result_topic):
+            self._publish(computation, None, payload)
+
+    def _settled(self, computation: Computation) -> None:
+        """It has taken the numbers that are there."""
+        self.changed[computation.expression.text] = computation
+        calls, held_us = computation.calls, computation.held_us
+        if held_us and not (calls and calls[0].time_us < held_us):
+            computation.held_us = 0
+            self._window_over(computation, held_us)
+        self._look_after(computation)
 
     def _publish(self, computation: Computation, message: Message | None, payload: bytes) -> None:
         assert self._broker is not None
@@ -281,6 +346,9 @@ class Computations:
 
     def _window_over(self, computation: Computation, due_us: int) -> None:
         if not computation.subscribers or computation.due_us != due_us:
+            return
+        if computation.calls and computation.calls[0].time_us < due_us:
+            computation.held_us = due_us
             return
         computation.due_us = 0
         payload = computation.engine.advance(due_us)
@@ -320,6 +388,10 @@ class Computations:
         self.moment_us = max(self.moment_us, taken_us(message))
         said: list[bytes] = []
         for computation in computations:
+            if computation.function:
+                call = Call(computation.function, message.topic, taken_us(message), message.offset, again=True)
+                computation.calls.append(call)
+                continue
             payload = computation.engine.message(message.topic, message.payload, taken_us(message))
             if payload is not None and is_first(computation, message, said):
                 topic = computation.result_topic(message.topic)
@@ -331,6 +403,11 @@ class Computations:
         number = number_of(message.properties) if made_by is not None else None
         if made_by is not None and number is not None:
             made_by.has(number[1])
+            if made_by.made < number[1]:
+                # Of what is not replayed: a window that ended by itself, or messages at QoS 0.
+                if made_by.expression.periodic is not None:
+                    made_by.engine.advance(taken_us(message))
+                made_by.made = number[1]
 
     def recovered(self) -> None:
         """Publish what was made and not written down before the crash; windows go on."""
@@ -350,6 +427,7 @@ class Computations:
                     )
             computation.missed.clear()
             self._look_after(computation)
+        self.calls.go_on([computation for computation in self._by_text.values() if computation.calls])
 
 
 def is_first(computation: Computation, message: Message, said: list[bytes]) -> bool:
@@ -380,5 +458,7 @@ def taken_us(message: Message) -> int:
     return int(message.received_at * 1e6 + 0.5)
 
 
-def needs_function(expression: Expression) -> bool:
-    return any(operator.family.name == "FUNCTION" for operator in expression.operators)
+def function_of(expression: Expression) -> str:
+    """The data processing function its messages go through; only the innermost operator can be one."""
+    innermost = expression.operators[-1]
+    return innermost.name if innermost.family is Family.FUNCTION else ""

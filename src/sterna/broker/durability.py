@@ -37,6 +37,7 @@ class Event(IntEnum):
     TAKEN = 13
     SEEN = 14
     SHARED = 15
+    COMPUTED = 16
 
 
 class SessionLog:
@@ -68,6 +69,11 @@ class SessionLog:
         """Another node has these members of shared subscriptions."""
         if self.enabled:
             self._note(self._encode((Event.SHARED, origin, shares)))
+
+    def computed(self, expression: bytes, offset: int, value: float | None) -> None:
+        """What a function made of the message at `offset` (None: it failed) went into this expression."""
+        if self.enabled:
+            self._note(self._encode((Event.COMPUTED, expression, offset, value)))
 
     def touched(self, session: Session) -> None:
         if session.expiry_s and self.enabled:

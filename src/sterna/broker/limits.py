@@ -76,6 +76,13 @@ class Limits:
     expressions_per_client: int = 100
     """Expressions one client may subscribe to."""
 
+    function_calls: int = 10_000
+    """Messages that wait for data processing functions (at QoS 1 and 2 as journal offsets); beyond it, new ones are not
+    computed."""
+
+    function_bytes: int = 64 * 1024 * 1024
+    """Bytes of messages at QoS 0 that wait for data processing functions."""
+
     retained: int = 1_000_000
     """Retained messages; a further topic is refused with 0x97."""
 

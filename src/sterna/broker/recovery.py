@@ -119,6 +119,8 @@ class Replay:
                 self._state.vector[key] = Stamp(*fields)
             elif kind == Event.SHARED:
                 self._state.shared[key] = [(name, members) for name, members in fields[0]]
+            elif kind == Event.COMPUTED:
+                self._computed(key, *fields)
             elif session is not None:
                 _REPLAYS[kind](self, session, *fields)
 
@@ -223,6 +225,12 @@ class Replay:
 
     def _released(self, session: Session, packet_id: int) -> None:
         session.received.discard(packet_id)
+
+    def _computed(self, expression: bytes, offset: int, value: float | None) -> None:
+        routes = self._state.routes
+        computation = routes.computations.get(expression)
+        if computation is not None:
+            routes.computations.calls.replay(computation, offset, value, routes.highest_qos)
 
     def messages(self, messages: list[Message]) -> None:
         """Every message since the checkpoint: retained, and waiting for whoever persistent wants it.

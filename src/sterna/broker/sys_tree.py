@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import exp
 
+import msgspec
+
 from sterna.broker.statistics import Statistics
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 
 #: topic below `$SYS/broker/` -> value
 _VALUES: dict[str, Callable[[Statistics], int]] = {
@@ -53,9 +56,13 @@ _MINUTES = (1, 5, 15)
 class SysTree:
     """Publishes what changed since the last time."""
 
-    def __init__(self, version: str, publish: Callable[[bytes, bytes], None]) -> None:
+    def __init__(
+        self, version: str, publish: Callable[[bytes, bytes], None], functions: Functions = NO_FUNCTIONS
+    ) -> None:
         self._version = version
         self._publish = publish
+        self._functions = functions
+        self._capabilities = b""
         self._shown: dict[str, str] = {}
         self._before = Statistics()
         self._rates: dict[tuple[str, int], float] = {}
@@ -71,6 +78,14 @@ class SysTree:
             for minutes in _MINUTES:
                 self._set(f"load/{name}/{minutes}min", f"{self._rate(name, minutes, grown, elapsed_s):.2f}")
         self._before = statistics
+        self._set_capabilities()
+
+    def _set_capabilities(self) -> None:
+        """What MQTT+ clients ask for: the data processing operators there are, as JSON."""
+        capabilities = msgspec.json.encode(self._functions.capabilities())
+        if capabilities != self._capabilities:
+            self._capabilities = capabilities
+            self._publish(b"$SYS/capabilities", capabilities)
 
     def _rate(self, name: str, minutes: int, grown: int, elapsed_s: float) -> float:
         """Exponentially weighted rate per minute, as load averages are."""

@@ -13,6 +13,7 @@ from sterna.operators.errors import ExpressionError
 from sterna.operators.grammar import parse
 from sterna.operators.plan import explain as explained
 from sterna.runtime.configuration import load
+from sterna.runtime.functions import functions_of
 
 app = typer.Typer(no_args_is_help=True, help="Subscriptions that compute.")
 
@@ -31,9 +32,10 @@ def explain(
 
     The exit status is 1 if no node would take it; the reason then points at the operator at fault.
     """
-    settings = load(config, os.environ).operators
+    configuration = load(config, os.environ)
+    functions = functions_of(configuration.functions)
     try:
-        lines = explained(parse(expression.encode()), settings)
+        lines = explained(parse(expression.encode(), functions), configuration.operators, functions)
     except ExpressionError as error:
         place = len(expression.encode()[: error.position].decode(errors="replace"))
         print(f"{expression}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)

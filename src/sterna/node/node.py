@@ -28,6 +28,7 @@ from sterna.journal.recovery import Cut, Damage, RecoveredEvents, Recovery, reco
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position, Store
 from sterna.node.network import Network, NetworkSettings, NetworkWorld
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings as OperatorSettings
 
 #: A wall clock that is this far ahead of steady time was set, and did not just drift.
@@ -99,12 +100,13 @@ class Node:
         held: Callable[[], Held | None] = lambda: None,
         alone: bool = True,
         operators: OperatorSettings | None = None,
+        functions: Functions = NO_FUNCTIONS,
     ) -> None:
         """`alone`: it will not join others.  Wills of those who were connected when it was killed are published at
         once then, else when it has joined: who shares a subscription elsewhere is to have them too."""
         self._world = world
         self._rng = rng
-        state = BrokerState(limits, operators)
+        state = BrokerState(limits, operators, functions)
         replay, recovery = _replayed(Replay(state, access, name), store, saved)
         durable = settings.durability != "memory"
         #: Queues hold nothing below it, but for what is retained.
@@ -128,7 +130,7 @@ class Node:
         self._sweep = Sweep(self.broker)
         #: The other nodes, once this one has joined them.
         self.network: Network | None = None
-        self.sys_tree = SysTree(__version__, self.broker.publish_sys)
+        self.sys_tree = SysTree(__version__, self.broker.publish_sys, functions)
         self._settings = settings
         self._durable = durable
         self._checkpointed = saved.position

@@ -4,8 +4,9 @@
     functions.register("BRIGHTNESS", brightness, "mean brightness of an image, 0 to 255")
 
 makes `$BRIGHTNESS/camera/+` and `$MAX$HOURLYAVG$BRIGHTNESS/camera/+` expressions.  A function may be slow and may
-raise: whoever calls it (not the engine, in a node) decides where and for how long it runs.  The counting operators of
-MQTT+ are part of the language whether or not a function stands behind them.
+raise: whoever calls it (not the engine, in a node) decides where and for how long it runs.  In a node that is a process
+of its own (`runtime/functions.py`), which is all that ever imports it; here it then is a name and what to say of it.
+The counting operators of MQTT+ are part of the language whether or not a function stands behind them.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ _NAME = re.compile(r"[A-Z][A-Z0-9]{0,63}")
 @dataclass(frozen=True, slots=True)
 class Function:
     name: str
-    compute: Compute
+    compute: Compute | None
+    """None: it runs elsewhere, and the engine is told the numbers."""
     returns: str
     """What the number means, for people: it stands in `$SYS/capabilities` and in plans."""
+    description: str = ""
+    """What is done to the payload."""
 
 
 class Functions:
@@ -36,20 +40,41 @@ class Functions:
     def __init__(self) -> None:
         self._known: dict[str, Function] = {}
 
-    def register(self, name: str, compute: Compute, returns: str) -> None:
+    def register(self, name: str, compute: Compute | None, returns: str, description: str = "") -> None:
         """Have `$name` compute.  ValueError if the name is taken by the language or by another function."""
         word = self._word(name)
         if not _NAME.fullmatch(name) or word.family is not Family.FUNCTION or word.name in self._known or name == "SYS":
             raise ValueError(
                 f"{name!r} cannot be the name of a function: capital letters and digits, and not yet taken"
             )
-        self._known[word.name] = Function(word.name, compute, returns)
+        self._known[word.name] = Function(word.name, compute, returns, description)
+
+    def remove(self, name: str) -> None:
+        """It turned out that this one cannot be had."""
+        self._known.pop(self._word(name).name, None)
+
+    def assuming(self, text: bytes) -> Functions:
+        """These, and as one of them every operator of an expression that nobody knows: it was known once."""
+        found = Functions()
+        found._known.update(self._known)
+        for name in re.findall(r"\$([A-Z][A-Z0-9]*)", text.partition(b"/")[0].decode(errors="replace")):
+            if name not in WORDS and name != "SYS" and name not in found._known:
+                found._known[name] = Function(name, None, "")
+        return found
 
     def get(self, name: str) -> Function | None:
         return self._known.get(self._word(name).name)
 
     def names(self) -> list[str]:
         return sorted(self._known)
+
+    def capabilities(self) -> list[dict[str, str]]:
+        """As `$SYS/capabilities` has them: every spelling of every function there is."""
+        return [
+            {"keyword": f"${spelling}", "desc": function.description or function.returns, "returns": function.returns}
+            for spelling, word in sorted(self.words().items())
+            if word.family is Family.FUNCTION and (function := self._known.get(word.name)) is not None
+        ]
 
     def words(self) -> dict[str, Word]:
         """The language with these functions."""

@@ -14,15 +14,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from sterna.broker.tokens import ALGORITHMS
+from sterna.operators.functions import Functions
 from sterna.runtime import access
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
 from sterna.runtime.configuration_problems import Report
 from sterna.runtime.feed_settings import FEED_RANGES, check_feed
 from sterna.runtime.network_rules import NETWORK_RANGES, check_network
-from sterna.runtime.settings import Admin, Bind, Configuration, Listener, Token, as_plain
+from sterna.runtime.settings import Admin, Bind, Configuration, FunctionTable, Listener, Token, as_plain
 from sterna.runtime.toml_source import Place
 
 _ANY = (0, 2**63 - 1)
+FUNCTION_MEMORY_MIN = 256 * 1024 * 1024
 _RANGES: dict[Place, tuple[float, float]] = {
     ("limits", "packet_bytes"): (128, 268_435_460),  # MQTT's largest: 4 bytes of length count to 268,435,455
     ("limits", "connections"): (1, _ANY[1]),
@@ -43,6 +45,8 @@ _RANGES: dict[Place, tuple[float, float]] = {
     ("operators", "topics"): (1, _ANY[1]),
     ("operators", "window_values"): (1, _ANY[1]),
     ("operators", "buckets"): (1, _ANY[1]),
+    ("functions", "workers"): (1, 256),
+    ("functions", "time_out_s"): (0.01, 3600),
     ("limits", "connect_s"): (0.1, 3600),
     ("limits", "keep_alive_s"): (0, 65535),
     ("journal", "segment_bytes"): (64 * 1024, 2**40),
@@ -65,6 +69,7 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Repo
     _check_admin(completed.admin, report)
     check_network(completed, report)
     check_feed(completed, report)
+    _check_functions(completed.functions, report)
     return completed
 
 
@@ -210,6 +215,21 @@ def _check_tls(listener: Listener, place: Place, report: Report) -> None:
         check_pair(listener.certificate, listener.key, place, report)
     if listener.client_ca and "client_ca" in readable:
         check_authority(listener.client_ca, (*place, "client_ca"), report)
+
+
+def _check_functions(table: FunctionTable, report: Report) -> None:
+    known = Functions()
+    for index, own in enumerate(table.own):
+        place = ("functions", "own", index)
+        if not re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", own.call):
+            report.add((*place, "call"), f'"{own.call}" is no function', 'write "module:function"')
+        try:
+            known.register(own.name, None, own.returns)
+        except ValueError as error:
+            report.add((*place, "name"), str(error), "choose another name")
+    if table.memory_bytes and table.memory_bytes < FUNCTION_MEMORY_MIN:
+        fix = f"give at least {FUNCTION_MEMORY_MIN}, or 0 for any"
+        report.add(("functions", "memory_bytes"), "too little for a process to start in", fix)
 
 
 def _check_authorization(configuration: Configuration, report: Report) -> None:

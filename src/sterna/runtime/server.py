@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ import uvloop
 
 import sterna.broker.delivery
 from sterna import __version__
+from sterna.broker.calls import Done
 from sterna.broker.connection import Connection
 from sterna.broker.identity import Accepted, Credentials, Refused
 from sterna.broker.statistics import SessionView, Statistics
@@ -38,6 +40,7 @@ from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
 from sterna.runtime.feed_settings import feed_address
 from sterna.runtime.feed_view import FeedView
+from sterna.runtime.functions import FunctionPool, functions_of
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
 from sterna.runtime.network_view import NetworkView
@@ -114,6 +117,8 @@ class NodeServer:
             self.feed = Feed(configuration.feed, node.name, node.data, durable=self._durable)
         checkpoint = self._sessions.load() if self._sessions else None
         self._authenticator = access.authenticator(configuration.authentication)
+        functions = functions_of(configuration.functions)
+        self._functions = FunctionPool(configuration.functions, functions, self._work)
         self._node = Node(
             limits=configuration.limits,
             settings=configuration.journal,
@@ -130,6 +135,7 @@ class NodeServer:
             held=self.feed.held if self.feed is not None else lambda: None,
             alone=configuration.network is None,
             operators=configuration.operators,
+            functions=functions,
         )
         self.broker = self._node.broker
         self.networking: Networking | None = None
@@ -186,6 +192,7 @@ class NodeServer:
             self._loop.add_signal_handler(number, self._stopping.set)
         self._report_start()
         self.after_work()
+        await self._functions.start()
         feed = await self.feed.start() if self.feed is not None else None
         if feed is not None:
             log.info("feed", extra={"address": str(feed)})
@@ -249,6 +256,7 @@ class NodeServer:
             await self.networking.stop()
         if self.feed is not None:
             await self.feed.stop()
+        await self._functions.stop()
         await self._let_go()
         if self._sessions is not None:
             await self._checkpoint()
@@ -415,6 +423,14 @@ class NodeServer:
         wall = self.broker.wall
         work = self._loop.run_in_executor(self._verifiers, lambda: self._authenticator.verify(credentials, now=wall))
         work.add_done_callback(lambda done: self._verified(connection, done))
+
+    def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
+        return self._functions.submit(function, payload, done)
+
+    def _work(self, piece: Callable[[], None]) -> None:
+        self.broker.at(time.monotonic())
+        piece()
+        self.after_work()
 
     def _verified(self, connection: Connection, done: asyncio.Future[Accepted | Refused]) -> None:
         self._verifications -= 1

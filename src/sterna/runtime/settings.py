@@ -293,6 +293,33 @@ class Feed(Table, frozen=True):
     """Bytes of Parquet files of this node before the oldest goes; 0: any number."""
 
 
+class OwnFunction(Table, frozen=True):
+    """A data processing operator of the operator's own."""
+
+    name: str
+    """How subscribers write it, without the $: capital letters and digits."""
+    call: str
+    """What computes it, as "module:function": bytes in, a number out."""
+    description: str
+    """What it does to a payload; clients read it in `$SYS/capabilities`."""
+    returns: str = "a number"
+    """What the number means."""
+
+
+class FunctionTable(Table, frozen=True):
+    """Data processing functions: which there are, and what their processes may use."""
+
+    own: tuple[OwnFunction, ...] = ()
+    directory: Path | None = None
+    """Where modules of one's own are looked for, before anywhere else."""
+    workers: int = 1
+    """Processes, so calls at the same time."""
+    time_out_s: float = 10.0
+    """A call that takes longer is given up, and its process killed."""
+    memory_bytes: int = 2 * 1024 * 1024 * 1024
+    """Memory (address space) of one process; 0: any."""
+
+
 class Admin(Table, frozen=True):
     bind: Bind | None = Bind("127.0.0.1", 9883)
     """Where metrics and health are served; "" switches it off."""
@@ -320,6 +347,7 @@ class Configuration(Table, frozen=True):
     authentication: Authentication = field(default_factory=Authentication)
     authorization: Authorization = field(default_factory=Authorization)
     operators: OperatorSettings = field(default_factory=OperatorSettings)
+    functions: FunctionTable = field(default_factory=FunctionTable)
     network: Network | None = None
     feed: Feed | None = None
     admin: Admin = field(default_factory=Admin)

@@ -14,11 +14,13 @@ from typing import Any
 
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
+from sterna.broker.calls import Done
 from sterna.broker.connection import Connection, Peer
 from sterna.broker.identity import Credentials
 from sterna.broker.limits import Limits
 from sterna.journal.settings import JournalSettings
 from sterna.node.node import Node
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.simulation.committing import Committer
 from sterna.simulation.disk import Disk
 from sterna.simulation.kernel import Kernel
@@ -52,6 +54,10 @@ class MachineSettings:
     """Share of syncs that take thirty times as long."""
     checkpoint_s: float = 0.02
     sys_interval_s: float = 10.0
+    functions: Functions = NO_FUNCTIONS
+    function_workers: int = 2
+    function_s: float = 0.05
+    """The longest a data processing function takes."""
 
 
 class Clock:
@@ -177,6 +183,7 @@ def make_lone_node(running: Running) -> Node:
         wall=machine.clock.wall(),
         name=machine.name,
         alone=machine.membership is None,
+        functions=machine.settings.functions,
     )
 
 
@@ -189,6 +196,8 @@ class Running:
         self.number = number
         self.alive = True
         self.reports: dict[str, int] = {}
+        self._function_dice = machine.kernel.dice(f"{machine.name} functions {number}")
+        self._computing = 0
         self.node = machine.make(self)
         self.broker = self.node.broker
         self.links: LinkWorld | None = None
@@ -317,6 +326,28 @@ class Running:
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         raise AssertionError("nobody has a password here")
+
+    def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
+        """After a while, in this process: a machine that is killed meanwhile forgets it."""
+        if self._computing >= self.machine.settings.function_workers:
+            return False
+        self._computing += 1
+        self.later(
+            self._function_dice.random() * self.machine.settings.function_s, self._compute, function, payload, done
+        )
+        return True
+
+    def _compute(self, function: str, payload: bytes, done: Done) -> None:
+        self._computing -= 1
+        found = self.machine.settings.functions.get(function)
+        try:
+            assert found is not None
+            assert found.compute is not None
+            value = found.compute(payload)
+        except Exception:  # as a worker process would: whatever it is, it is the function's
+            done(None, "function-failed")
+        else:
+            done(value, "")
 
 
 class _ClientStream:
