@@ -37,6 +37,7 @@ class Event(IntEnum):
     TAKEN = 13
     SEEN = 14
     SHARED = 15
+    PART = 16
 
 
 class SessionLog:
@@ -68,6 +69,11 @@ class SessionLog:
         """Another node has these members of shared subscriptions."""
         if self.enabled:
             self._note(self._encode((Event.SHARED, origin, shares)))
+
+    def part(self, holder: str, name: bytes, *, is_wanted: bool) -> None:
+        """Another node wants this part of an expression, or no longer does."""
+        if self.enabled:
+            self._note(self._encode((Event.PART, holder, name, is_wanted)))
 
     def touched(self, session: Session) -> None:
         if session.expiry_s and self.enabled:
