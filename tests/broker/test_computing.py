@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from lone_node import Client, LoneNode
 from surviving_node import SurvivingNode
@@ -144,7 +146,7 @@ def test_what_a_client_may_not_read_it_may_not_have_computed() -> None:
 def test_one_that_outgrows_its_bounds_says_so_and_falls_silent() -> None:
     node = LoneNode()
     computations = node.broker.routes.computations
-    computations._settings = type(computations._settings)(topics=2)
+    computations._settings = replace(computations._settings, topics=2)
     client, sensor = node.join("c"), node.join("sensor")
     client.subscribe("$SUM/t/+")
     for number in range(4):

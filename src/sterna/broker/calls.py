@@ -27,7 +27,7 @@ from sterna.operators.functions import Functions
 from sterna.vocabulary.errors import JournalError
 
 if TYPE_CHECKING:
-    from sterna.broker.computing import Computation
+    from sterna.broker.computation import Computation
 
 #: The number, or None and why there is none.
 Done = Callable[[float | None, str], None]

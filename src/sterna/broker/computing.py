@@ -2,7 +2,8 @@
 
 An expression such as `$AVG/room/+/temp` is computed once, however many sessions subscribe to it, from the first
 subscription to the last.  What is delivered here on a topic its filter matches is given to its engine, and a result is
-published under a name of its own, which clients cannot publish to and which never leaves the node.
+published under a name of its own, which clients cannot publish to and which never leaves the node.  In a network an
+expression may come in parts (`parts.py`): then only what enters here is taken, and the other nodes' parts are merged.
 
 Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash the messages since the last
 checkpoint make the same results again, and those whose number the journal does not have are published then.
@@ -13,27 +14,27 @@ windows end when the numbers of all messages that belong to them are there.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
-
-from sterna.broker.calls import Call, CallingBroker, Calls, Saved
+from sterna.broker.calls import Call, CallingBroker, Calls
+from sterna.broker.computation import Computation, add_troubles, function_of, is_first, taken_us
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.limits import Limits
+from sterna.broker.parts import Part, Parts, is_part
 from sterna.broker.repeats import number_of, numbered
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import FilterTree, is_reserved, overlap
 from sterna.operators.engine import Engine
 from sterna.operators.errors import ExpressionError, StateError
-from sterna.operators.expression import WILDCARD_NAMES, Expression, Family
+from sterna.operators.expression import WILDCARD_NAMES, Expression
 from sterna.operators.functions import Functions
 from sterna.operators.grammar import parse
+from sterna.operators.merging import OuterEngine
+from sterna.operators.parts import halves
 from sterna.operators.settings import Settings
 
-_SNAPSHOT = tuple[int, bytes]
 RESULT_LEVELS = frozenset(WILDCARD_NAMES.values())
 
 
@@ -48,82 +49,6 @@ class ComputingBroker(CallingBroker, Protocol):
     def publish_result(self, message: Message) -> None: ...
     def result_qos(self, topic: bytes) -> int:
         """The highest QoS anybody wants what is published there at."""
-
-
-class Computation:
-    """One expression and those who want it."""
-
-    __slots__ = (
-        "calls",
-        "due_us",
-        "engine",
-        "expression",
-        "function",
-        "held_us",
-        "made",
-        "missed",
-        "published",
-        "subscribers",
-        "told",
-    )
-
-    def __init__(self, expression: Expression, engine: Engine) -> None:
-        self.expression = expression
-        self.engine = engine
-        self.subscribers = 0
-        #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
-        self.function = function_of(expression)
-        self.calls: deque[Call] = deque()
-        #: The deadline that is on its way, 0 if there is none; and the one that waits for the numbers before it.
-        self.due_us = 0
-        self.held_us = 0
-        #: Results made, at QoS 1 and 2; the last one the journal is known to have; and those it may not have.
-        self.made = 0
-        self.published = 0
-        self.missed: deque[tuple[int, bytes, bytes, int]] = deque()
-        #: The operator knows that it has stopped.
-        self.told = False
-
-    @property
-    def results(self) -> bytes:
-        """The filter that matches its results, and no other expression's; see `result_topic`."""
-        return self.expression.text if self.expression.forwards else self.expression.result_topic
-
-    def result_topic(self, topic: bytes) -> bytes:
-        """Behind nothing but rules it is the message that goes on: then one sees which topic it had."""
-        if self.expression.forwards:
-            return self.expression.text.partition(b"/")[0] + b"/" + topic
-        return self.expression.result_topic
-
-    def snapshot(self) -> bytes:
-        waiting = [call.saved() for call in self.calls if call.offset >= 0]
-        return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting))
-
-    def restore(self, snapshot: bytes) -> None:
-        """May raise StateError."""
-        try:
-            fields = msgspec.msgpack.decode(snapshot, type=list[Any])
-            self.made, engine = msgspec.convert(fields[:2], _SNAPSHOT)
-            # Those of an earlier release have none.
-            waiting = msgspec.convert(fields[2], list[Saved]) if len(fields) > 2 else []
-        except msgspec.MsgspecError as error:
-            raise StateError(f"a damaged state of {self.expression.text!r}: {error}") from None
-        self.published = self.made
-        self.engine.restore(engine)
-        for offset, topic, time_us in waiting:
-            self.calls.append(Call(self.function, topic, time_us, offset, again=True))
-
-    def may_miss(self, topic: bytes, payload: bytes, qos: int) -> None:
-        """A result made again, after a crash: the journal may have it."""
-        if qos:
-            self.made += 1
-            self.missed.append((self.made, topic, payload, qos))
-
-    def has(self, number: int) -> None:
-        """The journal holds the result of this number, so it holds all before it."""
-        self.published = max(self.published, number)
-        while self.missed and self.missed[0][0] <= number:
-            self.missed.popleft()
 
 
 class Computations:
@@ -142,6 +67,7 @@ class Computations:
         "changed",
         "gone",
         "moment_us",
+        "parts",
         "results",
     )
 
@@ -155,6 +81,7 @@ class Computations:
         #: Topic filter -> how many expressions have it.
         self._filters: dict[bytes, int] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
+        self.parts = Parts(settings)
         self._broker: ComputingBroker | None = None
         #: States from the last checkpoint, until their expressions come.
         self._snapshots: dict[bytes, bytes] = {}
@@ -168,6 +95,10 @@ class Computations:
         self.results = 0
         #: Of expressions that have ended.
         self._troubles: dict[str, int] = {}
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
 
     def __len__(self) -> int:
         return len(self._by_text)
@@ -201,6 +132,22 @@ class Computations:
             return f"no function computes ${function} here; see $SYS/capabilities"
         return None
 
+    def refuses_part(self, text: bytes) -> str | None:
+        """Why no part of this can be computed for another node, if so."""
+        if len(self.parts) >= self._limits.expressions:
+            return f"this node computes parts of {self._limits.expressions} expressions, and no more"
+        levels = text.partition(b"/")[2].split(b"/")
+        if sum(overlap(one.split(b"/"), levels) for one in self.parts.filters()) > self._limits.overlapping_expressions:
+            return f"{self._limits.overlapping_expressions} other parts take messages of the same topics"
+        return None
+
+    def hold_part(self, name: bytes, holder: str) -> Part:
+        return self.parts.hold(name, holder, self._now_us())
+
+    def comes_in_parts(self, text: bytes) -> bool:
+        """Are other nodes asked for their parts of it, and not for messages?"""
+        return self._settings.partials and halves(self._parsed(text)) is not None
+
     def _overlapping(self, topic_filter: bytes) -> int:
         """Expressions that may take the same message as one of this filter."""
         levels = topic_filter.split(b"/")
@@ -216,13 +163,14 @@ class Computations:
 
     def _begin(self, text: bytes) -> Computation:
         expression = self._parsed(text)
-        computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
+        computation = self._new(expression)
         snapshot = self._snapshots.pop(text, None)
         if snapshot is not None:
             self._restore(computation, snapshot)
         self._by_text[text] = computation
         self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
-        self._tree.add(expression.topic_filter, text, computation)
+        if computation.part is None:
+            self._tree.add(expression.topic_filter, text, computation)
         self.gone.pop(text, None)
         self.changed[text] = computation
         return computation
@@ -234,6 +182,13 @@ class Computations:
             # Subscribed to before a restart, with a function that has been taken away since.
             return parse(text, self._functions.assuming(text))
 
+    def _new(self, expression: Expression) -> Computation:
+        if self._settings.partials and halves(expression) is not None:
+            computation = Computation(expression, OuterEngine(expression, self._settings, self._now_us()))
+            computation.part = self.parts.of(computation, self._now_us())
+            return computation
+        return Computation(expression, Engine(expression, self._settings, self._now_us()))
+
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""
         found = self._by_text[text]
@@ -243,25 +198,30 @@ class Computations:
             self._filters[found.expression.topic_filter] -= 1
             if not self._filters[found.expression.topic_filter]:
                 del self._filters[found.expression.topic_filter]
-            self._tree.remove(found.expression.topic_filter, text)
+            if found.part is not None:
+                self.parts.left(found)
+            else:
+                self._tree.remove(found.expression.topic_filter, text)
             self.changed.pop(text, None)
             self.gone[text] = None
             found.calls.clear()
-            add_troubles(self._troubles, found)
+            add_troubles(self._troubles, found.engine)
         return found
 
     def troubles(self) -> dict[str, int]:
         """What did not count as it was sent since the node was started, by reason."""
         found = {**self._troubles, **self.calls.failures}
         for computation in self._by_text.values():
-            add_troubles(found, computation)
+            add_troubles(found, computation.engine)
+        for part in self.parts:
+            add_troubles(found, part.engine)
         return found
 
     def get(self, text: bytes) -> Computation | None:
         return self._by_text.get(text)
 
     def takes(self, topic: bytes) -> bool:
-        return bool(self._by_text) and bool(self._tree.match(topic))
+        return (bool(self._by_text) and bool(self._tree.match(topic))) or bool(self.parts.matching(topic))
 
     def matching(self, topic: bytes) -> list[Computation]:
         """Those that take messages of this topic."""
@@ -308,6 +268,31 @@ class Computations:
         if held_us and not (calls and calls[0].time_us < held_us):
             computation.held_us = 0
             self._window_over(computation, held_us)
+        self._look_after(computation)
+
+    def take_own(self, parts: list[Part], message: Message) -> None:
+        """HOT.  A message that entered the network here."""
+        time_us = taken_us(message) or self._now_us()
+        for part in parts:
+            if self.parts.take(part, message.topic, message.payload, time_us):
+                for computation in part.computations:
+                    computation.owed = True
+                    if part.is_settled:
+                        self._say_merged(computation, time_us, always=True)
+
+    def merge(self, part: Part) -> None:
+        """Something has come from other nodes: say what is new."""
+        if part.is_settled:
+            for computation in list(part.computations):
+                if computation.owed:
+                    self._say_merged(computation, self._now_us(), always=False)
+
+    def _say_merged(self, computation: Computation, time_us: int, *, always: bool) -> None:
+        payload = computation.merged(time_us)
+        if payload is not None and (always or payload != computation.said):
+            self._publish(computation, None, payload)
+        computation.said = payload or b""
+        self.changed[computation.expression.text] = computation
         self._look_after(computation)
 
     def _publish(self, computation: Computation, message: Message | None, payload: bytes) -> None:
@@ -361,6 +346,9 @@ class Computations:
 
     def load(self, text: bytes, snapshot: bytes) -> None:
         """From the checkpoint; the subscription may come before or after it."""
+        if is_part(text):
+            self.parts.load(text, snapshot, self._now_us())
+            return
         computation = self._by_text.get(text)
         if computation is None:
             self._snapshots[text] = snapshot
@@ -373,16 +361,34 @@ class Computations:
         except StateError as error:
             # Of another release, or damaged: the node is worth more than what one expression remembered.
             expression = computation.expression
-            computation.engine = Engine(expression, self._settings, self._now_us())
+            kind = Engine if computation.part is None else OuterEngine
+            computation.engine = kind(expression, self._settings, self._now_us())
             self._forgotten.append((expression.text, str(error)))
+
+    def saved(self) -> tuple[dict[str, bytes], list[str]]:
+        """What differs from the last checkpoint, and what is to go from it."""
+        changed = {f"\0{text.decode()}": one.snapshot() for text, one in self.changed.items()}
+        changed |= {f"\0{name.decode()}": part.snapshot() for name, part in self.parts.changed.items()}
+        gone = [f"\0{name.decode()}" for name in (*self.gone, *self.parts.gone)]
+        for noted in (self.changed, self.gone, self.parts.changed, self.parts.gone):
+            noted.clear()
+        return changed, gone
 
     def not_saved(self, text: bytes) -> None:
         """The next checkpoint has to write it too, or to remove it."""
+        if is_part(text):
+            self.parts.not_saved(text)
+            return
         computation = self._by_text.get(text)
         if computation is None:
             self.gone[text] = None
         else:
             self.changed[text] = computation
+
+    def replay_own(self, message: Message, parts: list[Part]) -> None:
+        for part in parts:
+            part.replayed = part.take(message.topic, message.payload, taken_us(message)) or part.replayed
+            self.parts.changed[part.name] = part
 
     def replay(self, message: Message, computations: list[Computation], result_qos: Callable[[bytes], int]) -> None:
         self.moment_us = max(self.moment_us, taken_us(message))
@@ -402,7 +408,7 @@ class Computations:
         made_by = self._by_text.get(message.publisher) if is_reserved(message.topic) else None
         number = number_of(message.properties) if made_by is not None else None
         if made_by is not None and number is not None:
-            made_by.has(number[1])
+            made_by.has(number[1], message.payload)
             if made_by.made < number[1]:
                 # Of what is not replayed: a window that ended by itself, or messages at QoS 0.
                 if made_by.expression.periodic is not None:
@@ -412,9 +418,11 @@ class Computations:
     def recovered(self) -> None:
         """Publish what was made and not written down before the crash; windows go on."""
         assert self._broker is not None
-        for text, reason in self._forgotten:
+        for text, reason in (*self._forgotten, *self.parts.forgotten):
             self._broker.tell("an expression begins anew", {"expression": text.decode(), "reason": reason})
         self._forgotten.clear()
+        self.parts.forgotten.clear()
+        self.parts.recovered()
         for text in self._snapshots:
             self.gone[text] = None
         self._snapshots.clear()
@@ -426,39 +434,7 @@ class Computations:
                         Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._now_us() / 1e6)
                     )
             computation.missed.clear()
+            if computation.part is not None and computation.part.replayed:
+                computation.owed = True
             self._look_after(computation)
         self.calls.go_on([computation for computation in self._by_text.values() if computation.calls])
-
-
-def is_first(computation: Computation, message: Message, said: list[bytes]) -> bool:
-    """Two expressions with the same rules may let the same message pass; who wants it gets it by either."""
-    if not computation.expression.forwards:
-        return True
-    topic = computation.result_topic(message.topic)
-    if topic in said:
-        return False
-    said.append(topic)
-    return True
-
-
-def add_troubles(to: dict[str, int], computation: Computation) -> None:
-    counts = computation.engine.counts
-    of_one = {
-        "not-a-number": counts.ignored,
-        "late": counts.clamped,
-        "not-finite": counts.not_finite,
-        "outgrown": counts.overflow,
-    }
-    for reason, count in of_one.items():
-        if count:
-            to[reason] = to.get(reason, 0) + count
-
-
-def taken_us(message: Message) -> int:
-    return int(message.received_at * 1e6 + 0.5)
-
-
-def function_of(expression: Expression) -> str:
-    """The data processing function its messages go through; only the innermost operator can be one."""
-    innermost = expression.operators[-1]
-    return innermost.name if innermost.family is Family.FUNCTION else ""

@@ -139,11 +139,13 @@ class Delivery:
             return route.wanted
         if route.computed:
             self._routes.computations.take(route.computed, message)
+        if route.counted and message.identity is None:
+            self._routes.computations.take_own(route.counted, message)
         if message.qos == 0:
             self._fan_out_qos0(route.deliveries, route.own, message, source)
             if route.shares:
                 self._to_shares(route, message, Encodings(message, self.wall))
-            return route.wanted
+            return route.wanted or bool(route.counted)
         encodings = Encodings(message, self.wall)
         own = route.own
         for session, grant in route.deliveries:
@@ -160,7 +162,7 @@ class Delivery:
                 self._send(session, message, grant, encodings)
         if route.shares:
             self._to_shares(route, message, encodings)
-        return route.wanted
+        return route.wanted or bool(route.counted)
 
     def _fan_out_qos0(
         self,

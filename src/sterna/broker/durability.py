@@ -38,6 +38,7 @@ class Event(IntEnum):
     SEEN = 14
     SHARED = 15
     COMPUTED = 16
+    PART = 17
 
 
 class SessionLog:
@@ -74,6 +75,11 @@ class SessionLog:
         """What a function made of the message at `offset` (None: it failed) went into this expression."""
         if self.enabled:
             self._note(self._encode((Event.COMPUTED, expression, offset, value)))
+
+    def part(self, holder: str, name: bytes, *, is_wanted: bool) -> None:
+        """Another node wants this part of an expression, or no longer does."""
+        if self.enabled:
+            self._note(self._encode((Event.PART, holder, name, is_wanted)))
 
     def touched(self, session: Session) -> None:
         if session.expiry_s and self.enabled:

@@ -7,6 +7,7 @@ must run before the journal can be read, so what was in flight is remembered by 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from sterna.broker.session import Session
 from sterna.broker.snapshots import Snapshot, restore_queue, restore_retained, restore_share, restore_vector
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
+from sterna.operators.errors import ExpressionError
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, Stamp
@@ -121,6 +123,8 @@ class Replay:
                 self._state.shared[key] = [(name, members) for name, members in fields[0]]
             elif kind == Event.COMPUTED:
                 self._computed(key, *fields)
+            elif kind == Event.PART:
+                self._part(key, *fields)
             elif session is not None:
                 _REPLAYS[kind](self, session, *fields)
 
@@ -205,6 +209,13 @@ class Replay:
         if share is not None:
             share.queue.remove(offset)
 
+    def _part(self, holder: str, name: bytes, is_wanted: bool) -> None:
+        if not is_wanted:
+            self._state.routes.release_part(name, holder)
+            return
+        with suppress(ExpressionError):  # of another release: its reader will ask again
+            self._state.routes.hold_part(name, holder)
+
     def _acknowledged(self, session: Session, packet_id: int) -> None:
         self._done(session, packet_id)
         self._inflight[session.client_id].pop(packet_id, None)
@@ -251,6 +262,8 @@ class Replay:
             route = self._state.routes.route(message.topic)
             if not only_for_shares:
                 self._state.routes.computations.replay(message, route.computed, self._state.routes.highest_qos)
+                if route.counted and message.identity is None:
+                    self._state.routes.computations.replay_own(message, route.counted)
             for session, grant in () if only_for_shares else route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
                 if mine is not None and mine.qos:

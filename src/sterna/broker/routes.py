@@ -8,11 +8,13 @@ version, its permissions) forgets the routes concerned, and seldom any other.
 from __future__ import annotations
 
 from sterna.broker import effort
-from sterna.broker.computing import Computation, Computations
+from sterna.broker.computation import Computation
+from sterna.broker.computing import Computations
 from sterna.broker.effort import Effort
 from sterna.broker.names import Names
 from sterna.broker.network import Interest
 from sterna.broker.outbox import Outbox
+from sterna.broker.parts import Part
 from sterna.broker.session import Session
 from sterna.broker.shares import Share, Waiting
 from sterna.broker.subscriptions import Grant, Subscription, merge
@@ -31,7 +33,7 @@ INTERNED_IDENTIFIERS_MAX = 4
 class Route:
     """Who gets a message on one topic."""
 
-    __slots__ = ("computed", "deliveries", "own", "plain_3_1_1", "plain_5", "shares", "special")
+    __slots__ = ("computed", "counted", "deliveries", "own", "plain_3_1_1", "plain_5", "shares", "special")
 
     def __init__(self) -> None:
         #: Every session, once, with its merged grant.
@@ -42,6 +44,8 @@ class Route:
         self.shares: list[Share] = []
         #: Expressions that take messages of this topic.
         self.computed: list[Computation] = []
+        #: Parts of expressions, which take of them what enters here.
+        self.counted: list[Part] = []
         # The same sessions again, sorted for QoS 0 without RETAIN: those that take the publisher's bytes as they are
         # (by protocol version), and those that need a packet of their own.
         self.plain_3_1_1: list[Outbox] = []
@@ -181,6 +185,17 @@ class Routes:
         self._tree.remove(computation.results, session.client_id)
         self._forget(computation.expression.topic_filter)
 
+    def hold_part(self, name: bytes, holder: str) -> Part:
+        """Another node wants this part; ExpressionError if there can be none."""
+        part = self.computations.hold_part(name, holder)
+        self._forget(part.expression.topic_filter)
+        return part
+
+    def release_part(self, name: bytes, holder: str) -> None:
+        part = self.computations.parts.release(name, holder)
+        if part is not None:
+            self._forget(part.expression.topic_filter)
+
     def filters(self) -> list[bytes]:
         """Every filter anybody here has subscribed to; those of shared subscriptions without their group, and instead
         of expressions what they are made of."""
@@ -268,6 +283,7 @@ class Routes:
         matching: dict[bytes, tuple[Session, list[Subscription]]] = {}
         route = Route()
         route.computed = self.computations.matching(topic)
+        route.counted = self.computations.parts.matching(topic)
         before = self._tree.looked_at
         everything = self._tree.match(topic)
         looked_at = self._tree.looked_at - before

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from sterna.broker.broker import Broker
 from sterna.broker.commitments import MADE_OF_ANOTHER
-from sterna.broker.decisions import decode_decision, encode_decision
+from sterna.broker.decisions import decode_decision
 from sterna.broker.outbox import send_to_all
 from sterna.broker.routes import Route
 from sterna.mqtt.message import Message
@@ -24,6 +24,8 @@ from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.excerpts import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
+from sterna.node.partials import Partials
+from sterna.node.share_decisions import decide, hand_over_waiting
 from sterna.node.shares import SharedElsewhere, SharesLeft, copy_for
 from sterna.operators.grammar import is_expression
 from sterna.overlay.channel import Channel
@@ -38,16 +40,10 @@ from sterna.routing.forwarded import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingOutput, RoutingSettings, Strategy
-from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
-#: What a shared subscription takes besides its name, in an announcement and, with a node's name, in a decision.
+#: What a shared subscription takes besides its name, in an announcement.
 SHARE_OVERHEAD_BYTES = 16
-DECIDED_OVERHEAD_BYTES = 80
-#: Of the groups a message is decided for: it has to fit into a frame with them.
-DECISION_BYTES_MAX = 12 * 1024
-#: Messages that waited for a shared subscription's last member here, given to members elsewhere.
-HANDED_OVER_A_TURN = 1000
 
 
 class NetworkWorld(Protocol):
@@ -119,6 +115,8 @@ class Network:
         self._noted: VersionVector = dict(vector)
         if self._membership.is_new:
             broker.log.seen(self.node, self._membership.first)
+        self._look_at_parts = False
+        self._partials = Partials(broker, self.node, self._epoch, self.router, list(vector))
         self._watch_interest()
 
     def _strategy(self, output: RoutingOutput) -> Strategy:
@@ -164,6 +162,8 @@ class Network:
 
     def flush(self) -> None:
         """The end of a turn."""
+        self._look_again()
+        self._partials.flush()
         self.router.flush()
         self.links.flush()
         if self._sessions_ended:  # by flushing: what the router says to that goes out too
@@ -235,6 +235,8 @@ class Network:
         if topic_filter.startswith(b"$SYS/"):
             return  # every node speaks of itself
         if is_expression(topic_filter):
+            if self._comes_in_parts(topic_filter):
+                return
             topic_filter = topic_filter.partition(b"/")[2]  # and computes for its own clients
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
         self.router.want(shared[1] if shared else topic_filter)
@@ -245,6 +247,8 @@ class Network:
         if topic_filter.startswith(b"$SYS/"):
             return
         if is_expression(topic_filter):
+            if self._comes_in_parts(topic_filter):
+                return
             topic_filter = topic_filter.partition(b"/")[2]
         shared = split_share(topic_filter) if topic_filter.startswith(b"$share/") else None
         if shared is None:
@@ -256,8 +260,9 @@ class Network:
             self.router.unwant(shared[1])
             return
         waiting = deque(offset for offset, _ in share.queue) if share is not None else deque()
-        if waiting and topic_filter in self._elsewhere and not self._hand_over_waiting(topic_filter, waiting):
-            self._broker.turns.ask(partial(self._hand_over_waiting, topic_filter, waiting))
+        hand_over = partial(hand_over_waiting, self._broker, self._elsewhere, topic_filter, waiting)
+        if waiting and topic_filter in self._elsewhere and not hand_over():
+            self._broker.turns.ask(hand_over)
         # Messages for the members we had are on their way until everybody has heard that they left.
         self._left.add(shared[1])
         self.router.when_known(partial(self._unwant_left, shared[1]))
@@ -266,8 +271,22 @@ class Network:
         self._left.remove(topic_filter)
         self.router.unwant(topic_filter)
 
+    def _comes_in_parts(self, text: bytes) -> bool:
+        """Then the others are asked for these, at the end of the turn, and not for messages."""
+        self._look_at_parts = True
+        return self._broker.routes.computations.comes_in_parts(text)
+
     def when_known(self, action: Callable[[], None]) -> None:
-        self.router.when_known(action)
+        self._look_again()
+        if self._partials.untold:
+            self.router.probes.after(action)
+        else:
+            self.router.when_known(action)
+
+    def _look_again(self) -> None:
+        if self._look_at_parts:
+            self._look_at_parts = False
+            self._partials.subscriptions_changed()
 
     def note_vector(self) -> None:
         """Write down how far we have read: a subscription made now must not get, after a crash, what was before it."""
@@ -310,19 +329,7 @@ class Network:
     def decide_shares(self, message: Message) -> None:
         """Before a message of our own is written down: which nodes' members are to have it."""
         if self._elsewhere and (keys := self._elsewhere.matching(message.topic)):
-            share_of = self._broker.routes.share
-            decision: dict[bytes, str] = {}
-            room = DECISION_BYTES_MAX
-            for key in keys:
-                share = share_of(key)
-                room -= len(key) + DECIDED_OVERHEAD_BYTES
-                if room < 0:
-                    # Not named, so it stays with our own members of the group, if there are any.
-                    if share is None:
-                        self._broker.counters.dropped("too-many-groups")
-                    continue
-                decision[key] = self._elsewhere.decide(key, len(share.members) if share else 0)
-            message.shares = encode_decision(decision)
+            message.shares = decide(self._broker, self._elsewhere, keys)
 
     def not_kept(self, message: Message) -> None:
         """A message from elsewhere could not be written down: it will have to be read again."""
@@ -383,21 +390,6 @@ class Network:
         if passed_on:
             self._broker.commitments.publication(copy_for(passed_on, message), None, MADE_OF_ANOTHER)
         return bool(passed_on)
-
-    def _hand_over_waiting(self, key: bytes, offsets: deque[int]) -> bool:
-        """The same for some of what waited for them; True if that was all."""
-        broker = self._broker
-        for _ in range(min(len(offsets), HANDED_OVER_A_TURN)):
-            offset = offsets.popleft()
-            try:
-                message = broker.journal.read(offset) or broker.retained.at_offset(offset)
-            except JournalError:
-                message = None
-            if message is None or key not in self._elsewhere:
-                broker.counters.dropped("no-member-left")
-            else:
-                broker.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
-        return not offsets
 
     def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT."""
@@ -468,6 +460,15 @@ class Network:
     def lost(self, origin: str, messages: int) -> None:
         self._broker.counters.dropped("origin-retention", messages)
         self.report("what was missed is no longer kept", origin=origin, messages_at_most=messages, reason="retention")
+
+    def origin_found(self, origin: str) -> None:
+        self._partials.found(origin)
+
+    def origin_lost(self, origin: str) -> None:
+        self._partials.lost(origin)
+
+    def letter(self, sender: str, epoch: int, body: bytes) -> None:
+        self._partials.letter(sender, epoch, body)
 
     def shares(self) -> list[tuple[bytes, int]]:
         """As many as an announcement holds; what is beyond is told to the operator, and served by this node alone."""

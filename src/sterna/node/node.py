@@ -106,7 +106,8 @@ class Node:
         once then, else when it has joined: who shares a subscription elsewhere is to have them too."""
         self._world = world
         self._rng = rng
-        state = BrokerState(limits, operators, functions)
+        operators = operators or OperatorSettings()
+        state = BrokerState(limits, replace(operators, partials=operators.partials and not alone), functions)
         replay, recovery = _replayed(Replay(state, access, name), store, saved)
         durable = settings.durability != "memory"
         #: Queues hold nothing below it, but for what is retained.
@@ -195,9 +196,9 @@ class Node:
         # Once to be kept, now to end with its connection: a crash is the end of that.
         gone += [session.name() for session in log.changed.values() if not session.expiry_s]
         self._share_changes(sessions, gone)
-        computations = self.broker.routes.computations
-        sessions |= {f"\0{text.decode()}": one.snapshot() for text, one in computations.changed.items()}
-        gone += [f"\0{text.decode()}" for text in computations.gone]
+        computed, ended = self.broker.routes.computations.saved()
+        sessions |= computed
+        gone += ended
         if self.network is not None:
             sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), self.broker.state.shared)
         kept: dict[bytes, bytes] = {}
@@ -213,8 +214,6 @@ class Node:
         log.changed.clear()
         log.ended.clear()
         retained.changed.clear()
-        computations.changed.clear()
-        computations.gone.clear()
         return Changes(self.journal.position, self.journal.pending_events, sessions, gone, kept, forgotten)
 
     def _share_changes(self, changed: dict[str, bytes], gone: list[str]) -> None:

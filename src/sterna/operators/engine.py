@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from sterna.operators.errors import StateError
-from sterna.operators.expression import Expression, Family
+from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings
 from sterna.operators.sources import Computed, Source, source_of
@@ -58,9 +58,11 @@ class Engine:
         self._source: Source = source_of(expression, last, settings, functions)
 
     def _chain(self, settings: Settings, since_us: int) -> Stage:
+        return self._behind(self._result, self._expression.operators, settings, since_us)
+
+    def _behind(self, after: Stage, operators: tuple[Operator, ...], settings: Settings, since_us: int) -> Stage:
         """The stages, outermost first; the source does what functions and text rules are for."""
-        after: Stage = self._result
-        for operator in self._expression.operators:
+        for operator in operators:
             if operator.family is Family.RULE:
                 after = Rule(after, self.counts, operator)
             elif operator.family is Family.CHANGE:

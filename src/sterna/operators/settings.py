@@ -37,6 +37,13 @@ class Settings:
     """Structured payloads longer than this are ignored and counted: taking one apart costs time before it is known
     whether the field is there."""
 
+    partials: bool = True
+    """In a network: have other nodes compute their part of what their own clients publish, where that gives the same
+    answer, instead of asking them for the messages."""
+
+    pace_ms: int = 100
+    """How often another node's part is told at most, while it changes; 0: at once."""
+
     def period_us(self, period: str) -> int:
         lengths = {"DAILY": self.daily_s, "HOURLY": self.hourly_s, "QUARTERHOURLY": self.quarter_hourly_s}
         return max(1, round(lengths[period] * 1e6))

@@ -23,7 +23,7 @@ _STALE_MAX: Final = 64
 class Spatial(Answering):
     """The last values, and when they expire."""
 
-    __slots__ = ("expiring", "expiry_us", "heard", "topics_max", "values")
+    __slots__ = ("admitted", "expiring", "expiry_us", "heard", "topics_max", "values")
 
     def __init__(self, after: Stage, counts: Counts, settings: Settings) -> None:
         super().__init__(after, counts)
@@ -34,10 +34,12 @@ class Spatial(Answering):
         self.heard: dict[bytes, int] = {}
         #: One entry per key of `heard`: not before when it expires.  It is brought up to date only when that is over.
         self.expiring: list[tuple[int, bytes]] = []
+        #: Keys as they came to be known, for whoever has to tell of each of them; None: nobody has.
+        self.admitted: list[bytes] | None = None
 
     def change(self, time_us: int, key: bytes, value: float | None) -> None:
         if self.expiring and self.expiring[0][0] <= time_us:
-            self._expire(time_us)
+            self.expire(time_us)
         if key not in self.heard:
             self._admit(time_us, key)
         self.heard[key] = time_us
@@ -57,6 +59,8 @@ class Spatial(Answering):
         if len(self.heard) >= self.topics_max:
             raise Outgrown(f"more than {self.topics_max} topics")
         heappush(self.expiring, (time_us + self.expiry_us, key))
+        if self.admitted is not None:
+            self.admitted.append(key)
 
     def _put(self, key: bytes, value: float | None) -> None:
         old = self.values.pop(key, None) if value is None else self.values.get(key)
@@ -67,18 +71,25 @@ class Spatial(Answering):
         if value is not None:
             self.came(key, value)
 
-    def _expire(self, time_us: int) -> None:
+    def expire(self, time_us: int) -> bool:
+        """Let go of what is too old by now; True if a value was."""
+        had = len(self.values)
         while self.expiring and self.expiring[0][0] <= time_us:
             key = self.expiring[0][1]
-            due = self.heard[key] + self.expiry_us
+            due = self.heard.get(key, -self.expiry_us) + self.expiry_us
             if due > time_us:
                 heapreplace(self.expiring, (due, key))
                 continue
             heappop(self.expiring)
-            del self.heard[key]
-            old = self.values.pop(key, None)
-            if old is not None:
-                self.left(old)
+            self.forget(key)
+        return len(self.values) != had
+
+    def forget(self, key: bytes) -> None:
+        """As if it had never been heard of."""
+        self.heard.pop(key, None)
+        old = self.values.pop(key, None)
+        if old is not None:
+            self.left(old)
 
     def clear(self) -> None:
         """There are no values any more."""
@@ -105,6 +116,8 @@ class Spatial(Answering):
         for key, value, time_us in msgspec.msgpack.decode(state, type=list[tuple[bytes, float | None, int]]):
             self.heard[key] = time_us
             self.expiring.append((time_us + self.expiry_us, key))
+            if self.admitted is not None:
+                self.admitted.append(key)
             self._put(key, value)
         heapify(self.expiring)
 

@@ -26,6 +26,7 @@ class Frame(IntEnum):
     ECHO = 7
     SEQUENCED = 8
     LOOSE = 9
+    LETTER = 10
 
 
 class Announce(msgspec.Struct, array_like=True, frozen=True):
@@ -95,7 +96,16 @@ class Probe(msgspec.Struct, array_like=True, frozen=True):
     number: int
 
 
-Record = TypeVar("Record", Announce, Lost, Fetch, Page, Probe)
+class Letter(msgspec.Struct, array_like=True, frozen=True):
+    """From one node to another, by the paths; may get lost when these change."""
+
+    to: str
+    sender: str
+    epoch: int
+    body: msgspec.Raw
+
+
+Record = TypeVar("Record", Announce, Lost, Fetch, Page, Probe, Letter)
 
 encode = msgspec.msgpack.Encoder().encode
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from sterna.overlay.batches import FRAME_HEAD_BYTES
 from sterna.overlay.link import Link
@@ -63,6 +63,13 @@ class RouterLocal(Local, Protocol):
 
     def shares_elsewhere(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
         """What another node has members of (None: it can no longer be reached)."""
+
+    def origin_found(self, origin: str) -> None:
+        """It can be reached, perhaps by another way than before: letters may have been lost."""
+
+    def origin_lost(self, origin: str) -> None: ...
+    def letter(self, sender: str, epoch: int, body: bytes) -> None:
+        """For this node; raises `LinkProtocolError` on what makes no sense."""
 
 
 @dataclass(slots=True)
@@ -136,6 +143,7 @@ class Router:
             Frame.PAGE: lambda link, body: self._page(control.decode(body, control.Page)),
             Frame.PROBE: lambda link, body: self.probes.probed(link, control.decode(body, control.Probe)),
             Frame.ECHO: lambda link, body: self.probes.echoed(link, control.decode(body, control.Probe)),
+            Frame.LETTER: self._letter,
         }
 
     # -- links ---------------------------------------------------------------------------------------------------
@@ -247,11 +255,13 @@ class Router:
     def path_changed(self, origin: str, link: str) -> None:
         self.strategy.origin_routed(origin, link)
         self.streams.path_changed(origin)
+        self._local.origin_found(origin)
 
     def path_lost(self, origin: str) -> None:
         self.strategy.origin_routed(origin, None)
         self.streams.path_lost(origin)
         self._local.shares_elsewhere(origin, None)
+        self._local.origin_lost(origin)
         self._schedule(self._now() + LOST_S, partial(self._look_for, origin))
 
     def _look_for(self, origin: str) -> None:
@@ -402,3 +412,23 @@ class Router:
         elif len(page.hops) > 1 and page.hops[-1] == self._node:
             onward = structs.replace(page, hops=page.hops[:-1])
             self.send_control(onward.hops[-1], Frame.PAGE, control.encode(onward))
+
+    # -- letters -------------------------------------------------------------------------------------------------
+
+    def post(self, to: str, body: bytes) -> bool:
+        """To another node, behind everything said so far; False if there is no way to it."""
+        link = self.paths.link_to(to)
+        letter = control.Letter(to, self._node, self._epoch, Raw(body))
+        return link is not None and self.send_control(link, Frame.LETTER, control.encode(letter))
+
+    def _letter(self, link: str, body: bytes) -> None:
+        """Taken from the path to its sender alone, like messages, so that none can circle."""
+        letter = control.decode(body, control.Letter)
+        if self.paths.link_to(letter.sender) != link:
+            return
+        if letter.to == self._node:
+            self._local.letter(letter.sender, letter.epoch, bytes(letter.body))
+            return
+        onward = self.paths.link_to(letter.to)
+        if onward is not None and onward != link:
+            self.send_control(onward, Frame.LETTER, body)

@@ -1,0 +1,159 @@
+"""One expression in a broker, and those who want it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from sterna.broker.calls import Call, Saved
+from sterna.broker.parts import Part
+from sterna.mqtt.message import Message
+from sterna.operators.engine import Engine
+from sterna.operators.errors import StateError
+from sterna.operators.expression import Expression, Family
+from sterna.operators.merging import OuterEngine
+
+_SNAPSHOT = tuple[int, bytes]
+#: Of one that comes in parts, with what it said last.
+_MERGED = tuple[int, bytes, bytes | None]
+
+
+class Computation:
+    """One expression and those who want it."""
+
+    __slots__ = (
+        "calls",
+        "due_us",
+        "engine",
+        "expression",
+        "function",
+        "held_us",
+        "made",
+        "missed",
+        "owed",
+        "part",
+        "published",
+        "said",
+        "subscribers",
+        "told",
+    )
+
+    def __init__(self, expression: Expression, engine: Engine) -> None:
+        self.expression = expression
+        self.engine = engine
+        self.subscribers = 0
+        #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
+        self.function = function_of(expression)
+        self.calls: deque[Call] = deque()
+        #: The deadline that is on its way, 0 if there is none; and the one that waits for the numbers before it.
+        self.due_us = 0
+        self.held_us = 0
+        #: Results made, at QoS 1 and 2; the last one the journal is known to have; and those it may not have.
+        self.made = 0
+        self.published = 0
+        self.missed: deque[tuple[int, bytes, bytes, int]] = deque()
+        #: The operator knows that it has stopped.
+        self.told = False
+        #: What is computed of it here, if it comes in parts; the last result (empty: there was none to be had); and
+        #: whether something has come since.
+        self.part: Part | None = None
+        self.said: bytes | None = None
+        self.owed = False
+
+    @property
+    def results(self) -> bytes:
+        """The filter that matches its results, and no other expression's; see `result_topic`."""
+        return self.expression.text if self.expression.forwards else self.expression.result_topic
+
+    def result_topic(self, topic: bytes) -> bytes:
+        """Behind nothing but rules it is the message that goes on: then one sees which topic it had."""
+        if self.expression.forwards:
+            return self.expression.text.partition(b"/")[0] + b"/" + topic
+        return self.expression.result_topic
+
+    def snapshot(self) -> bytes:
+        if self.part is not None:
+            return msgspec.msgpack.encode((self.made, self.engine.snapshot(), self.said))
+        waiting = [call.saved() for call in self.calls if call.offset >= 0]
+        return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting))
+
+    def restore(self, snapshot: bytes) -> None:
+        """May raise StateError."""
+        waiting: list[Saved] = []
+        try:
+            if self.part is not None:
+                self.made, engine, self.said = msgspec.msgpack.decode(snapshot, type=_MERGED)
+            else:
+                fields = msgspec.msgpack.decode(snapshot, type=list[Any])
+                self.made, engine = msgspec.convert(fields[:2], _SNAPSHOT)
+                # Those of an earlier release have none.
+                waiting = msgspec.convert(fields[2], list[Saved]) if len(fields) > 2 else []
+        except msgspec.MsgspecError as error:
+            raise StateError(f"a damaged state of {self.expression.text!r}: {error}") from None
+        self.published = self.made
+        self.engine.restore(engine)
+        for offset, topic, time_us in waiting:
+            self.calls.append(Call(self.function, topic, time_us, offset, again=True))
+
+    def may_miss(self, topic: bytes, payload: bytes, qos: int) -> None:
+        """A result made again, after a crash: the journal may have it."""
+        if qos:
+            self.made += 1
+            self.missed.append((self.made, topic, payload, qos))
+
+    def has(self, number: int, payload: bytes) -> None:
+        """The journal holds the result of this number, so it holds all before it."""
+        self.published = max(self.published, number)
+        if self.part is not None:
+            # Not made again by a replay: the other parts are not in the journal.
+            self.made, self.said = self.published, payload
+        while self.missed and self.missed[0][0] <= number:
+            self.missed.popleft()
+
+    def merged(self, time_us: int) -> bytes | None:
+        """What to publish, of all parts."""
+        assert self.part is not None
+        assert self.part.merge is not None
+        assert isinstance(self.engine, OuterEngine)
+        self.owed = False
+        return self.engine.merged(time_us, self.part.merge)
+
+    def stop(self, reason: str) -> None:
+        assert isinstance(self.engine, OuterEngine)
+        self.engine.stop(reason)
+
+
+def is_first(computation: Computation, message: Message, said: list[bytes]) -> bool:
+    """Two expressions with the same rules may let the same message pass; who wants it gets it by either."""
+    if not computation.expression.forwards:
+        return True
+    topic = computation.result_topic(message.topic)
+    if topic in said:
+        return False
+    said.append(topic)
+    return True
+
+
+def add_troubles(to: dict[str, int], engine: Engine) -> None:
+    counts = engine.counts
+    of_one = {
+        "not-a-number": counts.ignored,
+        "late": counts.clamped,
+        "not-finite": counts.not_finite,
+        "outgrown": counts.overflow,
+    }
+    for reason, count in of_one.items():
+        if count:
+            to[reason] = to.get(reason, 0) + count
+
+
+def taken_us(message: Message) -> int:
+    return int(message.received_at * 1e6 + 0.5)
+
+
+def function_of(expression: Expression) -> str:
+    """The data processing function its messages go through; only the innermost operator can be one."""
+    innermost = expression.operators[-1]
+    return innermost.name if innermost.family is Family.FUNCTION else ""

@@ -1,0 +1,110 @@
+"""What nodes write to each other about parts of expressions.
+
+Not among the compiled modules: msgspec reads the annotations of these records, and mypyc does not keep them as they
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from sterna.vocabulary.errors import LinkProtocolError
+
+
+class Want(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """Tell me your part of this, all of it at first; to be called by this number between us."""
+
+    number: int
+    name: bytes
+    #: Topics that other nodes have, too.
+    apart: list[bytes]
+
+
+class Unwanted(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    """Of these numbers no more."""
+
+    numbers: list[int]
+
+
+class All(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    """Of no others than these."""
+
+    numbers: list[int]
+
+
+class Told(msgspec.Struct, array_like=True, frozen=True, tag=4):
+    """This is my part now."""
+
+    number: int
+    #: How often it was told in this epoch, this time included.
+    count: int
+    flags: int
+    aggregate: Any
+    #: Topics in it that were not told before (FULL: all of them).
+    claims: list[bytes]
+    #: What is kept apart and was not told before (FULL: all of it).
+    apart: list[tuple[bytes, int, float | None]]
+
+
+#: Flags of `Told`: nothing that was told before counts; values expired, and nothing came; the next one belongs to it.
+FULL = 1
+QUIET = 2
+MORE = 4
+
+
+class Stopped(msgspec.Struct, array_like=True, frozen=True, tag=5):
+    """There will be no such part from me, and why."""
+
+    number: int
+    reason: str
+
+
+class Apart(msgspec.Struct, array_like=True, frozen=True, tag=6):
+    """Other nodes have these topics, too: keep them apart."""
+
+    number: int
+    topics: list[bytes]
+
+
+class Heard(msgspec.Struct, array_like=True, frozen=True, tag=7):
+    """The newest I have: (number, epoch, count)."""
+
+    counts: list[tuple[int, int, int]]
+
+
+Word = Want | Unwanted | All | Told | Stopped | Apart | Heard
+
+#: Topics of one record; with the longest topics there are, it fits into a frame together with others.
+TOPICS_BYTES_MAX = 64 * 1024
+WORDS_MAX = 8
+
+encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(list[Word])
+
+
+def decode(body: bytes) -> list[Word]:
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise LinkProtocolError(f"not a letter about parts of expressions: {error}") from error
+
+
+def pages(topics: Iterable[bytes]) -> list[list[bytes]]:
+    """As many as one record holds at a time; one empty list of nothing."""
+    found: list[list[bytes]] = [[]]
+    room = TOPICS_BYTES_MAX
+    for topic in topics:
+        room -= len(topic) + 8
+        if room < 0:
+            found.append([])
+            room = TOPICS_BYTES_MAX - len(topic)
+        found[-1].append(topic)
+    return found
+
+
+def letters(words: Sequence[Word]) -> Iterable[bytes]:
+    for start in range(0, len(words), WORDS_MAX):
+        yield encode(words[start : start + WORDS_MAX])

@@ -1,0 +1,92 @@
+"""Expressions over publishers at many nodes: every node computes its part, and parts travel instead of messages.
+
+Here letters are opened and given to whom they concern: `parts_told` for what others want of us, `parts_asked` for what
+we want of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sterna.broker.broker import Broker
+from sterna.node.part_words import All, Apart, Heard, Stopped, Told, Unwanted, Want, Word, decode, letters
+from sterna.node.parts_asked import PartsAsked
+from sterna.node.parts_told import PartsTold
+from sterna.routing.router import Router
+
+
+class Partials:
+    def __init__(self, broker: Broker, node: str, epoch: int, router: Router, known: list[str]) -> None:
+        """`known`: nodes there were before this one was started again."""
+        self._broker = broker
+        self._router = router
+        self._epoch = epoch
+        settings = broker.routes.computations.settings
+        broker.routes.computations.parts.joined(node)
+        pace_s = settings.pace_ms / 1000
+        self._told = PartsTold(broker, self, pace_s, settings.expiry_s)
+        self._asked = PartsAsked(broker, self, pace_s, settings.expiry_s)
+        self._asked.look()
+        self._asked.expect(known)
+
+    # -- the network tells --
+
+    def subscriptions_changed(self) -> None:
+        self._asked.look()
+
+    @property
+    def untold(self) -> bool:
+        """Do others have yet to hear what we want?"""
+        return self._asked.untold
+
+    def flush(self) -> None:
+        """The end of a turn."""
+        self._told.flush()
+        self._asked.flush()
+
+    def found(self, node: str) -> None:
+        self._told.found(node)
+        self._asked.found(node)
+
+    def lost(self, node: str) -> None:
+        self._told.lost(node)
+        self._asked.lost(node)
+
+    def letter(self, sender: str, epoch: int, body: bytes) -> None:
+        for word in decode(body):
+            self._read(sender, epoch, word)
+
+    def _read(self, sender: str, epoch: int, word: Word) -> None:
+        if isinstance(word, Told):
+            self._asked.told(sender, epoch, word)
+        elif isinstance(word, Want):
+            self._told.wanted(sender, epoch, word)
+        elif isinstance(word, Unwanted):
+            self._told.unwanted(sender, word.numbers)
+        elif isinstance(word, All):
+            self._told.only(sender, word.numbers)
+        elif isinstance(word, Apart):
+            self._told.take_apart(sender, word.number, word.topics)
+        elif isinstance(word, Heard):
+            self._told.heard(sender, self._epoch, word)
+        else:
+            assert isinstance(word, Stopped)
+            self._asked.stopped(sender, word.number, word.reason)
+
+    # -- sending --
+
+    def can_reach(self, node: str) -> bool:
+        return self._router.link_to(node) is not None
+
+    def send(self, to: str, words: Sequence[Word]) -> None:
+        for body in letters(words):
+            self._router.post(to, body)
+
+    # -- looking in --
+
+    def statistics(self) -> dict[str, int]:
+        return {"parts_told": self._told.told, "parts_taken": self._asked.taken}
+
+    def readers(self) -> list[tuple[str, bytes]]:
+        """Which nodes want which parts of us."""
+        return self._told.readers()

@@ -1,0 +1,265 @@
+"""Asking other nodes for their parts of what clients here want to know, and merging what they tell.
+
+Every node that can be reached is asked; a part that comes replaces what its node said before.  There is no answer while
+a node has yet to say what it has, or while a topic would count twice, but not for long: who does not answer is left
+out.  A node that cannot be reached counts with what it said last, for as long as values count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sterna.broker.broker import Broker
+from sterna.broker.parts import Part
+from sterna.node.part_words import FULL, MORE, QUIET, All, Apart, Heard, Told, Unwanted, Want, Word, pages
+from sterna.node.parts_told import Post
+from sterna.operators.errors import StateError
+from sterna.operators.stages import Outgrown
+
+#: How long an answer may be held back for one node.
+HELD_S = 2.0
+#: How soon after it was told a node hears that it was heard.
+HEARD_S = 5.0
+#: How soon a node is asked again that has not answered (it may not know its way to us yet), and twice as late each
+#: time, up to so long.
+AGAIN_S = 0.1
+AGAIN_MAX_S = 5.0
+
+
+class Asked:
+    """One part, as we ask the others for theirs."""
+
+    __slots__ = ("again", "due", "is_held", "number", "part", "said_at")
+
+    def __init__(self, number: int, part: Part) -> None:
+        self.number = number
+        self.part = part
+        #: Node that was asked for everything and has not answered -> how long to wait for it.
+        self.again: dict[str, float] = {}
+        #: What is new is said at this instant; 0: nothing is.
+        self.due = 0.0
+        self.said_at = float("-inf")
+        #: Somebody looks, in a while, whether there still is no answer.
+        self.is_held = False
+
+
+class PartsAsked:
+    def __init__(self, broker: Broker, post: Post, pace_s: float, expiry_s: float) -> None:
+        self._broker = broker
+        self._post = post
+        self._pace_s = pace_s
+        self._expiry_s = expiry_s
+        self._number = 0
+        self._by_number: dict[int, Asked] = {}
+        self._by_part: dict[bytes, Asked] = {}
+        #: Nodes that can be reached.
+        self._nodes: dict[str, None] = {}
+        #: Node -> number -> the newest it told, until it has been told so.
+        self._unsaid: dict[str, dict[int, tuple[int, int]]] = {}
+        #: Node -> words that go at the end of the turn.
+        self._outgoing: dict[str, list[Word]] = {}
+        self.taken = 0
+
+    def _at(self, wait_s: float, action: Callable[[], None]) -> None:
+        self._broker.deadlines.at(self._broker.now + wait_s, action)
+
+    @property
+    def untold(self) -> bool:
+        """Is there something that others have yet to be told?"""
+        return bool(self._outgoing)
+
+    def _write(self, node: str, words: Sequence[Word]) -> None:
+        self._outgoing.setdefault(node, []).extend(words)
+
+    def flush(self) -> None:
+        if self._outgoing:
+            outgoing, self._outgoing = self._outgoing, {}
+            for node, words in outgoing.items():
+                self._post.send(node, words)
+
+    # -- what clients here want --
+
+    def look(self) -> None:
+        """Clients here may want other parts than before."""
+        wanted = [part for part in self._broker.routes.computations.parts if part.computations]
+        for part in wanted:
+            asked = self._by_part.get(part.name)
+            if asked is not None and asked.part is part:
+                continue
+            if asked is not None:
+                self._end(asked)
+            self._number += 1
+            asked = self._by_number[self._number] = self._by_part[part.name] = Asked(self._number, part)
+            for node in self._nodes:
+                self._ask(asked, node)
+            self._watch(asked)
+        names = {part.name for part in wanted}
+        for asked in [asked for name, asked in self._by_part.items() if name not in names]:
+            self._end(asked)
+
+    def expect(self, nodes: list[str]) -> None:
+        """After a restart: there is no answer before these have been found and have said what they have."""
+        for asked in self._by_number.values():
+            asked.part.awaited.update(dict.fromkeys(nodes))
+
+    def _end(self, asked: Asked) -> None:
+        del self._by_number[asked.number], self._by_part[asked.part.name]
+        for node in self._nodes:
+            self._write(node, [Unwanted([asked.number])])
+
+    def _ask(self, asked: Asked, node: str) -> None:
+        merge = asked.part.merge
+        assert merge is not None
+        if node not in merge.remotes:
+            asked.part.awaited[node] = None
+        if node not in asked.again:
+            asked.again[node] = AGAIN_S
+            self._at(AGAIN_S, partial(self._ask_again, asked, node))
+        first, *rest = pages(merge.shared)
+        self._write(node, [Want(asked.number, asked.part.name, first)])
+        self._write(node, [Apart(asked.number, page) for page in rest])
+
+    # -- nodes come and go --
+
+    def found(self, node: str) -> None:
+        """Perhaps by another way than before: what was on the old one may be lost."""
+        self._nodes[node] = None
+        if self._by_number:
+            for asked in self._by_number.values():
+                self._ask(asked, node)
+                self._watch(asked)
+            self._write(node, [All(list(self._by_number))])
+
+    def lost(self, node: str) -> None:
+        self._nodes.pop(node, None)
+        self._outgoing.pop(node, None)
+        for asked in self._by_number.values():
+            asked.part.awaited.pop(node, None)
+            merge = asked.part.merge
+            if merge is not None and merge.leave_out(node):
+                self._left_out(asked, node)
+            self._moved(asked)
+        if self._by_number:
+            self._at(self._expiry_s, partial(self._still_away, node))
+
+    def _still_away(self, node: str) -> None:
+        if node in self._nodes:
+            return
+        for asked in self._by_number.values():
+            merge = asked.part.merge
+            if merge is not None and not self._post.can_reach(node):
+                merge.forget(node)
+
+    # -- what they tell --
+
+    def told(self, node: str, epoch: int, told: Told) -> None:
+        asked = self._by_number.get(told.number)
+        if asked is None or asked.part.merge is None:
+            self._write(node, [Unwanted([told.number])])
+            return
+        part, merge = asked.part, asked.part.merge
+        is_first = node not in merge.remotes
+        self.taken += 1
+        number = (epoch, told.count)
+        try:
+            moved = merge.came(node, number, bool(told.flags & FULL), told.aggregate, told.claims, told.apart)
+        except (StateError, Outgrown) as error:
+            self.stopped(node, told.number, str(error))
+            return
+        if moved is None:
+            if node not in asked.again:
+                self._ask(asked, node)
+            return
+        if told.flags & FULL:
+            asked.again.pop(node, None)
+        if told.flags & MORE:
+            part.awaited[node] = None
+        else:
+            part.awaited.pop(node, None)
+        self._note(node, told.number, number)
+        for place, topics in merge.asks.items():
+            self._write(place, [Apart(told.number, page) for page in pages(topics)])
+        merge.asks.clear()
+        for computation in part.computations:
+            # What was there before the first subscription to it is no news.
+            is_news = moved and not told.flags & QUIET and not (is_first and computation.said is None)
+            computation.owed = computation.owed or is_news
+        self._moved(asked)
+
+    def _ask_again(self, asked: Asked, node: str) -> None:
+        """Unless it has answered."""
+        wait_s = asked.again.get(node)
+        if wait_s is None or node not in self._nodes or self._by_number.get(asked.number) is not asked:
+            asked.again.pop(node, None)
+            return
+        asked.again[node] = min(2 * wait_s, AGAIN_MAX_S)
+        self._at(asked.again[node], partial(self._ask_again, asked, node))
+        self._ask(asked, node)
+
+    def _note(self, node: str, number: int, count: tuple[int, int]) -> None:
+        unsaid = self._unsaid.get(node)
+        if unsaid is None:
+            unsaid = self._unsaid[node] = {}
+            self._at(HEARD_S, partial(self._say_heard, node))
+        unsaid[number] = max(count, unsaid.get(number, count))
+
+    def _say_heard(self, node: str) -> None:
+        counts = [(number, *count) for number, count in self._unsaid.pop(node).items()]
+        if node in self._nodes:
+            self._post.send(node, [Heard(counts)])
+
+    def stopped(self, node: str, number: int, reason: str) -> None:
+        asked = self._by_number.get(number)
+        if asked is not None:
+            asked.part.stop(f"node {node}: {reason}")
+            for computation in asked.part.computations:
+                computation.owed = True
+            asked.part.awaited.pop(node, None)
+            self._moved(asked)
+
+    # -- answers --
+
+    def _moved(self, asked: Asked) -> None:
+        """Say what is new, at the pace that is set; or see that it is said before long."""
+        if not asked.part.is_settled:
+            self._watch(asked)
+            return
+        if not asked.due and any(computation.owed for computation in asked.part.computations):
+            now = self._broker.now
+            asked.due = max(now, asked.said_at + self._pace_s)
+            if asked.due <= now:
+                self._say(asked)
+            else:
+                self._broker.deadlines.at(asked.due, partial(self._say_late, asked, asked.due))
+
+    def _say_late(self, asked: Asked, due: float) -> None:
+        if asked.due == due and self._by_number.get(asked.number) is asked:
+            self._say(asked)
+
+    def _say(self, asked: Asked) -> None:
+        asked.due = 0.0
+        asked.said_at = self._broker.now
+        self._broker.routes.computations.merge(asked.part)
+
+    def _watch(self, asked: Asked) -> None:
+        if not asked.is_held:
+            asked.is_held = True
+            self._at(HELD_S, partial(self._held, asked))
+
+    def _held(self, asked: Asked) -> None:
+        asked.is_held = False
+        part, merge = asked.part, asked.part.merge
+        if self._by_number.get(asked.number) is not asked or merge is None:
+            return
+        if not part.is_settled:
+            part.awaited.clear()
+            for node in merge.remotes:
+                if merge.leave_out(node):
+                    self._left_out(asked, node)
+        self._moved(asked)
+
+    def _left_out(self, asked: Asked, node: str) -> None:
+        expression = asked.part.expression.text.decode()
+        reason = "it cannot be reached, and other nodes have newer values of its topics"
+        self._broker.tell("a node is left out of an answer", {"expression": expression, "node": node, "reason": reason})

@@ -1,0 +1,298 @@
+"""Telling other nodes our part of their expressions: what our own clients publish counts there without being sent.
+
+A part is told whole, as it is now, so one that was lost or overtaken on the way changes nothing; only the names of
+topics are told once.  While it changes, it is told at the pace that is set.  Whoever was told says so from time to
+time; who does not is told everything again.  A reader that cannot be reached is kept in mind for as long as values
+count, also over a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from sterna.broker.broker import Broker
+from sterna.broker.parts import Part
+from sterna.node.part_words import FULL, MORE, QUIET, Heard, Stopped, Told, Want, Word, pages
+from sterna.operators.errors import ExpressionError
+
+#: After this long without a word that it was heard, a part is told again in full.
+UNHEARD_S = 15.0
+#: How long a reader has to ask again for what it wanted before it, or we, were started again.
+ORPHANED_S = 10.0
+#: The least a reader that cannot be reached is kept in mind.
+KEPT_S = 60.0
+
+
+class Post(Protocol):
+    def can_reach(self, node: str) -> bool: ...
+    def send(self, to: str, words: Sequence[Word]) -> None:
+        """At once."""
+
+
+class Reader:
+    """One node that wants one part."""
+
+    __slots__ = (
+        "apart",
+        "checking",
+        "claims",
+        "count",
+        "due",
+        "edition",
+        "heard",
+        "is_loud",
+        "node",
+        "number",
+        "part",
+        "sent_at",
+        "wire",
+    )
+
+    def __init__(self, node: str, number: int, part: Part) -> None:
+        self.node = node
+        self.number = number
+        self.part = part
+        #: How often it was told, and how often it is known to have heard.
+        self.count = 0
+        self.heard = 0
+        #: What it was told: how many of the topics admitted in this edition, which change of those apart, the rest.
+        self.edition = -1
+        self.claims = 0
+        self.apart = 0
+        self.wire: object = None
+        self.sent_at = float("-inf")
+        #: It is to be told at this instant; 0: nothing is new.
+        self.due = 0.0
+        #: Messages have come, values have not only expired.
+        self.is_loud = False
+        self.checking = False
+
+
+class PartsTold:
+    def __init__(self, broker: Broker, post: Post, pace_s: float, expiry_s: float) -> None:
+        self._broker = broker
+        self._post = post
+        self._pace_s = pace_s
+        self._kept_s = max(KEPT_S, expiry_s)
+        self._parts = broker.routes.computations.parts
+        #: Node -> its epoch, and by its numbers what it wants.
+        self._epochs: dict[str, int] = {}
+        self._readers: dict[str, dict[int, Reader]] = {}
+        #: The same by name of the part.
+        self._by_part: dict[bytes, list[Reader]] = {}
+        self.told = 0
+        for holder in {holder: None for part in self._parts for holder in part.holders}:
+            self.lost(holder)
+
+    def _at(self, wait_s: float, action: Callable[[], None]) -> None:
+        self._broker.deadlines.at(self._broker.now + wait_s, action)
+
+    def readers(self) -> list[tuple[str, bytes]]:
+        return [(reader.node, reader.part.name) for some in self._by_part.values() for reader in some]
+
+    # -- what others want --
+
+    def wanted(self, node: str, epoch: int, want: Want) -> None:
+        if self._epochs.get(node) != epoch:  # started again: its numbers mean something else now
+            self._epochs[node] = epoch
+            self._forget_readers(node)
+        readers = self._readers.setdefault(node, {})
+        reader = readers.get(want.number)
+        if reader is None or reader.part.name != want.name:
+            part = self._hold(node, want)
+            if part is None:
+                return
+            reader = readers[want.number] = Reader(node, want.number, part)
+            self._by_part.setdefault(want.name, []).append(reader)
+        reader.edition = -1
+        if want.apart:
+            self.take_apart(node, want.number, want.apart)
+        # At once: whoever asked may be told by an echo behind this that we know.
+        self._tell(reader)
+
+    def _hold(self, node: str, want: Want) -> Part | None:
+        part = self._parts.get(want.name)
+        refusal = self._broker.routes.computations.refuses_part(want.name) if part is None else None
+        if part is None or node not in part.holders:
+            try:
+                if refusal is None:
+                    part = self._broker.routes.hold_part(want.name, node)
+                    self._broker.log.part(node, want.name, is_wanted=True)
+            except ExpressionError as error:
+                refusal = str(error)
+        if refusal is not None:
+            self._post.send(node, [Stopped(want.number, refusal)])
+            return None
+        return part
+
+    def unwanted(self, node: str, numbers: list[int]) -> None:
+        for number in numbers:
+            reader = self._readers.get(node, {}).pop(number, None)
+            if reader is not None:
+                self._forget(reader)
+                self._release(node, reader.part.name)
+
+    def only(self, node: str, numbers: list[int]) -> None:
+        """It wants these, and no others."""
+        self.unwanted(node, [number for number in self._readers.get(node, {}) if number not in set(numbers)])
+        self._release_orphans(node)
+
+    def _release_orphans(self, node: str) -> None:
+        wanted = {reader.part.name for reader in self._readers.get(node, {}).values()}
+        for name in self._parts.held_by(node):
+            if name not in wanted:
+                self._release(node, name)
+
+    def _release(self, node: str, name: bytes) -> None:
+        if not any(reader.node == node for reader in self._by_part.get(name, ())):
+            self._broker.routes.release_part(name, node)
+            self._broker.log.part(node, name, is_wanted=False)
+
+    def _forget(self, reader: Reader) -> None:
+        some = self._by_part[reader.part.name]
+        some.remove(reader)
+        if not some:
+            del self._by_part[reader.part.name]
+
+    def _forget_readers(self, node: str) -> None:
+        for reader in self._readers.pop(node, {}).values():
+            self._forget(reader)
+
+    def found(self, node: str) -> None:
+        """It will ask for what it wants; whatever else we hold for it, it no longer does."""
+        if self._parts.held_by(node):
+            self._at(ORPHANED_S, partial(self._still_there, node))
+
+    def _still_there(self, node: str) -> None:
+        if self._post.can_reach(node):
+            self._release_orphans(node)
+
+    def lost(self, node: str) -> None:
+        if self._parts.held_by(node):
+            self._at(self._kept_s, partial(self._still_away, node))
+
+    def _still_away(self, node: str) -> None:
+        if not self._post.can_reach(node):
+            self._forget_readers(node)
+            self._release_orphans(node)
+
+    # -- telling --
+
+    def flush(self) -> None:
+        """What has changed in this turn."""
+        moved, self._parts.moved = self._parts.moved, []
+        for part in moved:
+            part.moved = False
+            self._changed(part, is_loud=True)
+            self._watch_expiry(part)
+
+    def _changed(self, part: Part, *, is_loud: bool) -> None:
+        for reader in list(self._by_part.get(part.name, ())):
+            reader.is_loud = reader.is_loud or is_loud
+            if reader.due:
+                continue
+            now = self._broker.now
+            reader.due = max(now, reader.sent_at + self._pace_s)
+            if reader.due <= now:
+                self._tell(reader)
+            else:
+                self._broker.deadlines.at(reader.due, partial(self._tell_late, reader, reader.due))
+
+    def _tell_late(self, reader: Reader, due: float) -> None:
+        if reader.due == due and self._readers.get(reader.node, {}).get(reader.number) is reader:
+            self._tell(reader)
+
+    def _tell(self, reader: Reader) -> None:
+        engine = reader.part.engine
+        reader.due = 0.0
+        if engine.stopped:
+            self._post.send(reader.node, [Stopped(reader.number, engine.stopped)])
+            return
+        spatial, apart = engine.spatial, engine.apart
+        if engine.too_many_admitted:
+            engine.admit_anew()
+        admitted = spatial.admitted
+        assert admitted is not None
+        flags = 0 if reader.is_loud else QUIET
+        if reader.edition != engine.edition:
+            flags = FULL
+            reader.edition, reader.claims, reader.apart = engine.edition, 0, 0
+        claims = [topic for topic in admitted[reader.claims :] if topic not in apart.held]
+        entries = apart.since(reader.apart)
+        wire = spatial.partial().to_wire()
+        if not flags & FULL and not claims and not entries and wire == reader.wire:
+            return
+        reader.claims, reader.apart, reader.wire = len(admitted), apart.number, wire
+        reader.is_loud = False
+        if not flags & FULL:
+            reader.sent_at = self._broker.now
+        self.told += 1
+        self._send(reader, flags, wire, claims, entries)
+
+    def _send(
+        self,
+        reader: Reader,
+        flags: int,
+        wire: object,
+        claims: list[bytes],
+        entries: list[tuple[bytes, int, float | None]],
+    ) -> None:
+        values = {topic: (topic, time_us, value) for topic, time_us, value in entries}
+        parcels: list[tuple[list[bytes], list[tuple[bytes, int, float | None]]]] = [
+            ([], [values[topic] for topic in page]) for page in pages(values)
+        ]
+        for page in pages(claims):
+            parcels.append((page, []))
+        if len(parcels) == 2 and (not claims or not entries):
+            parcels = [(claims, entries)]
+        for place, (some, others) in enumerate(parcels):
+            reader.count += 1
+            more = MORE if place < len(parcels) - 1 else 0
+            self._post.send(reader.node, [Told(reader.number, reader.count, flags | more, wire, some, others)])
+            flags &= ~FULL
+        if not reader.checking:
+            reader.checking = True
+            self._at(UNHEARD_S, partial(self._check, reader, reader.count))
+
+    def _check(self, reader: Reader, count: int) -> None:
+        reader.checking = False
+        if self._readers.get(reader.node, {}).get(reader.number) is not reader:
+            return
+        # One that cannot be reached asks by itself once it can.
+        if reader.heard < count and self._post.can_reach(reader.node):
+            reader.edition = -1
+            self._tell(reader)
+
+    def heard(self, node: str, epoch: int, heard: Heard) -> None:
+        for number, of_epoch, count in heard.counts:
+            reader = self._readers.get(node, {}).get(number)
+            if reader is not None and of_epoch == epoch:
+                reader.heard = max(reader.heard, count)
+
+    def take_apart(self, node: str, number: int, topics: list[bytes]) -> None:
+        reader = self._readers.get(node, {}).get(number)
+        if reader is None:
+            return
+        part = reader.part
+        part.take_apart(topics)
+        self._parts.changed[part.name] = part
+        for other in list(self._by_part[part.name]):
+            self._tell(other)  # at once: there is no answer until it has been said
+
+    # -- expiry --
+
+    def _watch_expiry(self, part: Part) -> None:
+        expiring = part.engine.spatial.expiring
+        if not part.due_us and expiring and part.holders:
+            part.due_us = expiring[0][0]
+            self._at(max(0.0, part.due_us / 1e6 - self._broker.wall), partial(self._expire, part))
+
+    def _expire(self, part: Part) -> None:
+        due_us, part.due_us = part.due_us, 0
+        if self._parts.get(part.name) is part:
+            if part.engine.spatial.expire(max(due_us, int(self._broker.wall * 1e6))):
+                self._parts.changed[part.name] = part
+                self._changed(part, is_loud=False)
+            self._watch_expiry(part)
