@@ -71,10 +71,7 @@ class Computation:
         return self.expression.text if self.expression.forwards else self.expression.result_topic
 
     def result_topic(self, topic: bytes) -> bytes:
-        """Behind nothing but rules it is the message that goes on: then one sees which topic it had."""
-        if self.expression.forwards:
-            return self.expression.text.partition(b"/")[0] + b"/" + topic
-        return self.expression.result_topic
+        return self.expression.topic_of_result(topic)
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode((self.made, self.engine.snapshot()))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sterna.operators.errors import ExpressionError
+from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
 from sterna.operators.plan import explain as explained
 from sterna.runtime.configuration import load
@@ -32,10 +33,14 @@ def explain(
     The exit status is 1 if no node would take it; the reason then points at the operator at fault.
     """
     settings = load(config, os.environ).operators
+    print("\n".join(explained(parsed(expression), settings)))
+
+
+def parsed(text: str) -> Expression:
+    """Ends the command, with a finger on the operator at fault, if it is no expression."""
     try:
-        lines = explained(parse(expression.encode()), settings)
+        return parse(text.encode())
     except ExpressionError as error:
-        place = len(expression.encode()[: error.position].decode(errors="replace"))
-        print(f"{expression}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)
+        place = len(text.encode()[: error.position].decode(errors="replace"))
+        print(f"{text}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)
         raise typer.Exit(1) from None
-    print("\n".join(lines))

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import msgspec
 
+from sterna.operators.aggregates import Aggregate
 from sterna.operators.errors import StateError
-from sterna.operators.expression import Expression, Family
+from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings
 from sterna.operators.sources import Computed, Source, source_of
@@ -26,6 +27,21 @@ from sterna.operators.windows import Periodic, sliding_of
 _VERSION = 1
 #: Version, expression, newest time, why it stopped, counts, states of the stages.
 _State = tuple[int, bytes, int, str, tuple[int, int, int, int], list[bytes]]
+
+
+def stage_of(operator: Operator, after: Stage, counts: Counts, settings: Settings, since_us: int) -> Stage | None:
+    """What does an operator's work; None for functions and text rules, which the source is for."""
+    if operator.family is Family.RULE:
+        return Rule(after, counts, operator)
+    if operator.family is Family.CHANGE:
+        return Change(after, counts, operator, settings.topics)
+    if operator.family is Family.SPATIAL:
+        return spatial_of(after, counts, operator, settings)
+    if operator.family is Family.SLIDING:
+        return sliding_of(after, counts, operator, settings)
+    if operator.family is Family.PERIODIC:
+        return Periodic(after, counts, operator, settings, since_us)
+    return None
 
 
 class Engine:
@@ -58,22 +74,16 @@ class Engine:
         self._source: Source = source_of(expression, last, settings, functions)
 
     def _chain(self, settings: Settings, since_us: int) -> Stage:
-        """The stages, outermost first; the source does what functions and text rules are for."""
+        """The stages, outermost first."""
         after: Stage = self._result
         for operator in self._expression.operators:
-            if operator.family is Family.RULE:
-                after = Rule(after, self.counts, operator)
-            elif operator.family is Family.CHANGE:
-                after = Change(after, self.counts, operator, settings.topics)
-            elif operator.family is Family.SPATIAL:
-                after = spatial_of(after, self.counts, operator, settings)
-            elif operator.family is Family.SLIDING:
-                after = sliding_of(after, self.counts, operator, settings)
-            elif operator.family is Family.PERIODIC:
-                after = self._periodic = Periodic(after, self.counts, operator, settings, since_us)
-            else:
+            stage = stage_of(operator, after, self.counts, settings, since_us)
+            if stage is None:
                 break
-            self._stages.append(after)
+            if isinstance(stage, Periodic):
+                self._periodic = stage
+            self._stages.append(stage)
+            after = stage
         return after
 
     def message(self, topic: bytes, payload: bytes, time_us: int) -> bytes | None:
@@ -111,6 +121,24 @@ class Engine:
             self._stop(reason)
             return None
         return self._result.text
+
+    def window(self, end_us: int, held: dict[bytes, Aggregate]) -> bytes | None:
+        """A window that was computed in parts has ended; they come in the order of their ends, and nothing else does.
+        The payload to publish, if any."""
+        if self.stopped:
+            return None
+        assert self._periodic is not None
+        try:
+            self._periodic.put(end_us, held)
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self.advance(end_us)
+
+    @property
+    def newest_us(self) -> int:
+        """The newest time seen: at first, the instant of subscription."""
+        return self._newest_us
 
     def next_deadline(self) -> int | None:
         """When to advance at the latest for results to be in time; None while nothing is to end."""
