@@ -20,8 +20,10 @@ from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position
 from sterna.node.node import Node, Saved
+from sterna.operators.settings import Settings as OperatorSettings
 
 SETTINGS = JournalSettings(durability="fsync", segment_bytes=1 << 20)
+DEFAULT_OPERATORS = OperatorSettings()
 WALL = 1_700_000_000.0
 ROUNDS_MAX = 20
 
@@ -54,8 +56,9 @@ class Disk:
 
 
 class SurvivingNode:
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, operators: OperatorSettings = DEFAULT_OPERATORS) -> None:
         self.disk = Disk()
+        self._operators = operators
         self._limits = limits or Limits()
         self._now = 0.0
         self._start()
@@ -73,6 +76,7 @@ class SurvivingNode:
             rng=Random(1),
             now=self._now,
             wall=WALL + self._now,
+            operators=self._operators,
         )
         self.broker = self.node.broker
 

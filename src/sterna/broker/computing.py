@@ -4,6 +4,9 @@ An expression such as `$AVG/room/+/temp` is computed once, however many sessions
 subscription to the last.  What is delivered here on a topic its filter matches is given to its engine, and a result is
 published under a name of its own, which clients cannot publish to and which never leaves the node.
 
+What is assigned to Spark is computed by nobody here: a job asks which expressions there are (`outside`) and hands in
+the results of their windows (`hand_in`), numbered by the windows' ends, always through the journal.
+
 Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash the messages since the last
 checkpoint make the same results again, and those whose number the journal does not have are published then.
 """
@@ -26,6 +29,7 @@ from sterna.operators.engine import Engine
 from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.expression import WILDCARD_NAMES, Expression
 from sterna.operators.grammar import parse
+from sterna.operators.plan import placed
 from sterna.operators.settings import Settings
 
 _SNAPSHOT = tuple[int, bytes]
@@ -50,10 +54,12 @@ class ComputingBroker(Protocol):
 class Computation:
     """One expression and those who want it."""
 
-    __slots__ = ("due_us", "engine", "expression", "made", "missed", "published", "subscribers", "told")
+    __slots__ = ("due_us", "engine", "expression", "made", "missed", "outside", "published", "subscribers", "told")
 
-    def __init__(self, expression: Expression, engine: Engine) -> None:
+    def __init__(self, expression: Expression, engine: Engine, outside: bool) -> None:
         self.expression = expression
+        #: Spark's to compute: the engine only remembers since when.
+        self.outside = outside
         self.engine = engine
         self.subscribers = 0
         #: The deadline that is on its way, 0 if there is none.
@@ -110,6 +116,7 @@ class Computations:
         "_tree",
         "_troubles",
         "changed",
+        "edition",
         "gone",
         "moment_us",
         "results",
@@ -133,6 +140,8 @@ class Computations:
         #: During a replay, how late it is in it.
         self.moment_us = 0
         self.results = 0
+        #: Changes with every expression of Spark's that comes or goes.
+        self.edition = 0
         #: Of expressions that have ended.
         self._troubles: dict[str, int] = {}
 
@@ -179,13 +188,17 @@ class Computations:
 
     def _begin(self, text: bytes) -> Computation:
         expression = parse(text)
-        computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
+        engine = Engine(expression, self._settings, self._now_us())
+        computation = Computation(expression, engine, self.is_outside(expression))
         snapshot = self._snapshots.pop(text, None)
         if snapshot is not None:
             self._restore(computation, snapshot)
         self._by_text[text] = computation
-        self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
-        self._tree.add(expression.topic_filter, text, computation)
+        if computation.outside:
+            self.edition += 1
+        else:
+            self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
+            self._tree.add(expression.topic_filter, text, computation)
         self.gone.pop(text, None)
         self.changed[text] = computation
         return computation
@@ -196,14 +209,25 @@ class Computations:
         found.subscribers -= 1
         if not found.subscribers:
             del self._by_text[text]
-            self._filters[found.expression.topic_filter] -= 1
-            if not self._filters[found.expression.topic_filter]:
-                del self._filters[found.expression.topic_filter]
-            self._tree.remove(found.expression.topic_filter, text)
+            self._take_no_more(found)
             self.changed.pop(text, None)
             self.gone[text] = None
             add_troubles(self._troubles, found)
         return found
+
+    def _take_no_more(self, gone: Computation) -> None:
+        if gone.outside:
+            self.edition += 1
+            return
+        topic_filter = gone.expression.topic_filter
+        self._filters[topic_filter] -= 1
+        if not self._filters[topic_filter]:
+            del self._filters[topic_filter]
+        self._tree.remove(topic_filter, gone.expression.text)
+
+    def is_outside(self, expression: Expression) -> bool:
+        """Is it Spark's, so that no message for it need come here?"""
+        return placed(expression, self._settings)[0] == "spark"
 
     def troubles(self) -> dict[str, int]:
         """What did not count as it was sent since the node was started, by reason."""
@@ -286,6 +310,25 @@ class Computations:
         self.changed[computation.expression.text] = computation
         self._look_after(computation)
 
+    # -- Spark's --
+
+    def outside(self) -> list[tuple[bytes, int]]:
+        """Expressions that Spark is to compute, and since when."""
+        return [(text, one.engine.newest_us) for text, one in self._by_text.items() if one.outside]
+
+    def hand_in(self, text: bytes, number: int, payload: bytes) -> None:
+        """What Spark made of a window, if anybody still wants it; a number that is not greater than the last one has
+        been here before."""
+        computation = self._by_text.get(text)
+        if computation is not None and computation.outside and number > computation.published:
+            assert self._broker is not None
+            topic = computation.expression.result_topic
+            computation.made = computation.published = number
+            self.changed[text] = computation
+            # At QoS 0 nothing would remember that it was here.
+            qos = max(1, self._broker.result_qos(topic))
+            self._say(Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._broker.wall))
+
     # -- coming back --
 
     def load(self, text: bytes, snapshot: bytes) -> None:
@@ -340,6 +383,7 @@ class Computations:
         self._snapshots.clear()
         for computation in list(self._by_text.values()):
             text = computation.expression.text
+            computation.made = max(computation.made, computation.published) if computation.outside else computation.made
             for number, topic, payload, qos in computation.missed:
                 if number > computation.published:
                     self._say(

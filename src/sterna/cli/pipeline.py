@@ -186,6 +186,34 @@ def evaluate(
 
 
 @app.command()
+def operators(
+    directory: Annotated[Path, typer.Argument(help="Directory of the job's state; made when missing.")],
+    nodes: _Nodes = None,
+    away: Annotated[
+        float, typer.Option(min=0, help="Seconds windows wait for a node that is away; then they end without it.")
+    ] = 60.0,
+    token_file: _TokenFile = None,
+    cafile: _CaFile = None,
+    master: _Master = "local[*]",
+    conf: _Conf = None,
+) -> None:
+    """Compute every expression that nodes leave to Spark, and hand in the results.  Ctrl-C ends it at any time."""
+    source = _source(nodes, None, token_file, cafile)
+    with spark_session("sterna operators", master, conf) as spark:
+        from sterna.pipeline.jobs_operators import OperatorsJob
+
+        job = OperatorsJob(directory, _with_tasks(source, spark), lambda line: talk.print(line, soft_wrap=True))
+        try:
+            query = job.start(spark, away)
+            talk.print("computing; Ctrl-C ends it")
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            talk.print("ending; what is not finished is done at the next start")
+        finally:
+            job.stop()
+
+
+@app.command()
 def audit(
     nodes: _Nodes = None,
     archive: Annotated[Path | None, typer.Option(help="Directory of an archive with older messages.")] = None,
