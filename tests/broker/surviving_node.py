@@ -22,8 +22,10 @@ from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position
 from sterna.node.node import Node, Saved
 from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.settings import Settings as OperatorSettings
 
 SETTINGS = JournalSettings(durability="fsync", segment_bytes=1 << 20)
+DEFAULT_OPERATORS = OperatorSettings()
 WALL = 1_700_000_000.0
 ROUNDS_MAX = 20
 
@@ -56,9 +58,15 @@ class Disk:
 
 
 class SurvivingNode:
-    def __init__(self, limits: Limits | None = None, functions: Functions = NO_FUNCTIONS) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        functions: Functions = NO_FUNCTIONS,
+        operators: OperatorSettings = DEFAULT_OPERATORS,
+    ) -> None:
         self.disk = Disk()
         self._functions = functions
+        self._operators = operators
         self._limits = limits or Limits()
         self._now = 0.0
         self._start()
@@ -79,6 +87,7 @@ class SurvivingNode:
             now=self._now,
             wall=WALL + self._now,
             functions=self._functions,
+            operators=self._operators,
         )
         self.broker = self.node.broker
 

@@ -32,6 +32,7 @@ class Computation:
         "held_us",
         "made",
         "missed",
+        "outside",
         "owed",
         "part",
         "published",
@@ -42,6 +43,8 @@ class Computation:
 
     def __init__(self, expression: Expression, engine: Engine) -> None:
         self.expression = expression
+        #: Spark's to compute: the engine only remembers since when.
+        self.outside = False
         self.engine = engine
         self.subscribers = 0
         #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
@@ -68,10 +71,7 @@ class Computation:
         return self.expression.text if self.expression.forwards else self.expression.result_topic
 
     def result_topic(self, topic: bytes) -> bytes:
-        """Behind nothing but rules it is the message that goes on: then one sees which topic it had."""
-        if self.expression.forwards:
-            return self.expression.text.partition(b"/")[0] + b"/" + topic
-        return self.expression.result_topic
+        return self.expression.topic_of_result(topic)
 
     def snapshot(self) -> bytes:
         if self.part is not None:

@@ -5,6 +5,9 @@ subscription to the last.  What is delivered here on a topic its filter matches 
 published under a name of its own, which clients cannot publish to and which never leaves the node.  In a network an
 expression may come in parts (`parts.py`): then only what enters here is taken, and the other nodes' parts are merged.
 
+What is assigned to Spark is computed by nobody here: a job asks which expressions there are (`outside`) and hands in
+the results of their windows (`hand_in`), numbered by the windows' ends, always through the journal.
+
 Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash the messages since the last
 checkpoint make the same results again, and those whose number the journal does not have are published then.
 
@@ -33,6 +36,7 @@ from sterna.operators.functions import Functions
 from sterna.operators.grammar import parse
 from sterna.operators.merging import OuterEngine
 from sterna.operators.parts import halves
+from sterna.operators.plan import placed
 from sterna.operators.settings import Settings
 
 RESULT_LEVELS = frozenset(WILDCARD_NAMES.values())
@@ -65,6 +69,7 @@ class Computations:
         "_troubles",
         "calls",
         "changed",
+        "edition",
         "gone",
         "moment_us",
         "parts",
@@ -93,6 +98,8 @@ class Computations:
         #: During a replay, how late it is in it.
         self.moment_us = 0
         self.results = 0
+        #: Changes with every expression of Spark's that comes or goes.
+        self.edition = 0
         #: Of expressions that have ended.
         self._troubles: dict[str, int] = {}
 
@@ -168,8 +175,11 @@ class Computations:
         if snapshot is not None:
             self._restore(computation, snapshot)
         self._by_text[text] = computation
-        self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
-        if computation.part is None:
+        if computation.outside:
+            self.edition += 1
+        else:
+            self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
+        if not computation.outside and computation.part is None:
             self._tree.add(expression.topic_filter, text, computation)
         self.gone.pop(text, None)
         self.changed[text] = computation
@@ -187,7 +197,9 @@ class Computations:
             computation = Computation(expression, OuterEngine(expression, self._settings, self._now_us()))
             computation.part = self.parts.of(computation, self._now_us())
             return computation
-        return Computation(expression, Engine(expression, self._settings, self._now_us()))
+        computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
+        computation.outside = self.is_outside(expression)
+        return computation
 
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""
@@ -195,18 +207,29 @@ class Computations:
         found.subscribers -= 1
         if not found.subscribers:
             del self._by_text[text]
-            self._filters[found.expression.topic_filter] -= 1
-            if not self._filters[found.expression.topic_filter]:
-                del self._filters[found.expression.topic_filter]
-            if found.part is not None:
-                self.parts.left(found)
-            else:
-                self._tree.remove(found.expression.topic_filter, text)
+            self._take_no_more(found)
             self.changed.pop(text, None)
             self.gone[text] = None
             found.calls.clear()
             add_troubles(self._troubles, found.engine)
         return found
+
+    def _take_no_more(self, gone: Computation) -> None:
+        if gone.outside:
+            self.edition += 1
+            return
+        topic_filter = gone.expression.topic_filter
+        self._filters[topic_filter] -= 1
+        if not self._filters[topic_filter]:
+            del self._filters[topic_filter]
+        if gone.part is not None:
+            self.parts.left(gone)
+        else:
+            self._tree.remove(topic_filter, gone.expression.text)
+
+    def is_outside(self, expression: Expression) -> bool:
+        """Is it Spark's, so that no message for it need come here?"""
+        return placed(expression, self._settings)[0] == "spark"
 
     def troubles(self) -> dict[str, int]:
         """What did not count as it was sent since the node was started, by reason."""
@@ -342,6 +365,25 @@ class Computations:
         self.changed[computation.expression.text] = computation
         self._look_after(computation)
 
+    # -- Spark's --
+
+    def outside(self) -> list[tuple[bytes, int]]:
+        """Expressions that Spark is to compute, and since when."""
+        return [(text, one.engine.newest_us) for text, one in self._by_text.items() if one.outside]
+
+    def hand_in(self, text: bytes, number: int, payload: bytes) -> None:
+        """What Spark made of a window, if anybody still wants it; a number that is not greater than the last one has
+        been here before."""
+        computation = self._by_text.get(text)
+        if computation is not None and computation.outside and number > computation.published:
+            assert self._broker is not None
+            topic = computation.expression.result_topic
+            computation.made = computation.published = number
+            self.changed[text] = computation
+            # At QoS 0 nothing would remember that it was here.
+            qos = max(1, self._broker.result_qos(topic))
+            self._say(Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._broker.wall))
+
     # -- coming back --
 
     def load(self, text: bytes, snapshot: bytes) -> None:
@@ -411,7 +453,7 @@ class Computations:
             made_by.has(number[1], message.payload)
             if made_by.made < number[1]:
                 # Of what is not replayed: a window that ended by itself, or messages at QoS 0.
-                if made_by.expression.periodic is not None:
+                if made_by.expression.periodic is not None and not made_by.outside:
                     made_by.engine.advance(taken_us(message))
                 made_by.made = number[1]
 
@@ -428,6 +470,7 @@ class Computations:
         self._snapshots.clear()
         for computation in list(self._by_text.values()):
             text = computation.expression.text
+            computation.made = max(computation.made, computation.published) if computation.outside else computation.made
             for number, topic, payload, qos in computation.missed:
                 if number > computation.published:
                     self._say(

@@ -21,7 +21,7 @@ from sterna.broker.subscriptions import Grant, Subscription, merge
 from sterna.journal.interest import Interest as TopicInterest
 from sterna.mqtt.packets import MQTT_3_1_1
 from sterna.mqtt.topics import SHARE, FilterTree, is_reserved, split_share
-from sterna.operators.grammar import is_expression
+from sterna.operators.grammar import is_expression, parse
 
 #: Routes remembered at once.  A stranger can publish to any number of topics; past this the memory starts anew.
 REMEMBERED_MAX = 100_000
@@ -123,7 +123,7 @@ class Routes:
         self._effort.spent += effort.FILTER
         if new:
             self._count_shape(session.client_id, shape_of(topic_filter), 1)
-            if self.interest is not None:
+            if self.interest is not None and not self.is_sparks(topic_filter):
                 self.interest.gained(topic_filter)
         if is_expression(topic_filter):
             self._compute(session, subscription, new=new)
@@ -150,7 +150,7 @@ class Routes:
             return False
         self._effort.spent += effort.FILTER
         self._count_shape(session.client_id, shape_of(topic_filter), -1)
-        if self.interest is not None:
+        if self.interest is not None and not self.is_sparks(topic_filter):
             self.interest.lost_interest(topic_filter)
         if is_expression(topic_filter):
             self._compute_no_more(session, topic_filter)
@@ -171,6 +171,10 @@ class Routes:
             self._tree.remove(split[1], b"\0" + topic_filter)
             self._forget(split[1])
         return True
+
+    def is_sparks(self, topic_filter: bytes) -> bool:
+        """An expression that no message need come here for: Spark reads the journals themselves."""
+        return is_expression(topic_filter) and self.computations.is_outside(parse(topic_filter))
 
     def _compute(self, session: Session, subscription: Subscription, *, new: bool) -> None:
         """Subscribe to the results, by a filter that matches no other expression's, and take what they are made of."""

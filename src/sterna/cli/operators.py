@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from sterna.operators.errors import ExpressionError
+from sterna.operators.expression import Expression
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.grammar import parse
 from sterna.operators.plan import explain as explained
 from sterna.runtime.configuration import load
@@ -34,10 +36,14 @@ def explain(
     """
     configuration = load(config, os.environ)
     functions = functions_of(configuration.functions)
+    print("\n".join(explained(parsed(expression, functions), configuration.operators, functions)))
+
+
+def parsed(text: str, functions: Functions = NO_FUNCTIONS) -> Expression:
+    """Ends the command, with a finger on the operator at fault, if it is no expression."""
     try:
-        lines = explained(parse(expression.encode(), functions), configuration.operators, functions)
+        return parse(text.encode(), functions)
     except ExpressionError as error:
-        place = len(expression.encode()[: error.position].decode(errors="replace"))
-        print(f"{expression}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)
+        place = len(text.encode()[: error.position].decode(errors="replace"))
+        print(f"{text}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)
         raise typer.Exit(1) from None
-    print("\n".join(lines))

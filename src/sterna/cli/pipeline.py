@@ -20,6 +20,7 @@ from rich.table import Table
 from sterna.vocabulary.errors import SternaError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -131,10 +132,85 @@ def query(
         if source is not None:
             source = _with_tasks(source, spark)
         found = jobs_query.query(spark, sql, source, archive).limit(limit + 1).toArrow()
-    rows = found.slice(0, limit).to_pylist()
-    {"table": _print_table, "json": _print_json, "csv": _print_csv}[output](found.column_names, rows)
-    if found.num_rows > limit:
-        talk.print(f"there are more than {limit} rows; ask for more with --limit")
+    _print_rows(found, limit, output)
+
+
+@app.command()
+def evaluate(
+    expression: Annotated[str, typer.Argument(help="Such as '$MAX$HOURLYAVG/room/+/temp'; mind the quotes.")],
+    nodes: _Nodes = None,
+    archive: Annotated[Path | None, typer.Option(help="Directory of an archive with older messages.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="Messages that came in at this instant or later; windows begin here.")
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--to", help="Messages that came in before, windows that ended by then.  [default: now]"),
+    ] = None,
+    anchor: Annotated[
+        Literal["subscription", "wall"] | None,
+        typer.Option(help="Where windows begin: at --from, or by the clock.  [default: as in --config]"),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of a node, for its [operators].")] = None,
+    output: Annotated[
+        Literal["table", "json", "csv", "parquet"], typer.Option("--output", help="How to print; parquet needs --path.")
+    ] = "table",
+    path: Annotated[Path | None, typer.Option(help="Directory for Parquet files, which must not exist.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Results to print, at most.")] = 1000,
+    token_file: _TokenFile = None,
+    cafile: _CaFile = None,
+    master: _Master = "local[*]",
+    conf: _Conf = None,
+) -> None:
+    """What a subscription to this expression would have got, from archive and journals: time, topic, payload."""
+    from sterna.cli import pipeline_audit, pipeline_operators
+
+    begin, end = pipeline_audit.instant(since, "--from"), pipeline_audit.instant(until, "--to")
+    if (output == "parquet") != (path is not None):
+        raise typer.BadParameter("--output parquet and --path DIRECTORY go together", param_hint="--path")
+    question = pipeline_operators.question(expression, begin, end, anchor, config)
+    talk.print(f"plan: {pipeline_operators.plan(question)}", soft_wrap=True)
+    source = _source(nodes, None, token_file, cafile) if nodes else None
+    with spark_session("sterna evaluate", master, conf) as spark:
+        from sterna.pipeline import jobs_evaluate
+
+        if source is not None:
+            source = _with_tasks(source, spark)
+        with pipeline_audit.progress(spark):
+            results = jobs_evaluate.evaluate(spark, question, source, archive)
+            if path is not None:
+                results.write.mode("errorifexists").parquet(str(path))
+                return
+            found = results.limit(limit + 1).toArrow()
+    _print_rows(found, limit, output)
+
+
+@app.command()
+def operators(
+    directory: Annotated[Path, typer.Argument(help="Directory of the job's state; made when missing.")],
+    nodes: _Nodes = None,
+    away: Annotated[
+        float, typer.Option(min=0, help="Seconds windows wait for a node that is away; then they end without it.")
+    ] = 60.0,
+    token_file: _TokenFile = None,
+    cafile: _CaFile = None,
+    master: _Master = "local[*]",
+    conf: _Conf = None,
+) -> None:
+    """Compute every expression that nodes leave to Spark, and hand in the results.  Ctrl-C ends it at any time."""
+    source = _source(nodes, None, token_file, cafile)
+    with spark_session("sterna operators", master, conf) as spark:
+        from sterna.pipeline.jobs_operators import OperatorsJob
+
+        job = OperatorsJob(directory, _with_tasks(source, spark), lambda line: talk.print(line, soft_wrap=True))
+        try:
+            query = job.start(spark, away)
+            talk.print("computing; Ctrl-C ends it")
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            talk.print("ending; what is not finished is done at the next start")
+        finally:
+            job.stop()
 
 
 @app.command()
@@ -277,6 +353,13 @@ def _show_batches(query: StreamingQuery, shown: int) -> int:
 def _leave(_number: int, _frame: FrameType | None) -> None:
     """Being told to end is like Ctrl-C."""
     raise KeyboardInterrupt
+
+
+def _print_rows(found: pa.Table, limit: int, output: str) -> None:
+    rows = found.slice(0, limit).to_pylist()
+    {"table": _print_table, "json": _print_json, "csv": _print_csv}[output](found.column_names, rows)
+    if found.num_rows > limit:
+        talk.print(f"there are more than {limit} rows; ask for more with --limit")
 
 
 def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:

@@ -136,7 +136,8 @@ class Network:
     def _watch_interest(self) -> None:
         for session in self._broker.sessions.values():
             for topic_filter in session.subscriptions:
-                self.gained(topic_filter)
+                if not self._broker.routes.is_sparks(topic_filter):
+                    self.gained(topic_filter)
         self._broker.routes.interest = self
         self._broker.attach(self, self.node)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sterna.operators.aggregates import Aggregate
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
@@ -26,6 +27,21 @@ from sterna.operators.windows import Periodic, sliding_of
 _VERSION = 1
 #: Version, expression, newest time, why it stopped, counts, states of the stages.
 _State = tuple[int, bytes, int, str, tuple[int, int, int, int], list[bytes]]
+
+
+def stage_of(operator: Operator, after: Stage, counts: Counts, settings: Settings, since_us: int) -> Stage | None:
+    """What does an operator's work; None for functions and text rules, which the source is for."""
+    if operator.family is Family.RULE:
+        return Rule(after, counts, operator)
+    if operator.family is Family.CHANGE:
+        return Change(after, counts, operator, settings.topics)
+    if operator.family is Family.SPATIAL:
+        return spatial_of(after, counts, operator, settings)
+    if operator.family is Family.SLIDING:
+        return sliding_of(after, counts, operator, settings)
+    if operator.family is Family.PERIODIC:
+        return Periodic(after, counts, operator, settings, since_us)
+    return None
 
 
 class Engine:
@@ -61,21 +77,15 @@ class Engine:
         return self._behind(self._result, self._expression.operators, settings, since_us)
 
     def _behind(self, after: Stage, operators: tuple[Operator, ...], settings: Settings, since_us: int) -> Stage:
-        """The stages, outermost first; the source does what functions and text rules are for."""
+        """The stages, outermost first."""
         for operator in operators:
-            if operator.family is Family.RULE:
-                after = Rule(after, self.counts, operator)
-            elif operator.family is Family.CHANGE:
-                after = Change(after, self.counts, operator, settings.topics)
-            elif operator.family is Family.SPATIAL:
-                after = spatial_of(after, self.counts, operator, settings)
-            elif operator.family is Family.SLIDING:
-                after = sliding_of(after, self.counts, operator, settings)
-            elif operator.family is Family.PERIODIC:
-                after = self._periodic = Periodic(after, self.counts, operator, settings, since_us)
-            else:
+            stage = stage_of(operator, after, self.counts, settings, since_us)
+            if stage is None:
                 break
-            self._stages.append(after)
+            if isinstance(stage, Periodic):
+                self._periodic = stage
+            self._stages.append(stage)
+            after = stage
         return after
 
     def message(self, topic: bytes, payload: bytes, time_us: int) -> bytes | None:
@@ -113,6 +123,24 @@ class Engine:
             self._stop(reason)
             return None
         return self._result.text
+
+    def window(self, end_us: int, held: dict[bytes, Aggregate]) -> bytes | None:
+        """A window that was computed in parts has ended; they come in the order of their ends, and nothing else does.
+        The payload to publish, if any."""
+        if self.stopped:
+            return None
+        assert self._periodic is not None
+        try:
+            self._periodic.put(end_us, held)
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self.advance(end_us)
+
+    @property
+    def newest_us(self) -> int:
+        """The newest time seen: at first, the instant of subscription."""
+        return self._newest_us
 
     def next_deadline(self) -> int | None:
         """When to advance at the latest for results to be in time; None while nothing is to end."""

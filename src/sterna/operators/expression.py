@@ -88,3 +88,9 @@ class Expression:
         block, _, topic_filter = self.text.partition(b"/")
         levels = (WILDCARD_NAMES.get(level, level) for level in topic_filter.split(b"/"))
         return block + b"/" + b"/".join(levels)
+
+    def topic_of_result(self, topic: bytes) -> bytes:
+        """Behind nothing but rules it is the message that goes on: then one sees which topic it had."""
+        if self.forwards:
+            return self.text.partition(b"/")[0] + b"/" + topic
+        return self.result_topic

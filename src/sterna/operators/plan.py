@@ -6,6 +6,7 @@ from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings
 from sterna.operators.types import Stream, check
+from sterna.operators.window_parts import Division, division
 
 _KEPT = {
     "COUNT": "a count",
@@ -36,6 +37,24 @@ def mergeable(expression: Expression) -> Operator | None:
     return None
 
 
+def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
+    """Which engine computes it, node or spark, and why."""
+    periodic = expression.periodic
+    if settings.engine == "node":
+        return "node", 'as [operators] engine = "node" says'
+    if periodic is None:
+        return "node", "it answers at each message, not at the end of windows"
+    if division(expression) is not Division.BY_MESSAGE:
+        return "node", f"what stands inside {periodic.text} needs messages in order"
+    if any(operator.family is Family.FUNCTION for operator in expression.operators):
+        return "node", "functions run in nodes"
+    length_s = settings.period_us(periodic.period) / 1e6
+    if settings.engine == "auto" and length_s < settings.spark_period_s:
+        return "node", f"its windows are shorter than spark_period_s = {settings.spark_period_s:g}"
+    why = 'as [operators] engine = "spark" says' if settings.engine == "spark" else f"windows of {length_s:g} s"
+    return "spark", f"{why}; sterna pipeline operators must run"
+
+
 def explain(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[str]:
     streams = check(expression)
     parts = mergeable(expression)
@@ -44,7 +63,7 @@ def explain(expression: Expression, settings: Settings, functions: Functions = N
         kept = _kept(operator, settings, functions) + ("; parts can be merged" if operator is parts else "")
         steps.append((operator.text, stream.value, kept))
     steps.append(("result", _result(expression, streams[0]), f"on {expression.result_topic.decode()}"))
-    steps.append(("engine", "node", ""))
+    steps.append(("engine", *placed(expression, settings)))
     wide, wider = (max(len(step[column]) for step in steps) for column in (0, 1))
     return [f"{name:{wide}}  {gives:{wider}}  {kept}".rstrip() for name, gives, kept in steps]
 

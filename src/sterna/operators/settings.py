@@ -44,6 +44,14 @@ class Settings:
     pace_ms: int = 100
     """How often another node's part is told at most, while it changes; 0: at once."""
 
+    engine: Literal["auto", "node", "spark"] = "node"
+    """Where expressions with a period are computed: in the node, by the job `sterna pipeline operators`, or (auto) by
+    that job if their windows are as long as `spark_period_s`.  Whatever has to answer at each message stays in the
+    node."""
+
+    spark_period_s: float = 3600.0
+    """With `engine = "auto"`: windows at least this long are Spark's."""
+
     def period_us(self, period: str) -> int:
         lengths = {"DAILY": self.daily_s, "HOURLY": self.hourly_s, "QUARTERHOURLY": self.quarter_hourly_s}
         return max(1, round(lengths[period] * 1e6))

@@ -11,6 +11,12 @@ from sterna.operators.expression import Operator
 from sterna.operators.settings import Settings
 from sterna.operators.stages import Answering, Counts, Outgrown, Stage
 
+
+def window_end(time_us: int, anchor_us: int, length_us: int) -> int:
+    """When the window ends that this instant lies in; an end belongs to the next window."""
+    return time_us + length_us - (time_us - anchor_us) % length_us
+
+
 #: Anchor, end of the open window, aggregates by key.
 _PeriodState = tuple[int, int, list[tuple[bytes, object]]]
 
@@ -154,7 +160,7 @@ class Periodic(Stage):
         if value is None:
             return
         if not self.held:
-            self.end_us = time_us + self.length_us - (time_us - self.anchor_us) % self.length_us
+            self.end_us = window_end(time_us, self.anchor_us, self.length_us)
         aggregate = self.held.get(key)
         if aggregate is None:
             if len(self.held) >= self.topics_max:
@@ -165,6 +171,15 @@ class Periodic(Stage):
         self.buckets += aggregate.buckets() - before
         if self.buckets > self.buckets_max:
             raise Outgrown(f"more than {self.buckets_max} buckets of quantiles")
+
+    def put(self, end_us: int, held: dict[bytes, Aggregate]) -> None:
+        """This is the window that is open: it was computed in parts, see `parts`."""
+        if len(held) > self.topics_max:
+            raise Outgrown(f"more than {self.topics_max} topics")
+        self.buckets = sum([aggregate.buckets() for aggregate in held.values()])
+        if self.buckets > self.buckets_max:
+            raise Outgrown(f"more than {self.buckets_max} buckets of quantiles")
+        self.held, self.end_us = held, end_us
 
     def close(self) -> None:
         """The window has ended: say what was in it."""

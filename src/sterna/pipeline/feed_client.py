@@ -24,6 +24,7 @@ from sterna.journal.interest import Interest
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.node.feed_pieces import Question, table_of, unpack
 from sterna.node.feed_records import unpack_records
+from sterna.operators.settings import Settings
 from sterna.pipeline.feed_errors import FeedError, Refused, Trimmed, Unreachable
 from sterna.vocabulary.errors import JournalCorrupt
 
@@ -35,7 +36,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 PIECE_BYTES_MAX = 1 << 30
 """No node sends more at once; who does is no node."""
 
-__all__ = ["TABLE_SCHEMA", "FeedClient", "Lost", "ParquetFile", "ReadEnd", "Status"]
+__all__ = ["TABLE_SCHEMA", "FeedClient", "Lost", "ParquetFile", "ReadEnd", "Status", "Wanted"]
 
 _LENGTH_BYTES = 4
 #: Words of goodbye that say nothing against the next request.
@@ -63,6 +64,10 @@ class Status(msgspec.Struct, frozen=True):
     """Set until this reader has committed past what it lost."""
     durable: bool = True
     """False if a restart of the node forgets its journal and begins again at offset 0."""
+    time_us: int = 0
+    """Every message that came in before this instant is below `next`; 0 if the node computes everything itself."""
+    edition: int = 0
+    """Another one when other expressions are Spark's to compute."""
 
 
 class ReadEnd(msgspec.Struct, frozen=True):
@@ -74,6 +79,14 @@ class ReadEnd(msgspec.Struct, frozen=True):
     """Rows the node sent, before they were cut to what was asked for."""
     lost: int = 0
     """Messages of the range whose bytes on the node's disk are damaged."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What Spark is to compute for a node."""
+
+    settings: Settings
+    expressions: list[tuple[bytes, int]]
+    """With the instant of subscription, in microseconds."""
 
 
 class ParquetFile(msgspec.Struct, frozen=True):
@@ -198,6 +211,14 @@ class FeedClient:
             if not finished:
                 self.close()  # what is left of the range would be taken for the next answer
         self.last_read = _as(ReadEnd, end, self)
+
+    def expressions(self) -> Wanted:
+        found: Wanted = _as(Wanted, self._ask({"op": "expressions"}), self)
+        return found
+
+    def hand_in(self, results: Sequence[tuple[bytes, int, bytes]]) -> None:
+        """(expression, end of the window, payload); comes back when the node's journal has them, each once."""
+        self._ask({"op": "results", "results": results})
 
     def segments(self) -> list[tuple[int, int]]:
         """The places between which the records of each segment of the journal lie, oldest first."""

@@ -32,6 +32,16 @@ _BY = ("date", "first_level")
 _NUMBER = re.compile(r"\d+")
 
 
+def reader_name(directory: Path, job: str) -> str:
+    file = directory / "reader"
+    if not file.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        whole = file.with_suffix(".new")
+        whole.write_text(f"{job}-{uuid4().hex}")
+        whole.rename(file)
+    return file.read_text()
+
+
 class Archive:
     """A directory, as the one who writes it and those who read it see it."""
 
@@ -44,13 +54,7 @@ class Archive:
 
     def reader(self) -> str:
         """The archive's name at the nodes: made up once, and kept with it."""
-        file = self.directory / "reader"
-        if not file.exists():
-            self.directory.mkdir(parents=True, exist_ok=True)
-            whole = file.with_suffix(".new")
-            whole.write_text(f"archive-{uuid4().hex}")
-            whole.rename(file)
-        return file.read_text()
+        return reader_name(self.directory, "archive")
 
     def last_batch(self) -> int:
         """The newest batch that is in the archive, be it an empty one; -1 if there is none."""

@@ -48,6 +48,10 @@ class Seen:
     first: int
     next: int
     durable: bool = True
+    time_us: int = 0
+    """Everything that came in before is below `next`."""
+    edition: int = 0
+    """Of the expressions it has for Spark."""
 
     @property
     def journal(self) -> str:
@@ -64,7 +68,16 @@ def open_feed(access: Access, address: str) -> FeedClient:
 
 
 def _seen(status: Status, address: str) -> Seen:
-    return Seen(status.node, address, status.epoch, status.first, status.next, status.durable)
+    return Seen(
+        status.node,
+        address,
+        status.epoch,
+        status.first,
+        status.next,
+        status.durable,
+        status.time_us,
+        status.edition,
+    )
 
 
 def ask(access: Access, address: str) -> tuple[Seen, Mapping[str, str]]:
@@ -136,8 +149,9 @@ def sealed_files(access: Access, seen: Seen) -> list[ParquetFile]:
 class Watch:
     """The newest that is known of every node.  Its threads end with the process."""
 
-    def __init__(self, access: Access, addresses: Iterable[str]) -> None:
+    def __init__(self, access: Access, addresses: Iterable[str], wait_ms: int = WAIT_MS) -> None:
         self._access = access
+        self._wait_ms = wait_ms
         self._changed = threading.Condition()
         self._seen: dict[str, Seen] = {}
         self._refusals: dict[str, FeedError] = {}
@@ -172,7 +186,7 @@ class Watch:
                         name = status.node
                         self._tell(_seen(status, address), status.peers)
                         pause.wait(BREATH_S)
-                        status = feed.status(beyond=status.next, wait_ms=WAIT_MS)
+                        status = feed.status(beyond=status.next, wait_ms=self._wait_ms)
             except Unreachable as error:
                 self._lose(name, address)
                 log.info("%s; asked again every second", error)

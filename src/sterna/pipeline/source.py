@@ -6,7 +6,7 @@ tasks.  A batch is the ranges between two offsets and nothing else, so a batch t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from sterna.pipeline.feed_errors import FeedError, Unreachable
 from sterna.pipeline.gaps import FORGOTTEN, Gap, lose, make_room
 from sterna.pipeline.nodes import (
     IN_MEMORY,
+    WAIT_MS,
     Cursors,
     Seen,
     Watch,
@@ -83,7 +84,7 @@ class SternaSource(DataSource):
         return StreamWriter(WriteOptions.parse(self._words), schema.fieldNames())
 
 
-def _plan(start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str, Seen]) -> list[Piece]:
+def plan(start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str, Seen]) -> list[Piece]:
     addresses = {name: seen.address for name, seen in nodes.items()}
     dealt = packed(ranges(start, end), options.tasks)
     return [
@@ -92,7 +93,7 @@ def _plan(start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str
     ]
 
 
-def _read(piece: Piece, options: ReadOptions) -> Iterator[Any]:
+def read(piece: Piece, options: ReadOptions) -> Iterator[Any]:
     for file in piece.sealed:
         yield from read_sealed(file, options)
     addresses = dict(piece.addresses)
@@ -120,11 +121,11 @@ class BatchReader(DataSourceReader):
                 sealed += [Piece((), (), (file,)) for file in files]
                 start[name] = max(start[name], seen.first)
         # A task for nothing, rather than no task: Spark then has the table's columns even if no node has a message.
-        return sealed + _plan(start, end, options, nodes) or [Piece((), ())]
+        return sealed + plan(start, end, options, nodes) or [Piece((), ())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Piece)
-        return _read(partition, self._options)
+        return read(partition, self._options)
 
 
 def _ending(place: Place, node: str) -> Place:
@@ -135,8 +136,9 @@ def _ending(place: Place, node: str) -> Place:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One object in one process for the life of a query; copies of it go to the tasks and only read."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, wait_ms: int = WAIT_MS) -> None:
         self._options = options
+        self._wait_ms = wait_ms
         self._cursors = Cursors(options.access)
         self._watch: Watch | None = None
         self._initial: Offsets | None = None
@@ -187,10 +189,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, int] | None:
         return in_order({name: seen.next for name, seen in self._nodes.items()})
 
+    def in_sight(self) -> dict[str, Seen]:
+        """Nodes that are there, by name, as the last offset was made of them."""
+        here = set(self._watch.nodes()) if self._watch is not None else set()
+        return {seen.name: seen for seen in self._nodes.values() if seen.name in here}
+
     def _news(self, start: Offsets) -> Offsets:
         """How far the nodes in sight are; waits a little while that is where the query is already."""
         if self._watch is None:
-            self._watch = Watch(self._options.access, self._options.nodes)
+            self._watch = Watch(self._options.access, self._options.nodes, self._wait_ms)
         self._watch.wait_for(lambda nodes: any(seen.next > start.get(name, -1) for name, seen in nodes.items()), NEWS_S)
         in_sight = by_journal(self._watch.nodes())
         names = {seen.name for seen in in_sight.values()}
@@ -234,11 +241,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not {part.node for part in ranges(start, end)} <= set(self._nodes):
             with suppress(NodesMissing, FeedError):  # tasks have patience, and look for nodes themselves
                 self._nodes.update(by_journal(survey(self._options.access, self._options.nodes, all_of_them=False)))
-        return _plan(start, end, self._options, self._nodes)
+        return plan(start, end, self._options, self._nodes)
+
+    def pieces(self, parts: Sequence[Range]) -> list[Piece]:
+        """Other ranges, dealt out to tasks."""
+        start = {part.node: part.start for part in parts}
+        return plan(start, {part.node: part.stop for part in parts}, self._options, self._nodes)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Piece)
-        return _read(partition, self._options)
+        return read(partition, self._options)
 
     def commit(self, end: dict[str, int]) -> None:
         self._cursors.commit(self._nodes, end, at_once=self._last is not None)

@@ -42,6 +42,7 @@ _RANGES: dict[Place, tuple[float, float]] = {
     ("operators", "daily_s"): (0.001, _ANY[1]),
     ("operators", "hourly_s"): (0.001, _ANY[1]),
     ("operators", "quarter_hourly_s"): (0.001, _ANY[1]),
+    ("operators", "spark_period_s"): (0.001, _ANY[1]),
     ("operators", "topics"): (1, _ANY[1]),
     ("operators", "window_values"): (1, _ANY[1]),
     ("operators", "buckets"): (1, _ANY[1]),

@@ -11,6 +11,8 @@
                {op: "segments"}                     -> {segments: [[start, stop], ...]}, places
                {op: "records", table, start, stop, since_us}
                                                     -> {ok}, pieces, an empty piece, {reached, rows, lost}
+               {op: "expressions"}                  -> {settings, expressions: [[text, since_us], ...]}
+               {op: "results", results: [[expression, end_us, payload], ...]}
 
 Every piece has its length in four bytes (big endian) before it and is MessagePack, but for the pieces of a read: see
 node/feed_pieces.py, and node/feed_records.py for records.  Readers cost the node little: segments are read in threads,
@@ -29,11 +31,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sterna.broker.broker import Broker
 from sterna.journal.journal import Journal
 from sterna.journal.readers import Held, Readers
+from sterna.operators.settings import Settings
 from sterna.runtime.clients import server_context
 from sterna.runtime.feed_connection import HANDSHAKE_S, FeedConnection
 from sterna.runtime.feed_cursors import CursorFile
+from sterna.runtime.feed_desk import Desk
 from sterna.runtime.feed_parquet import Abandoned, ParquetShelf
 from sterna.runtime.feed_reading import Store
 from sterna.runtime.feed_settings import feed_peers, feed_token
@@ -67,6 +72,8 @@ class Feed:
         self.durable = durable
         self.token = feed_token(settings)
         self._peers = feed_peers(settings)
+        #: Where Spark asks for expressions and hands in results.
+        self.desk: Desk | None = None
         #: Feeds of the nodes that can be reached.
         self.found: Callable[[], dict[str, str]] = dict
         # A journal in memory begins anew with every start: old offsets would mean other messages.
@@ -100,6 +107,9 @@ class Feed:
                 f"the Parquet files in {self.shelf.directory} go further than the journal, which must have been lost; "
                 "give [feed] parquet another directory"
             )
+
+    def open_desk(self, broker: Broker, settings: Settings, after_work: Callable[[], None]) -> None:
+        self.desk = Desk(broker, self.journal, settings, after_work)
 
     def peers(self) -> dict[str, str]:
         """Node -> address of its feed."""
@@ -189,6 +199,8 @@ class Feed:
 
     def committed(self) -> None:
         """The journal may go further than before."""
+        if self.desk is not None:
+            self.desk.look()
         if self._waiting:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()

@@ -98,18 +98,23 @@ class FeedConnection(asyncio.Protocol):
         if self.is_over:
             return  # read and forget, so that closing does not reset the connection under our last word
         self._input += data
-        if len(self._input) > asks.REQUEST_BYTES_MAX + _LENGTH_BYTES:
-            self._dismiss(f"a request has at most {asks.REQUEST_BYTES_MAX} bytes", "request")
+        if len(self._input) > self._bytes_max + _LENGTH_BYTES:
+            self._dismiss(f"a request has at most {self._bytes_max} bytes", "request")
         elif self._serving is None:
             self._next()
+
+    @property
+    def _bytes_max(self) -> int:
+        desk = self._feed.desk
+        return asks.RESULTS_BYTES_MAX if self.reader and desk is not None and desk.serves else asks.REQUEST_BYTES_MAX
 
     def _next(self) -> None:
         """Begin with the next request, if there is a whole one."""
         if self.is_over or len(self._input) < _LENGTH_BYTES:
             return
         size = int.from_bytes(self._input[:_LENGTH_BYTES], "big")
-        if size > asks.REQUEST_BYTES_MAX:
-            self._dismiss(f"a request has at most {asks.REQUEST_BYTES_MAX} bytes", "request")
+        if size > self._bytes_max:
+            self._dismiss(f"a request has at most {self._bytes_max} bytes", "request")
         elif len(self._input) >= _LENGTH_BYTES + size:
             body = bytes(self._input[_LENGTH_BYTES : _LENGTH_BYTES + size])
             del self._input[: _LENGTH_BYTES + size]
@@ -239,6 +244,8 @@ class FeedConnection(asyncio.Protocol):
             "peers": feed.peers(),
             "durable": feed.durable,
         }
+        if feed.desk is not None:
+            answer |= {"time_us": feed.desk.look(), "edition": feed.desk.edition}
         if (lost := feed.readers.lost(self.reader)) is not None:
             answer["fell_off"] = {"committed": lost.committed, "first": lost.first}
         self._say(answer)
@@ -339,6 +346,18 @@ class FeedConnection(asyncio.Protocol):
         self._end_read()
         self._say({"ok": True, "reached": reading.reached, "rows": reading.rows, "lost": reading.rotten})
 
+    async def _expressions(self, _asked: asks.AskExpressions) -> None:
+        desk = self._feed.desk
+        assert desk is not None
+        self._say({"ok": True, "settings": desk.settings, "expressions": desk.expressions()})
+
+    async def _results(self, asked: asks.AskResults) -> None:
+        desk = self._feed.desk
+        if desk is None or not desk.serves:
+            raise Unfit("no expression is computed outside this node; see engine in [operators]", "operators")
+        await desk.hand_in(asked.results)
+        self._say({"ok": True})
+
     def _end_read(self) -> None:
         self._in_read = False
         self._transport.write(bytes(_LENGTH_BYTES))
@@ -363,4 +382,6 @@ _SERVED: dict[type[Any], Callable[[FeedConnection, Any], Awaitable[None]]] = {
     asks.AskParquet: FeedConnection._parquet,
     asks.AskSegments: FeedConnection._segments,
     asks.AskRecords: FeedConnection._records,
+    asks.AskExpressions: FeedConnection._expressions,
+    asks.AskResults: FeedConnection._results,
 }

@@ -10,6 +10,8 @@ from msgspec import Meta, Struct
 VERSION = 1
 NONCE_BYTES = 32
 REQUEST_BYTES_MAX = 64 * 1024
+RESULTS_BYTES_MAX = 16 * 1024 * 1024
+"""Of a request that hands in results: an answer over a hundred thousand topics is a long list."""
 WAIT_MS_MAX = 60_000
 FILTERS_MAX = 1024
 
@@ -73,6 +75,22 @@ class AskRecords(Struct, frozen=True, tag_field="op", tag="records"):
     since_us: Instant | None = None
 
 
+class AskExpressions(Struct, frozen=True, tag_field="op", tag="expressions"):
+    """Which expressions are Spark's to compute?"""
+
+
+class Handed(Struct, frozen=True, array_like=True):
+    """What a window of an expression came to; the window's end, in microseconds, is its number."""
+
+    expression: bytes
+    end_us: Annotated[int, Meta(gt=0, le=10**18 - 1)]
+    payload: bytes
+
+
+class AskResults(Struct, frozen=True, tag_field="op", tag="results"):
+    results: list[Handed]
+
+
 Request = (
     AskStatus
     | AskRead
@@ -84,6 +102,8 @@ Request = (
     | AskParquet
     | AskSegments
     | AskRecords
+    | AskExpressions
+    | AskResults
 )
 
 introduction = msgspec.msgpack.Decoder(Introduction)

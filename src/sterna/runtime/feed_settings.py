@@ -71,6 +71,9 @@ def check_feed(configuration: Configuration, report: Report) -> None:
         report.add(("journal", "deliveries"), text, 'set [journal] durability to "os" or "fsync"')
     feed = configuration.feed
     if feed is None:
+        if configuration.operators.engine != "node":
+            text = "Spark reads the feeds of nodes, and this one has none"
+            report.add(("operators", "engine"), text, 'add a table [feed], or set engine to "node"')
         return
     if feed.bind.path:
         report.add(("feed", "bind"), "readers do not come over Unix sockets", 'write "127.0.0.1:7885"')

@@ -147,6 +147,7 @@ class NodeServer:
         if self.feed is not None:
             self.feed.attach(self._node.journal, self._store)
             self._committer.told = self.feed.committed
+            self.feed.open_desk(self.broker, configuration.operators, self.after_work)
             if self.networking is not None:
                 self.feed.found = self.networking.feeds
         self._pace = Pace()

@@ -1,0 +1,215 @@
+"""Where the parts of all expressions meet, batch after batch, and what is remembered of them on the disk.
+
+A `Gathering` is a function of the batches so far: it can be had again from a snapshot and the batches after it, which
+`GatheringFiles` keeps.  So whatever is killed when, no window is lost and no window comes out differently.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from sterna.operators.errors import StateError
+from sterna.operators.window_parts import Whole
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.matching import Row
+from sterna.pipeline.registry import Entry, Registry, write_whole
+
+SNAPSHOT_BATCHES = 256
+SNAPSHOT_BYTES = 16 * 1024 * 1024
+"""Batches, or bytes of them, after which a snapshot takes their place."""
+
+_HEAD_BYTES = 8
+_STATE = re.compile(r"state-(\d+)")
+
+
+class Result(msgspec.Struct, frozen=True, array_like=True):
+    """What a window came to, and for which node."""
+
+    node: str
+    text: bytes
+    end_us: int
+    payload: bytes
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """What a batch brought."""
+
+    number: int
+    edition: int
+    time_us: int
+    """Windows that ended by then are closed."""
+    rows: list[Row]
+
+
+class _Snapshot(msgspec.Struct, array_like=True):
+    batch: int
+    registry: Registry
+    wholes: list[tuple[int, bytes]]
+    owed: list[Result]
+
+
+class Gathering:
+    def __init__(self, tell: Callable[[str], None] = lambda _line: None) -> None:
+        self.registry = Registry()
+        self._tell = tell
+        self._wholes: dict[int, tuple[Entry, Whole]] = {}
+
+    def __len__(self) -> int:
+        return len(self._wholes)
+
+    def apply(self, registry: Registry, time_us: int, rows: Iterable[Row]) -> list[Result]:
+        """A batch: which expressions there are, how late it is everywhere, and parts."""
+        if registry.edition != self.registry.edition:
+            self._go_by(registry)
+        for number, end_us, part in rows:
+            found = self._wholes.get(number)
+            if found is not None:
+                found[1].merge(end_us, part)
+        return [result for entry, whole in self._wholes.values() for result in self._closed(entry, whole, time_us)]
+
+    def _go_by(self, registry: Registry) -> None:
+        before, self._wholes = self._wholes, {}
+        for entry in registry.entries:
+            known = before.get(entry.number)
+            whole = Whole(entry.expression, entry.settings, entry.since_us) if known is None else known[1]
+            self._wholes[entry.number] = (entry, whole)
+        self.registry = registry
+
+    def _closed(self, entry: Entry, whole: Whole, time_us: int) -> Iterable[Result]:
+        running = not whole.engine.stopped
+        for end_us, payload in whole.advance(time_us):
+            if is_complete(entry, end_us):
+                yield Result(entry.node, entry.text, end_us, payload)
+            else:
+                self._tell(f"{_named(entry)}: messages of its first window are no longer kept; it is left out")
+        if running and whole.engine.stopped:
+            self._tell(f"{_named(entry)} has stopped: {whole.engine.stopped}")
+
+    def snapshot(self) -> list[tuple[int, bytes]]:
+        return [(number, whole.snapshot()) for number, (_, whole) in self._wholes.items()]
+
+    def restore(self, registry: Registry, wholes: Iterable[tuple[int, bytes]]) -> None:
+        """May raise StateError."""
+        self._go_by(registry)
+        for number, state in wholes:
+            self._wholes[number][1].restore(state)
+
+
+def is_complete(entry: Entry, end_us: int) -> bool:
+    """Was everything there that is part of the window?"""
+    periodic = entry.expression.periodic
+    assert periodic is not None
+    begin_us = end_us - entry.settings.period_us(periodic.period)
+    return max(begin_us, entry.since_us) >= entry.beginning.complete_us
+
+
+def _named(entry: Entry) -> str:
+    return f"{entry.text.decode()} of node {entry.node}"
+
+
+class GatheringFiles:
+    """`state-N` holds everything up to batch N, `batches-N` what came after it."""
+
+    def __init__(self, directory: Path, registries: Callable[[int], Registry]) -> None:
+        self._directory = directory
+        self._registries = registries
+        self._log: BinaryIO | None = None
+        self._written = self._batches = 0
+        self.last_batch = -1
+
+    def load(self, gathering: Gathering) -> list[Result]:
+        """Bring back what was; results since the last snapshot may have been delivered or not."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        owed: list[Result] = []
+        try:
+            state = self._newest()
+            if state >= 0:
+                content = (self._directory / f"state-{state}").read_bytes()
+                kept = msgspec.msgpack.decode(content, type=_Snapshot)
+                gathering.restore(kept.registry, kept.wholes)
+                self.last_batch, owed = kept.batch, kept.owed
+            log = self._directory / f"batches-{state}"
+            read = list(_read(log.read_bytes() if log.exists() else b""))
+            for batch, _ in read:
+                owed += self._apply(gathering, batch)
+        except (OSError, msgspec.DecodeError, StateError) as error:
+            raise PipelineError(f"{self._directory} cannot be gone on from: {error}") from None
+        self._open(state, read[-1][1] if read else 0)
+        return owed
+
+    def take(self, gathering: Gathering, batch: Batch) -> list[Result]:
+        """The batch is on the disk when this returns what came of it."""
+        if batch.number != self.last_batch + 1:
+            raise PipelineError(
+                f"{self._directory} knows of {self.last_batch + 1} batches, and this is batch {batch.number}: "
+                "put the right state beside the checkpoint, or begin anew in another directory"
+            )
+        self._keep(batch)
+        return self._apply(gathering, batch)
+
+    def _apply(self, gathering: Gathering, batch: Batch) -> list[Result]:
+        registry = gathering.registry
+        if batch.edition != registry.edition:
+            registry = self._registries(batch.edition)
+        results = gathering.apply(registry, batch.time_us, batch.rows)
+        self.last_batch = batch.number
+        return results
+
+    def _keep(self, batch: Batch) -> None:
+        assert self._log is not None
+        body = msgspec.msgpack.encode(batch)
+        self._log.write(len(body).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body)
+        self._log.flush()
+        os.fsync(self._log.fileno())
+        self._written += len(body)
+        self._batches += 1
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        return self._batches >= SNAPSHOT_BATCHES or self._written >= SNAPSHOT_BYTES
+
+    def snapshot(self, gathering: Gathering, owed: list[Result]) -> None:
+        """Everything so far, `owed` with it: results that nobody is known to have."""
+        batch = self.last_batch
+        kept = _Snapshot(batch, gathering.registry, gathering.snapshot(), owed)
+        write_whole(self._directory / f"state-{batch}", msgspec.msgpack.encode(kept))
+        self._open(batch, 0)
+        for file in self._directory.iterdir():
+            name, _, number = file.name.partition("-")
+            if name in ("state", "batches") and number.isdigit() and int(number) < batch:
+                file.unlink()
+        (self._directory / "batches--1").unlink(missing_ok=True)
+
+    def _newest(self) -> int:
+        found = (_STATE.fullmatch(file.name) for file in self._directory.iterdir())
+        return max((int(one[1]) for one in found if one), default=-1)
+
+    def _open(self, state: int, size: int) -> None:
+        """Go on with the batches after a snapshot; what is torn at the end is cut."""
+        self.close()
+        self._log = (self._directory / f"batches-{state}").open("ab")
+        self._log.truncate(size)
+        self._written, self._batches = size, 0
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+
+def _read(log: bytes) -> Iterable[tuple[Batch, int]]:
+    """Batches that are there wholly, each with where it ends."""
+    place = 0
+    while place + _HEAD_BYTES <= len(log):
+        size = int.from_bytes(log[place : place + 4], "big")
+        body = log[place + _HEAD_BYTES : place + _HEAD_BYTES + size]
+        if len(body) < size or zlib.crc32(body).to_bytes(4, "big") != log[place + 4 : place + _HEAD_BYTES]:
+            return
+        place += _HEAD_BYTES + size
+        yield msgspec.msgpack.decode(body, type=Batch), place

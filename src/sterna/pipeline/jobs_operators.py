@@ -1,0 +1,97 @@
+"""Every expression that nodes leave to Spark, as one streaming query; results go back to the nodes.
+
+A directory holds `checkpoint` (how far it has read), `registry` (which expressions there were), `state` (windows that
+are open, see `gathering`) and `reader` (its name at the nodes).  A batch is read and aggregated in tasks; parts come to
+the driver, are written down, merged, and closed windows leave for their nodes.  Killed at any moment and started again,
+it goes on where it was, and each result comes once into a node's journal.
+
+Parts are merged here and not by Spark's own aggregates: sums are integers of several hundred bits, so that an answer is
+the node's to the last digit, and Spark's longest number has 126.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sterna.pipeline.couriers import Couriers, Tell
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.gathering import Batch, Gathering, GatheringFiles
+from sterna.pipeline.jobs_archive import reader_name
+from sterna.pipeline.operators_source import NAME, TICK, OperatorsSource
+from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.registry import RegistryFiles
+
+LAST_WORDS_S = 5.0
+
+
+class OperatorsJob:
+    """`start` begins or goes on; `stop` leaves nothing behind that could be delivered."""
+
+    def __init__(self, directory: Path, source: Mapping[str, str], tell: Tell) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise PipelineError(f"another job computes in {directory}") from None
+        self._directory = directory
+        self._source = {"startingOffsets": "latest", "reader": reader_name(directory, "operators"), **source}
+        self._tell = tell
+        self._registries = RegistryFiles(str(directory / "registry"))
+        self._files = GatheringFiles(directory / "state", self._registries.load)
+        self._gathering = Gathering(tell)
+        self._couriers = Couriers(ReadOptions.parse(self._source, streaming=True), tell)
+        self._query: StreamingQuery | None = None
+
+    def start(self, spark: SparkSession, away_s: float = 60.0) -> StreamingQuery:
+        self._couriers.add(self._files.load(self._gathering))
+        spark.dataSource.register(OperatorsSource)
+        options = {**self._source, "registry": str(self._directory / "registry"), "awaySeconds": str(away_s)}
+        parts = spark.readStream.format(NAME).options(**options).load()
+        self._query = (
+            parts.writeStream.foreachBatch(self._taker())
+            .option("checkpointLocation", str(self._directory / "checkpoint"))
+            .queryName("operators")
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        return self._query
+
+    def _taker(self) -> Callable[[DataFrame, int], None]:
+        def take(parts: DataFrame, number: int) -> None:
+            if number > self._files.last_batch:  # else Spark ended before it had noted that this one was done
+                self._take(_batch(parts, number))
+
+        return take
+
+    def _take(self, batch: Batch) -> None:
+        edition, expressions = self._gathering.registry.edition, len(self._gathering)
+        results = self._files.take(self._gathering, batch)
+        self._couriers.add(results)
+        if results or len(self._gathering) != expressions:
+            self._tell(f"batch {batch.number}: {len(results):,} results, {len(self._gathering):,} expressions")
+        if self._files.is_snapshot_due:
+            self._files.snapshot(self._gathering, self._couriers.owed())
+            self._registries.forget_before(edition)  # which the batch began with, and may begin with again
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+        if not self._couriers.wait_empty(LAST_WORDS_S):
+            self._tell("some results could not be handed in; they are at the next start")
+        self._files.close()
+        os.close(self._lock)
+
+
+def _batch(parts: DataFrame, number: int) -> Batch:
+    table = parts.toArrow()
+    rows = list(zip(*(table.column(name).to_pylist() for name in ("number", "end_us", "part")), strict=True))
+    ((_, time_us, edition),) = (row for row in rows if row[0] == TICK)
+    return Batch(number, int.from_bytes(edition, "big"), time_us, [row for row in rows if row[0] != TICK])

@@ -1,0 +1,217 @@
+"""The stream of parts: every expression that nodes have for Spark, in one query, while they come and go.
+
+An offset holds how far each journal is read, the edition of the registry, and how late it is everywhere by then.  From
+two offsets follows all that a batch does: ranges for all expressions, and for those that are new what came in between
+their subscription and the first range.  Tasks read, match and aggregate; what leaves them is parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from sterna.operators.windows import window_end
+from sterna.pipeline.feed_errors import FeedError
+from sterna.pipeline.matching import COLUMNS, SPARK_PARTS, matcher_of, parts_batch
+from sterna.pipeline.nodes import IN_MEMORY, Seen, open_feed
+from sterna.pipeline.offsets import Offsets, Range
+from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.registry import Beginning, Entry, Registry, RegistryFiles
+from sterna.pipeline.source import Piece, StreamReader, read
+from sterna.runtime.feed_requests import FILTERS_MAX
+
+NAME = "sterna_operators"
+TICK = -1
+"""Instead of an entry's number: the batch itself, with how late it is and the edition."""
+WAIT_MS = 200
+"""How long a request for news stays at a node: so late may be what is known of the time there."""
+MARGIN_US = 5_000_000
+"""Read from that much before a subscription: clocks are set, and messages carry their own times."""
+
+
+@dataclass(frozen=True)
+class OperatorsPiece(InputPartition):
+    """What one task reads, and for whom."""
+
+    piece: Piece
+    entries: tuple[Entry, ...]
+    tick: tuple[int, int] | None = None
+    """How late it is, and the edition."""
+
+
+class OperatorsSource(DataSource):
+    """Options are those of the source `sterna`, and `registry`, a directory, and `awaySeconds`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        words = {name.lower(): text for name, text in options.items()}
+        self._directory = words.pop("registry")
+        self._away_s = float(words.pop("awayseconds", "60"))
+        self._options = replace(ReadOptions.parse(words, streaming=True), columns=COLUMNS)
+
+    def schema(self) -> str:
+        return SPARK_PARTS
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return OperatorsReader(self._options, self._directory, self._away_s)
+
+
+class OperatorsReader(DataSourceStreamReader):
+    """One object in one process for the life of a query; copies of it go to the tasks and only read."""
+
+    def __init__(self, options: ReadOptions, directory: str, away_s: float) -> None:
+        self._arguments = (options, directory, away_s)
+        self._options = options
+        self._away_s = away_s
+        self._stream = StreamReader(options, WAIT_MS)
+        self._files = RegistryFiles(directory)
+        self._registry: Registry | None = None
+        #: Node -> when it was last in sight, by the steady clock, and how late it was there.
+        self._sights: dict[str, float] = {}
+        self._times: dict[str, int] = {}
+
+    def __getstate__(self) -> tuple[ReadOptions, str, float]:
+        return self._arguments
+
+    def __setstate__(self, arguments: tuple[ReadOptions, str, float]) -> None:
+        self.__init__(*arguments)  # type: ignore[misc]  # a copy begins where a new one does
+
+    # -- how far --
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"nodes": self._stream.initialOffset(), "registry": 0, "time_us": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        nodes = self._stream.latestOffset(start["nodes"], ReadAllAvailable())
+        here = self._stream.in_sight()
+        registry = self._learn(here)
+        time_us = max(start["time_us"], self._log_time(nodes, here))
+        if (
+            nodes == start["nodes"]
+            and registry.edition == start["registry"]
+            and not _is_end_between(registry, start["time_us"], time_us)
+        ):
+            return start
+        return {"nodes": nodes, "registry": registry.edition, "time_us": time_us}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None
+
+    def _log_time(self, nodes: Offsets, here: dict[str, Seen]) -> int:
+        """By then everything has been read, of all nodes that are not away for too long."""
+        now = time.monotonic()
+        times = []
+        for name in {journal.partition(IN_MEMORY)[0] for journal in nodes}:
+            seen = here.get(name)
+            if seen is not None:
+                self._sights[name] = now
+                if nodes.get(seen.journal, -1) >= seen.next:
+                    self._times[name] = seen.time_us
+            if now - self._sights.setdefault(name, now) < self._away_s:
+                times.append(self._times.get(name, 0))
+        return min(times, default=0)
+
+    def _learn(self, here: dict[str, Seen]) -> Registry:
+        """What nodes want by now; a node that cannot be asked is asked the next time."""
+        registry = self._registry
+        if registry is None:
+            registry = self._registry = self._files.newest()
+        for seen in here.values():
+            if registry.is_news(seen.name, seen.epoch, seen.edition):
+                try:
+                    registry = self._told(registry, seen, here)
+                except FeedError:
+                    continue
+        if registry.edition != self._registry.edition:  # type: ignore[union-attr]  # it is there since above
+            self._files.keep(registry)
+        self._registry = registry
+        return registry
+
+    def _told(self, registry: Registry, seen: Seen, here: dict[str, Seen]) -> Registry:
+        with open_feed(self._options.access, seen.address) as feed:
+            wanted = feed.expressions()
+        fresh = registry.fresh(seen.name, seen.epoch, wanted)
+        beginning = Beginning()
+        if fresh:
+            beginning = self._beginning(min(since_us for _, since_us in fresh), here)
+        return registry.told(seen.name, seen.epoch, seen.edition, wanted, beginning)
+
+    def _beginning(self, since_us: int, here: dict[str, Seen]) -> Beginning:
+        offsets, complete_us = [], 0
+        for seen in here.values():
+            with open_feed(self._options.access, seen.address) as feed:
+                offset = feed.offset_at(since_us - MARGIN_US)
+                offsets.append((seen.journal, offset))
+                if 0 < offset == seen.first:  # what came before it is gone, and may have been of interest
+                    for batch in feed.read(offset, offset + 1, columns=["ingress_time"]):
+                        complete_us = max(complete_us, batch.column("ingress_time").cast(pa.int64())[0].as_py())
+        return Beginning(tuple(sorted(offsets)), complete_us)
+
+    # -- the rows --
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OperatorsPiece]:
+        entries = self._files.load(end["registry"]).entries
+        known = {entry.number for entry in self._files.load(start["registry"]).entries}
+        fresh = tuple(entry for entry in entries if entry.number not in known)
+        pieces = self._stream.partitions(start["nodes"], end["nodes"]) if entries else []
+        found = [OperatorsPiece(one, entries) for one in pieces]
+        found += [OperatorsPiece(one, fresh) for one in self._stream.pieces(_missed(fresh, start["nodes"]))]
+        first, *others = found or [OperatorsPiece(Piece((), ()), ())]
+        return [replace(first, tick=(end["time_us"], end["registry"])), *others]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, OperatorsPiece)
+        if partition.tick is not None:
+            time_us, edition = partition.tick
+            yield parts_batch([(TICK, time_us, edition.to_bytes(8, "big"))])
+        if partition.entries:
+            options = replace(self._options, topics=_filters(partition.entries))
+            for rows in matcher_of(partition.entries).parts(read(partition.piece, options)):
+                yield parts_batch(rows)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._stream.commit(end["nodes"])
+
+
+def _missed(fresh: tuple[Entry, ...], start: Offsets) -> list[Range]:
+    """What was read before anybody knew of these expressions."""
+    first: Offsets = {}
+    for entry in fresh:
+        for journal, offset in entry.beginning.offsets:
+            first[journal] = min(offset, first.get(journal, offset))
+    return [
+        Range(journal, offset, start[journal])
+        for journal, offset in sorted(first.items())
+        if offset < start.get(journal, 0)
+    ]
+
+
+def _filters(entries: tuple[Entry, ...]) -> tuple[str, ...]:
+    """Nodes leave out the rest, if the filters are few enough to be told."""
+    filters = {entry.expression.topic_filter.decode() for entry in entries}
+    return tuple(sorted(filters)) if len(filters) <= FILTERS_MAX else ()
+
+
+def _is_end_between(registry: Registry, before_us: int, time_us: int) -> bool:
+    """Does a window end there?"""
+    for entry in registry.entries:
+        periodic = entry.expression.periodic
+        assert periodic is not None
+        anchor_us = entry.since_us if entry.settings.anchor == "subscription" else 0
+        if window_end(before_us, anchor_us, entry.settings.period_us(periodic.period)) <= time_us:
+            return True
+    return False

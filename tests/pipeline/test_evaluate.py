@@ -1,0 +1,144 @@
+"""An expression over the past gives what a node would have published: through Spark, in parts or in order."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sterna.operators.engine import Engine
+from sterna.operators.grammar import parse
+from sterna.operators.settings import Settings
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.evaluation import Question
+from sterna.pipeline.jobs_archive import Archive
+from sterna.pipeline.jobs_evaluate import evaluate
+from sterna.pipeline.table import COLUMNS, spark_schema
+
+from .feeding import FeedingNode
+from .test_jobs import run_archive, sterna
+
+pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+
+SHORT = Settings(hourly_s=10, quarter_hourly_s=3, expiry_s=30)
+SINCE_US = 1_700_000_001_000_000
+FAR_US = SINCE_US + 10**9
+
+EXPRESSIONS = [
+    "$HOURLYAVG/t/+",
+    "$GT;2$HOURLYSTDDEV$GTE;1/t/#",
+    "$TMPMAX;0:00:30$QUARTERHOURLYMEDIAN/t/a",
+    "$HOURLYCOUNT$CONTAINS;2/t/+",
+    "$HOURLYMAX$DELTA/t/+",
+    "$HOURLYSUM$AVG/t/+",
+    "$AVG/t/+",
+    "$TMPSUM;0:00:05/t/+",
+    "$GT;4/t/+",
+]
+
+Message = tuple[int, str, int, str, bytes]
+"""Microseconds, origin, offset, topic, payload."""
+
+
+def made_up(seed: int, count: int) -> list[Message]:
+    """Of two nodes; in the order in which they would be read, which is not that of their times."""
+    dice = random.Random(seed)
+    found, now_us = [], SINCE_US
+    for offset in range(count):
+        now_us += dice.choice((0, 1, 300_000, 2_000_000))
+        payload = dice.choice((b"1", b"2.5", b"4", b"-3", b"0.1", b"warm", b"1e20"))
+        found.append((now_us, dice.choice("ab"), offset, f"t/{dice.choice('abc')}", payload))
+    return sorted(found, key=lambda message: message[1:3])
+
+
+def answered(text: str, told: list[Message], until_us: int) -> list[tuple[int, str, bytes]]:
+    """By a node's engine, to which they come in the order of their times."""
+    expression = parse(text.encode())
+    engine = Engine(expression, SHORT, SINCE_US)
+    found = []
+    for time_us, _, _, topic, payload in sorted(told):
+        if "/+" in text or "#" in text or text.endswith(topic):
+            result = engine.message(topic.encode(), payload, time_us)
+            if result is not None:
+                found.append((engine.result_us, expression.topic_of_result(topic.encode()).decode(), result))
+    result = engine.advance(until_us)
+    return found + ([] if result is None else [(engine.result_us, expression.result_topic.decode(), result)])
+
+
+@pytest.fixture(scope="module")
+def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Message]]:
+    """An archive of made-up messages, in several files."""
+    told = made_up(7, 400)
+    archive = Archive(tmp_path_factory.mktemp("past") / "archive")
+    rows = [
+        (topic, payload, 1, False, "p", origin, 1, offset, offset, datetime.fromtimestamp(time_us / 1e6, UTC), {}, "")
+        for time_us, origin, offset, topic, payload in told
+    ]
+    table = spark.createDataFrame(rows, spark_schema(COLUMNS)).repartition(3)
+    table.selectExpr("*", "to_date(ingress_time) as date", "'t' as first_level").write.partitionBy(
+        "date", "first_level"
+    ).parquet(str(archive.directory / "made"))
+    archive.files.take_in(0, archive.directory / "made")
+    (archive.checkpoint / "offsets").mkdir(parents=True)
+    (archive.checkpoint / "offsets" / "0").write_text('v1\n{}\n{"a": 400, "b": 400}')
+    return archive.directory, told
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_the_archive_answers_as_a_node_would_have(
+    spark: SparkSession, kept: tuple[Path, list[Message]], text: str
+) -> None:
+    archive, told = kept
+    question = Question(text.encode(), SHORT, SINCE_US, FAR_US)
+    found = evaluate(spark, question, None, archive).selectExpr("unix_micros(time) t", "topic", "payload").collect()
+    expected = answered(text, told, FAR_US)
+    assert len(expected) > 3
+    assert [(row.t, row.topic, bytes(row.payload)) for row in found] == expected
+
+
+def test_windows_count_that_have_ended_by_then(spark: SparkSession, kept: tuple[Path, list[Message]]) -> None:
+    archive, told = kept
+    until_us = SINCE_US + 35_000_000
+    question = Question(b"$HOURLYCOUNT/t/a", SHORT, SINCE_US, until_us)
+    found = evaluate(spark, question, None, archive).collect()
+    earlier = [message for message in told if message[0] < until_us]
+    assert [bytes(row.payload) for row in found] == [row[2] for row in answered("$HOURLYCOUNT/t/a", earlier, until_us)]
+
+
+def test_what_outgrows_its_bounds_is_an_error(spark: SparkSession, kept: tuple[Path, list[Message]]) -> None:
+    question = Question(b"$HOURLYAVG/t/+", Settings(hourly_s=10, topics=1), SINCE_US, FAR_US)
+    with pytest.raises(Exception, match="has outgrown its bounds: more than 1 topics"):
+        evaluate(spark, question, None, kept[0]).collect()
+
+
+def test_there_must_be_something_to_evaluate(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="nothing to ask"):
+        evaluate(spark, Question(b"$AVG/t", SHORT, 0, 1), None, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_command_answers_over_archive_and_journal(
+    spark: SparkSession, start_feeding: Callable[..., FeedingNode], tmp_path: Path
+) -> None:
+    node, archive = start_feeding(), Archive(tmp_path / "archive")
+    node.publish("plant/a", [1, 2])
+    run_archive(spark, archive, node)
+    node.publish("plant/b", [6])
+    node.publish("office/b", [100])
+    command = sterna("evaluate", "$AVG/plant/+", "--nodes", node.feed, "--archive", str(archive.directory))
+    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "one task, in order" in done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["topic"], row["payload"]) for row in rows] == [
+        ("$AVG/plant/$A", "1.0"),
+        ("$AVG/plant/$A", "2.0"),
+        ("$AVG/plant/$A", "4.0"),
+    ]

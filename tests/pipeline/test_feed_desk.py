@@ -1,0 +1,65 @@
+"""What a node's feed says to a job that computes for it, and what it takes from one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from live.nodes import wait_until
+from sterna.pipeline.feed_client import FeedClient
+from sterna.pipeline.feed_errors import Refused
+from sterna.runtime.feed_desk import LogClock
+
+from .feeding import FeedingNode
+
+SPARKS = '[operators]\nengine = "auto"\nspark_period_s = 1800\n'
+
+
+def test_an_instant_is_over_when_everything_from_before_is_safe() -> None:
+    clock = LogClock()
+    assert clock.look(10, 0, 0) == 10
+    assert clock.look(20, 5, 0) == 10  # five messages are being written
+    assert clock.look(30, 9, 5) == 20
+    assert clock.look(31, 9, 5) == 20
+    assert clock.look(40, 9, 9) == 40
+    assert clock.look(35, 9, 9) == 40  # the clock was set back
+
+
+def test_a_node_tells_how_late_it_is_in_its_journal(start_feeding: Callable[..., FeedingNode]) -> None:
+    node = start_feeding()
+    before_us = int(time.time() * 1e6)
+    node.publish("t", range(100))
+    with FeedClient(node.feed, "test") as feed:
+        status = feed.status()
+        assert status.next == 100
+        assert before_us <= status.time_us <= time.time() * 1e6
+        times = [row for batch in feed.read(0, 100, columns=["ingress_time"]) for row in batch.column(0).to_pylist()]
+        assert all(one.timestamp() * 1e6 <= status.time_us for one in times)
+
+
+def test_expressions_that_are_sparks_are_told_and_others_are_not(start_feeding: Callable[..., FeedingNode]) -> None:
+    node = start_feeding("own", SPARKS)
+    before_us = int(time.time() * 1e6)
+    for number, text in enumerate(("$HOURLYSUM/t/+", "$QUARTERHOURLYSUM/t/+", "$SUM/t/+")):
+        node.listen(f"c{number}", text)
+    with FeedClient(node.feed, "test") as feed:
+        wanted = feed.expressions()
+        ((text, since_us),) = wanted.expressions
+        assert text == b"$HOURLYSUM/t/+"
+        assert before_us <= since_us <= time.time() * 1e6
+        assert (wanted.settings.engine, wanted.settings.spark_period_s) == ("auto", 1800)
+        assert feed.status().edition == 1
+        feed.hand_in([(b"$HOURLYSUM/t/+", 1, b"[" + b"1.0, " * 200_000 + b"1.0]"), (b"$SUM/t/+", 1, b"1.0")])
+        feed.hand_in([(b"$HOURLYSUM/t/+", 1, b"[]")])
+        wait_until(lambda: feed.status().next == 1, "the journal has one result")
+        with pytest.raises(Refused, match="not a request"):
+            feed.hand_in([(b"$HOURLYSUM/t/+", -1, b"[]")])
+
+
+def test_a_node_that_computes_everything_itself_takes_no_results(feeding: FeedingNode) -> None:
+    with FeedClient(feeding.feed, "test") as feed:
+        assert feed.expressions().expressions == []
+        with pytest.raises(Refused, match="no expression is computed outside this node"):
+            feed.hand_in([(b"$HOURLYSUM/t/+", 1, b"[]")])

@@ -1,0 +1,170 @@
+"""Spark computes what nodes leave to it, hands the results in, and is exact whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from pyspark.sql import SparkSession
+
+from live.networks import free_port
+from live.nodes import wait_until
+from sterna.pipeline.jobs_operators import OperatorsJob
+
+from .feeding import FeedingNode
+from .test_jobs import sterna
+
+pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+
+SOON_S = 90
+SPARKS = '[operators]\nengine = "spark"\nhourly_s = 2\nquarter_hourly_s = 1\nanchor = "wall"\n'
+
+StartFeeding = Callable[..., FeedingNode]
+
+
+class Subscriber:
+    """Somebody with a session that lasts, who notes every result with when it came."""
+
+    def __init__(self, node: FeedingNode, name: str, qos: int = 1) -> None:
+        self._node = node
+        self._qos = qos
+        self.got: list[tuple[str, bytes, str]] = []
+        self.came: list[float] = []
+        self._subscribed = threading.Event()
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=MQTTProtocolVersion.MQTTv5)
+        self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_message = self._on_message
+        lasting = Properties(PacketTypes.CONNECT)
+        lasting.SessionExpiryInterval = 3600
+        self._client.reconnect_delay_set(1, 1)
+        self._client.connect("127.0.0.1", node.port, clean_start=False, properties=lasting)
+        self._client.loop_start()
+
+    def subscribe(self, *texts: str) -> None:
+        for text in texts:
+            self._subscribed.clear()
+            self._client.subscribe(text, self._qos)
+            assert self._subscribed.wait(SOON_S)
+
+    def unsubscribe(self, text: str) -> None:
+        self._client.unsubscribe(text)
+
+    def _on_message(self, _client: object, _userdata: object, message: paho.MQTTMessage) -> None:
+        self.came.append(time.time())
+        number = dict(getattr(message.properties, "UserProperty", []))["sterna-sequence"]
+        self.got.append((message.topic, message.payload, number))
+
+    def of(self, topic: str) -> list[bytes]:
+        return [payload for one, payload, _ in self.got if one == topic]
+
+    def leave(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+@pytest.fixture
+def subscriber() -> Iterator[Callable[..., Subscriber]]:
+    made: list[Subscriber] = []
+
+    def join(node: FeedingNode, name: str, qos: int = 1) -> Subscriber:
+        made.append(Subscriber(node, name, qos))
+        return made[-1]
+
+    yield join
+    for one in made:
+        one.leave()
+
+
+def count_of(payloads: list[bytes]) -> float:
+    return sum(float(payload) for payload in payloads)
+
+
+def test_expressions_come_and_go_while_one_query_serves_them(
+    spark: SparkSession, start_feeding: StartFeeding, subscriber: Callable[..., Subscriber], tmp_path: Path
+) -> None:
+    node = start_feeding("a", SPARKS)
+    lines: list[str] = []
+    job = OperatorsJob(tmp_path / "job", {"nodes": node.feed}, lines.append)
+    query = job.start(spark)
+    try:
+        one, other = subscriber(node, "one"), subscriber(node, "other", qos=0)
+        one.subscribe("$HOURLYCOUNT/t/a", "$HOURLYMAX/t/+")
+        other.subscribe("$HOURLYCOUNT/t/a")
+        node.publish("t/a", [1, 2, 3])
+        node.publish("t/b", [7, "warm"])
+        wait_until(lambda: count_of(one.of("$HOURLYCOUNT/t/a")) == 3, "the window ends", SOON_S)
+        wait_until(lambda: b"7.0" in b"".join(one.of("$HOURLYMAX/t/$A")), "the window ends", SOON_S)
+        one.subscribe("$GT;1$QUARTERHOURLYSUM/t/b")
+        node.publish("t/b", [5])
+        wait_until(lambda: one.of("$GT;1$QUARTERHOURLYSUM/t/b") == [b"5.0"], "the new one is served", SOON_S)
+        one.unsubscribe("$HOURLYMAX/t/+")
+        wait_until(lambda: any("2 expressions" in line for line in lines), "it has gone", SOON_S)
+        assert count_of(other.of("$HOURLYCOUNT/t/a")) == 3
+        assert len(one.got) == len({(topic, number) for topic, _, number in one.got})
+        assert query.exception() is None
+    finally:
+        job.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_killed_at_any_moment_every_message_is_counted_once(
+    start_feeding: StartFeeding, subscriber: Callable[..., Subscriber], tmp_path: Path
+) -> None:
+    """Driver and JVM die together, in the middle of windows; so does, in between, one of two nodes."""
+    key = '[network]\nname = "n"\nkey = "0123456789abcdef"\n'
+    ports = free_port(), free_port()
+    first = start_feeding("a", f'{SPARKS}{key}bind = "127.0.0.1:{ports[0]}"\n')
+    network = f'{key}bind = "127.0.0.1:{ports[1]}"\nneighbours = ["127.0.0.1:{ports[0]}"]\n'
+    second = start_feeding("b", SPARKS + network)
+    here, there = subscriber(first, "here"), subscriber(second, "there", qos=2)
+    for one in (here, there):
+        one.subscribe("$HOURLYCOUNT/t", "$QUARTERHOURLYSUM/t")
+    command = sterna("operators", str(tmp_path / "job"), "--nodes", first.feed)
+    sent = 0
+
+    def publish() -> None:
+        nonlocal sent
+        for node in (first, second):
+            node.publish("t", [1] * 50)
+            sent += 50
+
+    for life in range(3):
+        process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+        try:
+            before = len(here.got)
+            deadline = time.monotonic() + SOON_S
+            while len(here.got) < before + 3:
+                assert process.poll() is None, process.stderr.read() if process.stderr else ""
+                assert time.monotonic() < deadline, "no results"
+                publish()
+            if life == 1:
+                second.kill()
+                second.restart()
+                publish()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    publish()
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        for one in (here, there):
+            wait_until(lambda one=one: count_of(one.of("$HOURLYCOUNT/t")) >= sent, "all are counted", SOON_S)
+            wait_until(lambda one=one: count_of(one.of("$QUARTERHOURLYSUM/t")) >= sent, "all are counted", SOON_S)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    for one in (here, there):
+        results = [(topic, number) for topic, _, number in one.got]
+        assert len(results) == len(set(results)), "a result came twice"
+        assert count_of(one.of("$HOURLYCOUNT/t")) == count_of(one.of("$QUARTERHOURLYSUM/t")) == sent
