@@ -47,6 +47,7 @@ HOT_MODULES = [
     "src/sterna/operators/aggregates.py",
     "src/sterna/operators/engine.py",
     "src/sterna/operators/exact.py",
+    "src/sterna/operators/parts.py",
     "src/sterna/operators/sketch.py",
     "src/sterna/operators/sources.py",
     "src/sterna/operators/spatial.py",

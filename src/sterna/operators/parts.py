@@ -19,7 +19,7 @@ from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings
-from sterna.operators.sources import source_of
+from sterna.operators.sources import Source, source_of
 from sterna.operators.stages import Counts, Stage
 from sterna.operators.windows import window_end
 
@@ -112,6 +112,49 @@ def _periodic(expression: Expression) -> Operator:
     return periodic
 
 
+class Collected(Stage):
+    """Values that came as far as the innermost aggregate."""
+
+    __slots__ = ("times", "values")
+
+    def __init__(self, counts: Counts) -> None:
+        super().__init__(None, counts)
+        self.times: list[int] = []
+        self.values: list[float] = []
+
+    def change(self, time_us: int, key: bytes, value: float | None) -> None:
+        if value is not None:
+            self.times.append(time_us)
+            self.values.append(value)
+
+
+def _inside(expression: Expression, after: Stage, settings: Settings, functions: Functions) -> Source:
+    """What stands between the messages and the innermost aggregate."""
+    periodic = _periodic(expression)
+    for operator in expression.operators[expression.operators.index(periodic) + 1 :]:
+        stage = stage_of(operator, after, after.counts, settings, 0)
+        if stage is None:
+            break
+        after = stage
+    return source_of(expression, after, settings, functions)
+
+
+class Reading:
+    """What is aggregated of a topic's messages, where each can be looked at by itself."""
+
+    def __init__(self, expression: Expression, settings: Settings) -> None:
+        self._end = Collected(Counts())
+        self._source = _inside(expression, self._end, settings, NO_FUNCTIONS)
+
+    def values(self, topic: bytes, payloads: list[bytes], times: list[int]) -> tuple[list[int], list[float]]:
+        """Times and values, of the messages that have one."""
+        end, source = self._end, self._source
+        end.times, end.values = [], []
+        for place in range(len(times)):
+            source.take(times[place], topic, payloads[place])
+        return end.times, end.values
+
+
 class Part:
     """Where messages are.  Those before the subscription do not count."""
 
@@ -120,15 +163,8 @@ class Part:
     ) -> None:
         self.counts = Counts()
         self.since_us = since_us
-        periodic = _periodic(expression)
-        self._ends = Windows(self.counts, periodic, settings, since_us)
-        after: Stage = self._ends
-        for operator in expression.operators[expression.operators.index(periodic) + 1 :]:
-            stage = stage_of(operator, after, self.counts, settings, since_us)
-            if stage is None:
-                break
-            after = stage
-        self._source = source_of(expression, after, settings, functions)
+        self._ends = Windows(self.counts, _periodic(expression), settings, since_us)
+        self._source = _inside(expression, self._ends, settings, functions)
 
     def message(self, topic: bytes, payload: bytes, time_us: int) -> None:
         if time_us >= self.since_us and not self._source.take(time_us, topic, payload):
