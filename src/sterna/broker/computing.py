@@ -196,6 +196,8 @@ class Computations:
         self._by_text[text] = computation
         if computation.outside:
             self.edition += 1
+            if self._broker is not None:
+                self._broker.tell("an expression is left to Spark", {"expression": text.decode()})
         else:
             self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
             self._tree.add(expression.topic_filter, text, computation)
