@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +33,14 @@ from sterna.pipeline.bench_report import Row
 from sterna.pipeline.publisher import SEQUENCE
 
 RATE = 100_000
+FEW = 1_000
+"""Messages a second until every expression has had a result: Spark has started then."""
 LINES = 96
 WINDOW_S = 5
 LATE_MS_MAX = 1000.0
 HELD_MIN = 0.98
 HOUR_S = 3600
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 
 TABLES = f'[operators]\nengine = "spark"\nhourly_s = {WINDOW_S}\nanchor = "wall"\n'
 EVERYTHING = "$SUM$HOURLYCOUNT/bench/#"
@@ -62,21 +64,21 @@ def measure_spark(say: Say, quick: bool) -> list[Row]:
     times = QUICK if quick else Times()
     with started_node(tables=TABLES) as node, _subscribed(node) as heard, tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "sterna", "pipeline", "operators", directory, "--nodes", node.feed]
-        with publishing(node, Load(messages=RATE * HOUR_S, rate=RATE, lines=LINES)) as publisher:
-            with _job(command) as job:
+        with _job(command) as job:
+            with publishing(node, Load(messages=RATE * HOUR_S, rate=FEW, lines=LINES)):
                 _wait(lambda: _is_served(heard), "first results", job)
+            with publishing(node, Load(messages=RATE * HOUR_S, rate=RATE, lines=LINES)) as publisher:
                 time.sleep(times.warm_up_s)
                 begin = time.time()
                 time.sleep(times.measure_s)
                 end = time.time()
-            say(f"    the job was killed after {len(heard.results):,} results")
-            with _job(command) as job:
-                _wait(lambda: heard.newest_s() > end + 2 * WINDOW_S, "results after the kill", job)
+                os.killpg(job.pid, signal.SIGKILL)
                 if publisher.is_over:
                     raise BenchmarkError(f"the publisher gave up at {RATE:,} messages a second")
-                publisher.stop()
-                last = _last_whole_window(node)
-                _wait(lambda: heard.newest_s() >= last, "the last window", job)
+        say(f"    the job was killed after {len(heard.results):,} results")
+        last = max(_counted(node))
+        with _job(command) as job:
+            _wait(lambda: heard.newest_s() >= last, "results after the kill", job)
         late = [1000 * (came - of_s) for came, of_s in heard.times() if begin <= of_s < end - WINDOW_S]
         counted = _counted(node)
         held = sum(count for of_s, count in counted.items() if begin <= of_s - WINDOW_S and of_s <= end)
@@ -139,18 +141,19 @@ def _job(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         )
         try:
             yield job
-            if job.poll() is not None:
-                said.seek(0)
-                raise BenchmarkError(f"the job ended by itself: {said.read()[-500:].decode(errors='replace')}")
+        except BenchmarkError as error:
+            said.seek(0)
+            raise BenchmarkError(f"{error}; the job said: {said.read()[-500:].decode(errors='replace')}") from None
         finally:
-            os.killpg(job.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
             job.wait()
 
 
 def _wait(holds: Callable[[], bool], what: str, job: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not holds() and job.poll() is None:
-        if time.monotonic() > deadline:
+    while not holds():
+        if time.monotonic() > deadline or job.poll() is not None:
             raise BenchmarkError(f"no {what} within {PATIENCE_S:g} s")
         time.sleep(0.2)
 
@@ -164,10 +167,6 @@ def _counted(node: Node) -> dict[float, int]:
             for end, count in zip(*np.unique(ends, return_counts=True), strict=True):
                 found[float(end) * WINDOW_S] = found.get(float(end) * WINDOW_S, 0) + int(count)
     return found
-
-
-def _last_whole_window(node: Node) -> float:
-    return max(_counted(node))
 
 
 def judge_late(late_ms: list[float], held: float) -> Row:
