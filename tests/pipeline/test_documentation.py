@@ -41,7 +41,7 @@ def test_the_snippets_of_the_page_do_what_it_says(
     for snippet in snippets("python"):
         here = snippet.replace(FEED, node.feed).replace(BROKER, node.broker)
         # Spark takes relative paths from where it was started, and that was not here.
-        here = re.sub(r'"(warm|plant-gaps|[a-z]+-checkpoint)"', rf'"{tmp_path}/\1"', here)
+        here = re.sub(r'"(warm|plant-gaps|plant-operators|[a-z]+-checkpoint)"', rf'"{tmp_path}/\1"', here)
         exec(compile(here, "docs/pipeline.md", "exec"), names)
     shown = capsys.readouterr().out
     assert "plant/hall/state|hall|true" in shown.replace(" ", "")
@@ -68,6 +68,10 @@ def test_the_commands_of_the_page_do_what_it_says(start_feeding: Callable[..., F
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert words[:4] == ["topic", "messages", "plant/hall/temperature", "2"]
+    assert "plan: all messages go through one task, in order" in done.stderr
+    results = words[words.index("payload") + 1 :]
+    assert results[2:4] == ["$AVG/plant/$A/temperature", "20.0"]
+    assert results[6:8] == ["$AVG/plant/$A/temperature", "26.5"]
     assert words[words.index("listener") :][:8] == ["listener", "@", "plant-1", "plant/#", "1", "2", "2", "0"]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +20,7 @@ from sterna.pipeline.jobs_evaluate import evaluate
 from sterna.pipeline.table import COLUMNS, spark_schema
 
 from .feeding import FeedingNode
-from .test_jobs import run_archive, sterna
+from .test_jobs import run_archive
 
 pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
 
@@ -122,9 +120,7 @@ def test_there_must_be_something_to_evaluate(spark: SparkSession, tmp_path: Path
         evaluate(spark, Question(b"$AVG/t", SHORT, 0, 1), None, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_the_command_answers_over_archive_and_journal(
+def test_archive_and_journal_are_one_stream(
     spark: SparkSession, start_feeding: Callable[..., FeedingNode], tmp_path: Path
 ) -> None:
     node, archive = start_feeding(), Archive(tmp_path / "archive")
@@ -132,13 +128,9 @@ def test_the_command_answers_over_archive_and_journal(
     run_archive(spark, archive, node)
     node.publish("plant/b", [6])
     node.publish("office/b", [100])
-    command = sterna("evaluate", "$AVG/plant/+", "--nodes", node.feed, "--archive", str(archive.directory))
-    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "one task, in order" in done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(row["topic"], row["payload"]) for row in rows] == [
-        ("$AVG/plant/$A", "1.0"),
-        ("$AVG/plant/$A", "2.0"),
-        ("$AVG/plant/$A", "4.0"),
-    ]
+    question = Question(b"$AVG/plant/+", Settings(), 0, FAR_US * 2)
+    for past in (archive.directory, None):
+        found = evaluate(spark, question, {"nodes": node.feed}, past).collect()
+        assert [(row.topic, bytes(row.payload)) for row in found] == [
+            ("$AVG/plant/$A", answer) for answer in (b"1.0", b"2.0", b"4.0")
+        ]

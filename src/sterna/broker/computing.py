@@ -177,6 +177,8 @@ class Computations:
         self._by_text[text] = computation
         if computation.outside:
             self.edition += 1
+            if self._broker is not None:
+                self._broker.tell("an expression is left to Spark", {"expression": text.decode()})
         else:
             self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
         if not computation.outside and computation.part is None:

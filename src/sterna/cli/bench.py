@@ -129,6 +129,27 @@ def pipeline(
     _tell(told, bench_report.show, json)
 
 
+@app.command()
+def operators(
+    part: Annotated[str, typer.Option(help="Only this one: spark.")] = "spark",
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+) -> None:
+    """Subscriptions that compute, on Spark: how late results are, and whether they are exact (about four minutes)."""
+    from sterna.pipeline import bench_operators, bench_report
+
+    talk = Console(stderr=True, highlight=False)
+    if part != "spark":
+        raise typer.BadParameter(f"no part {part!r}; known: spark", param_hint="--part")
+    try:
+        found = bench_operators.measure_spark(partial(talk.print, markup=False, soft_wrap=True), quick)
+    except BenchmarkError as error:
+        talk.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    told = bench_report.Report(benchmark="operators", versions={}, machine=machine(), quick=quick, rows=found)
+    _tell(told, bench_report.show, json)
+
+
 def _check_can_draw(png: Path | None) -> None:
     if png is not None and not network_plot.can_draw():
         raise typer.BadParameter("matplotlib is not installed; leave --png out or install it", param_hint="--png")

@@ -31,6 +31,10 @@ class Aggregate:
     def add(self, value: float) -> None:
         raise NotImplementedError
 
+    def add_all(self, values: list[float]) -> None:
+        for value in values:
+            self.add(value)
+
     def merge(self, other: Aggregate) -> None:
         raise NotImplementedError
 
@@ -67,6 +71,9 @@ class Count(Removable):
 
     def add(self, value: float) -> None:
         self.count += 1
+
+    def add_all(self, values: list[float]) -> None:
+        self.count += len(values)
 
     def remove(self, value: float) -> None:
         self.count -= 1

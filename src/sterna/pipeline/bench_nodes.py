@@ -38,16 +38,17 @@ class Node:
 
 @contextmanager
 def started_node(
-    name: str = "bench", durability: Durability = "fsync", retention_bytes: int = HOLD_BYTES
+    name: str = "bench", durability: Durability = "fsync", retention_bytes: int = HOLD_BYTES, tables: str = ""
 ) -> Iterator[Node]:
-    """A node with an empty journal.  What a registered reader has not committed is kept whatever its retention."""
+    """A node with an empty journal.  What a registered reader has not committed is kept whatever its retention.
+    `tables` are further ones of its configuration."""
     feed = f"127.0.0.1:{free_port()}"
 
     def settings(workload: Workload, port: int, directory: Path) -> str:
         plain = STERNA.settings(workload, port, directory).replace('name = "bench"', f'name = "{name}"')
         plain = plain.replace("[journal]\n", f"[journal]\nretention_bytes = {retention_bytes}\n")
         plain = plain.replace(f'durability = "{workload.durability}"', f'durability = "{durability}"')
-        return f'{plain}[feed]\nbind = "{feed}"\nhold_bytes = {HOLD_BYTES}\n'
+        return f'{plain}[feed]\nbind = "{feed}"\nhold_bytes = {HOLD_BYTES}\n{tables}'
 
     workload = Workload("feed", "a node that is read", Idle(connections=0, before=0), durability="fsync")
     with started(replace(STERNA, settings=settings), workload, core=None) as running:

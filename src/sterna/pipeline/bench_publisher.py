@@ -18,6 +18,7 @@ from sterna.bench.errors import BenchmarkError
 
 TOPICS = 100
 PAYLOAD_BYTES = 100
+SENSORS = 10
 CYCLE = 20_000
 """Packet identifiers 1 to CYCLE are used in turn; more than any window."""
 TURN_S_MAX = 0.05
@@ -34,6 +35,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Messages without an acknowledgement, at most."""
     burst: int = 1
     """Messages are sent when there are so many to send and not before."""
+    lines: int = 0
+    """Instead of 100 topics and 100 bytes: so many lines of ten sensors each, which say numbers."""
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +56,12 @@ class Publisher:
         self._client = self._clients.connect("bench-publisher")
         self._clients.watch(self._client, self._read)
         topics = [f"bench/pipe/{number:02}" for number in range(TOPICS)]
+        filling = bytes(PAYLOAD_BYTES - 9)
+        if load.lines:
+            topics = [f"bench/{line:03}/{sensor}" for sensor in range(SENSORS) for line in range(load.lines)]
+            filling = b""
         cycle = [
-            packets.publish(topics[number % TOPICS], b"%09d" % number + bytes(PAYLOAD_BYTES - 9), 1, number + 1)
+            packets.publish(topics[number % len(topics)], b"%09d" % number + filling, 1, number + 1)
             for number in range(CYCLE)
         ]
         self._size = len(cycle[0])

@@ -16,11 +16,7 @@ import pyarrow as pa
 
 from sterna.mqtt.topics import FilterTree
 from sterna.operators.aggregates import aggregate_of
-from sterna.operators.engine import stage_of
-from sterna.operators.expression import Operator
-from sterna.operators.functions import NO_FUNCTIONS
-from sterna.operators.sources import source_of
-from sterna.operators.stages import Counts, Stage
+from sterna.operators.window_parts import Reading
 from sterna.operators.windows import window_end
 from sterna.pipeline.registry import Entry
 
@@ -37,44 +33,6 @@ Row = tuple[int, int, bytes]
 _Values = tuple[list[int], list[float]]
 
 
-class _Collected(Stage):
-    """Values that came as far as the aggregate."""
-
-    __slots__ = ("times", "values")
-
-    def __init__(self, counts: Counts) -> None:
-        super().__init__(None, counts)
-        self.times: list[int] = []
-        self.values: list[float] = []
-
-    def change(self, time_us: int, key: bytes, value: float | None) -> None:
-        if value is not None:
-            self.times.append(time_us)
-            self.values.append(value)
-
-
-class _Reading:
-    """How a payload becomes the value that is aggregated: the same for all expressions that agree in it."""
-
-    def __init__(self, entry: Entry, inside: Sequence[Operator]) -> None:
-        counts = Counts()
-        self._end = after = _Collected(counts)
-        first: Stage = after
-        for operator in inside:
-            stage = stage_of(operator, first, counts, entry.settings, 0)
-            if stage is None:
-                break
-            first = stage
-        self._source = source_of(entry.expression, first, entry.settings, NO_FUNCTIONS)
-
-    def values(self, topic: bytes, payloads: Iterable[bytes], times: Iterable[int]) -> _Values:
-        end, take = self._end, self._source.take
-        end.times, end.values = [], []
-        for time_us, payload in zip(times, payloads, strict=True):
-            take(time_us, topic, payload)
-        return end.times, end.values
-
-
 class _Windowed:
     """One expression's windows."""
 
@@ -87,11 +45,12 @@ class _Windowed:
         self.operator = periodic
         self.length_us = entry.settings.period_us(periodic.period)
         self.anchor_us = entry.since_us if entry.settings.anchor == "subscription" else 0
-        self.kind = (periodic.aggregate, periodic.quantile)
-        self.inside = expression.operators[expression.operators.index(periodic) + 1 :]
+        #: What is computed alike of the same values.
+        self.kind = f"{periodic.aggregate} {periodic.quantile}"
+        inside = expression.operators[expression.operators.index(periodic) + 1 :]
         #: What decides about the values; see `source_of`.
         self.reading = (
-            tuple(operator.text for operator in self.inside),
+            tuple(operator.text for operator in inside),
             expression.operators[-1].field,
             periodic.aggregate == "COUNT",
             entry.settings.field_payload_bytes,
@@ -112,21 +71,21 @@ class Matcher:
     """All expressions of a batch."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._tree: FilterTree[int, tuple[_Reading, _Windowed]] = FilterTree()
-        readings: dict[object, _Reading] = {}
+        self._tree: FilterTree[int, tuple[Reading, _Windowed]] = FilterTree()
+        readings: dict[object, Reading] = {}
         for entry in entries:
             windowed = _Windowed(entry)
             if windowed.reading not in readings:
-                readings[windowed.reading] = _Reading(entry, windowed.inside)
+                readings[windowed.reading] = Reading(entry.expression, entry.settings)
             self._tree.add(entry.expression.topic_filter, entry.number, (readings[windowed.reading], windowed))
-        self._known: dict[bytes, list[tuple[_Reading, list[_Windowed]]]] = {}
+        self._known: dict[bytes, list[tuple[Reading, list[_Windowed]]]] = {}
 
-    def _matching(self, topic: bytes) -> list[tuple[_Reading, list[_Windowed]]]:
+    def _matching(self, topic: bytes) -> list[tuple[Reading, list[_Windowed]]]:
         known = self._known.get(topic)
         if known is None:
             if len(self._known) >= TOPICS_KNOWN_MAX:
                 self._known.clear()
-            together: dict[_Reading, list[_Windowed]] = {}
+            together: dict[Reading, list[_Windowed]] = {}
             for reading, windowed in self._tree.match(topic):
                 together.setdefault(reading, []).append(windowed)
             known = self._known[topic] = list(together.items())
@@ -171,8 +130,7 @@ def _add(
 
 def _wire(one: _Windowed, values: list[float]) -> object:
     aggregate = aggregate_of(one.operator)
-    for value in values:
-        aggregate.add(value)
+    aggregate.add_all(values)
     return aggregate.to_wire()
 
 

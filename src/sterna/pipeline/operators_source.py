@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
+from sterna.mqtt.topics import covers, levels_of
 from sterna.operators.windows import window_end
 from sterna.pipeline.feed_errors import FeedError
 from sterna.pipeline.matching import COLUMNS, SPARK_PARTS, matcher_of, parts_batch
@@ -200,10 +202,14 @@ def _missed(fresh: tuple[Entry, ...], start: Offsets) -> list[Range]:
     ]
 
 
+@lru_cache(maxsize=8)
 def _filters(entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    """Nodes leave out the rest, if the filters are few enough to be told."""
-    filters = {entry.expression.topic_filter.decode() for entry in entries}
-    return tuple(sorted(filters)) if len(filters) <= FILTERS_MAX else ()
+    """Nodes leave out the rest, if the filters are few enough to be told; one that is contained in another is not."""
+    filters = {levels_of(entry.expression.topic_filter) for entry in entries}
+    if len(filters) > FILTERS_MAX:
+        return ()
+    widest = [one for one in filters if not any(covers(other, one) for other in filters if other != one)]
+    return tuple(sorted(b"/".join(levels).decode() for levels in widest))
 
 
 def _is_end_between(registry: Registry, before_us: int, time_us: int) -> bool:

@@ -1,0 +1,86 @@
+"""What a batch of the operators' stream reads follows from its two offsets: ranges, and what new expressions missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sterna.operators.settings import Settings
+from sterna.pipeline.feed_client import Wanted
+from sterna.pipeline.nodes import Seen
+from sterna.pipeline.operators_source import OperatorsReader, _filters, _is_end_between
+from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.registry import Beginning, Registry, RegistryFiles
+
+NOWHERE = Beginning()
+SHORT = Settings(hourly_s=10, anchor="wall")
+
+
+def registry(*texts: bytes, beginning: Beginning = NOWHERE) -> Registry:
+    return Registry().told("a", 1, 1, Wanted(SHORT, [(text, 0) for text in texts]), beginning)
+
+
+def reader(directory: Path) -> OperatorsReader:
+    options = ReadOptions.parse({"nodes": "127.0.0.1:1", "tasks": "1"}, streaming=True)
+    return OperatorsReader(options, str(directory), away_s=60.0)
+
+
+def offset(edition: int, time_us: int, **nodes: int) -> dict[str, object]:
+    return {"nodes": nodes, "registry": edition, "time_us": time_us}
+
+
+def test_a_new_expression_gets_what_was_read_before_it_was_known(tmp_path: Path) -> None:
+    beginning = Beginning((("a", 40), ("b", 900)))
+    RegistryFiles(str(tmp_path)).keep(registry(b"$HOURLYSUM/t", beginning=beginning))
+    one = reader(tmp_path)
+    one._stream._nodes = {name: Seen(name, "127.0.0.1:1", 1, 0, 1000) for name in "ab"}
+    start, end = offset(0, 5, a=100, b=800), offset(1, 6, a=120, b=800)
+    pieces = one.partitions(start, end)
+    assert [piece.piece.parts for piece in pieces] == [(("a", 100, 120),), (("a", 40, 100),)]
+    assert [piece.tick for piece in pieces] == [(6, 1), None]
+    # Once it is known there is nothing to make up for; and time passes without messages, too.
+    known = one.partitions(offset(1, 6, a=120, b=800), offset(1, 7, a=120, b=800))
+    assert [(piece.piece.parts, piece.entries, piece.tick) for piece in known] == [((), (), (7, 1))]
+
+
+def test_nothing_is_read_while_nobody_wants_anything(tmp_path: Path) -> None:
+    (only,) = reader(tmp_path).partitions(offset(0, 5, a=1), offset(0, 6, a=10**9))
+    assert (only.piece.parts, only.tick) == ((), (6, 0))
+
+
+@pytest.mark.parametrize(
+    ("before_us", "time_us", "ends"),
+    [(1, 9_999_999, False), (1, 10_000_000, True), (10_000_000, 19_999_999, False), (10_000_000, 20_000_000, True)],
+)
+def test_a_batch_without_messages_is_due_when_a_window_ends(before_us: int, time_us: int, ends: bool) -> None:
+    assert _is_end_between(registry(b"$HOURLYSUM/t"), before_us, time_us) is ends
+    assert not _is_end_between(Registry(), before_us, time_us)
+
+
+def test_it_is_as_late_as_at_the_node_where_it_is_earliest(tmp_path: Path) -> None:
+    one = reader(tmp_path)
+    here = {
+        "a": Seen("a", "", 1, 0, 10, time_us=500),
+        "b": Seen("b", "", 1, 0, 20, durable=False, time_us=400),
+    }
+    assert one._log_time({"a": 10, "b@1": 20}, here) == 400
+    # What is not read yet does not count as over; a node that is out of sight is waited for.
+    here["b"] = Seen("b", "", 1, 0, 30, durable=False, time_us=600)
+    assert one._log_time({"a": 10, "b@1": 20}, here) == 400
+    assert one._log_time({"a": 10, "b@1": 30}, here) == 500
+    del here["b"]
+    here["a"] = Seen("a", "", 1, 0, 10, time_us=900)
+    assert one._log_time({"a": 10, "b@1": 30}, here) == 600
+    assert one._log_time({"a": 10, "b@1": 30, "c": 0}, here) == 0
+
+
+def test_nobody_is_waited_for_for_ever(tmp_path: Path) -> None:
+    one = reader(tmp_path)
+    one._sights["gone"] = -1e9
+    assert one._log_time({"a": 10, "gone": 30}, {"a": Seen("a", "", 1, 0, 10, time_us=900)}) == 900
+
+
+def test_a_filter_within_another_is_not_told_to_nodes() -> None:
+    entries = registry(b"$HOURLYSUM/t/+", b"$HOURLYMAX/t/a", b"$HOURLYMAX/u/#", b"$HOURLYAVG/u/#").entries
+    assert _filters(entries) == ("t/+", "u/#")
