@@ -20,8 +20,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sterna.broker import effort
 from sterna.broker.calls import Call, CallingBroker, Calls, Saved
 from sterna.broker.deadlines import Deadlines
+from sterna.broker.effort import Effort, Turns
 from sterna.broker.limits import Limits
 from sterna.broker.repeats import number_of, numbered
 from sterna.mqtt.message import NEVER, Message
@@ -42,6 +44,8 @@ class ComputingBroker(CallingBroker, Protocol):
 
     now: float
     deadlines: Deadlines
+    effort: Effort
+    turns: Turns
 
     @property
     def wall(self) -> float: ...
@@ -130,6 +134,7 @@ class Computations:
     __slots__ = (
         "_broker",
         "_by_text",
+        "_ending",
         "_filters",
         "_forgotten",
         "_functions",
@@ -156,6 +161,8 @@ class Computations:
         self._filters: dict[bytes, int] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self._broker: ComputingBroker | None = None
+        #: Windows that are over, and when they ended.
+        self._ending: deque[tuple[Computation, int]] = deque()
         #: States from the last checkpoint, until their expressions come.
         self._snapshots: dict[bytes, bytes] = {}
         #: Those that could not be gone on from, and why.
@@ -350,12 +357,29 @@ class Computations:
         if computation.calls and computation.calls[0].time_us < due_us:
             computation.held_us = due_us
             return
-        computation.due_us = 0
-        payload = computation.engine.advance(due_us)
-        if payload is not None:
-            self._publish(computation, None, payload)
-        self.changed[computation.expression.text] = computation
-        self._look_after(computation)
+        self._ending.append((computation, due_us))
+        if len(self._ending) == 1 and not self._end_windows():
+            assert self._broker is not None
+            self._broker.turns.ask(self._end_windows)
+
+    def _end_windows(self) -> bool:
+        """Those that are over, as many as one turn allows: those of all expressions may end at the full hour."""
+        assert self._broker is not None
+        spent = self._broker.effort
+        while self._ending:
+            if spent.spent >= effort.TURN:
+                return False
+            computation, due_us = self._ending.popleft()
+            if computation.subscribers and computation.due_us == due_us:
+                computation.due_us = 0
+                payload = computation.engine.advance(due_us)
+                # What is written tells best how much there was to sum up.
+                spent.spent += effort.FILTER + (0 if payload is None else len(payload))
+                if payload is not None:
+                    self._publish(computation, None, payload)
+                self.changed[computation.expression.text] = computation
+                self._look_after(computation)
+        return True
 
     # -- coming back --
 
