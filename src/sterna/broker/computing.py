@@ -20,10 +20,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sterna.broker import effort
 from sterna.broker.calls import Call, CallingBroker, Calls, Saved
 from sterna.broker.deadlines import Deadlines
-from sterna.broker.effort import Effort, Turns
+from sterna.broker.endings import EndingBroker, Endings
 from sterna.broker.limits import Limits
 from sterna.broker.repeats import number_of, numbered
 from sterna.mqtt.message import NEVER, Message
@@ -39,13 +38,11 @@ _SNAPSHOT = tuple[int, bytes]
 RESULT_LEVELS = frozenset(WILDCARD_NAMES.values())
 
 
-class ComputingBroker(CallingBroker, Protocol):
+class ComputingBroker(CallingBroker, EndingBroker, Protocol):
     """What expressions need of the broker around them, once it runs."""
 
     now: float
     deadlines: Deadlines
-    effort: Effort
-    turns: Turns
 
     @property
     def wall(self) -> float: ...
@@ -134,7 +131,7 @@ class Computations:
     __slots__ = (
         "_broker",
         "_by_text",
-        "_ending",
+        "_endings",
         "_filters",
         "_forgotten",
         "_functions",
@@ -161,8 +158,7 @@ class Computations:
         self._filters: dict[bytes, int] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self._broker: ComputingBroker | None = None
-        #: Windows that are over, and when they ended.
-        self._ending: deque[tuple[Computation, int]] = deque()
+        self._endings = Endings(self._end_window)
         #: States from the last checkpoint, until their expressions come.
         self._snapshots: dict[bytes, bytes] = {}
         #: Those that could not be gone on from, and why.
@@ -357,29 +353,19 @@ class Computations:
         if computation.calls and computation.calls[0].time_us < due_us:
             computation.held_us = due_us
             return
-        self._ending.append((computation, due_us))
-        if len(self._ending) == 1 and not self._end_windows():
-            assert self._broker is not None
-            self._broker.turns.ask(self._end_windows)
-
-    def _end_windows(self) -> bool:
-        """Those that are over, as many as one turn allows: those of all expressions may end at the full hour."""
         assert self._broker is not None
-        spent = self._broker.effort
-        while self._ending:
-            if spent.spent >= effort.TURN:
-                return False
-            computation, due_us = self._ending.popleft()
-            if computation.subscribers and computation.due_us == due_us:
-                computation.due_us = 0
-                payload = computation.engine.advance(due_us)
-                # What is written tells best how much there was to sum up.
-                spent.spent += effort.FILTER + (0 if payload is None else len(payload))
-                if payload is not None:
-                    self._publish(computation, None, payload)
-                self.changed[computation.expression.text] = computation
-                self._look_after(computation)
-        return True
+        self._endings.add(self._broker, computation, due_us)
+
+    def _end_window(self, computation: Computation, due_us: int) -> int:
+        if not computation.subscribers or computation.due_us != due_us:
+            return 0
+        computation.due_us = 0
+        payload = computation.engine.advance(due_us)
+        if payload is not None:
+            self._publish(computation, None, payload)
+        self.changed[computation.expression.text] = computation
+        self._look_after(computation)
+        return 0 if payload is None else len(payload)
 
     # -- coming back --
 
