@@ -9,6 +9,7 @@ from lone_node import Client, LoneNode
 from surviving_node import SurvivingNode
 
 from sterna.broker.authorization import AccessRule
+from sterna.broker.limits import Limits
 
 
 def results(client: Client) -> list[tuple[str, bytes]]:
@@ -245,3 +246,16 @@ def test_a_state_that_cannot_be_read_costs_what_was_remembered_and_not_the_node(
     watcher = node.client("watcher")
     publish(node, "t/2", b"2")
     assert watcher.payloads()[-1] == b"2.0"
+
+
+def test_windows_that_all_end_at_once_are_ended_over_several_turns() -> None:
+    node = LoneNode(Limits(expressions_per_client=1000))
+    client, sensor = node.join("c"), node.join("sensor")
+    for number in range(500):
+        client.subscribe(f"$HOURLYSUM/t/{number}")
+        sensor.publish(f"t/{number}", b"%d" % number)
+    node.now += 3601
+    node.broker.handle_deadlines(node.now)
+    assert 0 < node.broker.statistics().expression_results < 500
+    node.settle()
+    assert sorted(float(payload) for _, payload in results(client)) == [float(number) for number in range(500)]

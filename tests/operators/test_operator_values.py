@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.operators import values
 from sterna.operators.values import field_of, number_in, number_of, text_in, text_of
 
 ROOM = 65_536
@@ -129,3 +130,18 @@ def test_any_bytes_are_a_finite_number_or_none(payload: bytes, path: list[str]) 
     for number in (number_of(payload), number_in(field_of(payload, tuple(path), ROOM))):
         assert number is None or -(2.0**127) < number < 2.0**127
     text_in(field_of(payload, tuple(path), ROOM))
+
+
+def test_a_payload_many_ask_about_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken_apart = []
+
+    def from_json(payload: bytes) -> object:
+        taken_apart.append(payload)
+        return {"a": 1, "b": {"c": 2}}
+
+    monkeypatch.setattr(values, "_from_json", from_json)
+    payload, other = b'{"a": 1, "b": {"c": 2}}', bytes(bytearray(b'{"a": 1, "b": {"c": 2}}'))
+    for one in (payload, payload, other, other, payload):
+        assert number_in(field_of(one, ("a",), 100)) == 1.0
+        assert number_in(field_of(one, ("b", "c"), 100)) == 2.0
+    assert len(taken_apart) == 3

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from sterna.pipeline import bench, bench_report
+from sterna.bench import figures
+from sterna.pipeline import bench
 from sterna.pipeline.bench_latency import judge_latency
 from sterna.pipeline.bench_plan import NAMES, Plan
 from sterna.pipeline.bench_speed import judge_micro_batch, judge_throughput
@@ -40,7 +41,7 @@ def test_every_row_is_measured_and_told(spark: SparkSession) -> None:
     assert all(row.figure is not None and row.figure > 0 for row in report.rows)
     assert sum(line.startswith("[") for line in said) == len(NAMES)
     out = io.StringIO()
-    bench_report.show(report, Console(file=out, width=120))
+    figures.show(report, Console(file=out, width=120))
     assert all(name in out.getvalue() for name in NAMES)
 
 

@@ -188,6 +188,20 @@ def test_a_module_that_kills_whoever_imports_it_ends_in_reasons_not_in_silence(
     _run(run())
 
 
+def test_a_module_that_takes_forever_to_import_does_not_keep_the_node_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "endless.py").write_text("import time\ntime.sleep(3600)\n")
+    monkeypatch.setattr(pools, "FIRST_START_S", 0.1)
+    settings = FunctionTable(own=(OwnFunction("X", "endless:x", "x"),), directory=tmp_path)
+
+    async def run() -> None:
+        async with asyncio.timeout(30.0), running(settings) as (pool, _):
+            assert pool.submit("X", b"", lambda value, reason: None)
+
+    _run(run())
+
+
 def test_processes_end_with_the_pool(tmp_path: Path) -> None:
     async def run() -> int:
         async with running(table(tmp_path, "process")) as (pool, _):

@@ -93,7 +93,12 @@ def run_once(broker: Broker, workload: Workload, plan: Plan) -> Measurement:
 
 
 def run_generator(broker: str, command: list[str], seconds: float, core: int | None) -> Measurement:
-    """The load generator, in a process of its own that ends with this one, and what it measured."""
+    """The load generator, and what it measured."""
+    return msgspec.json.decode(told_by(broker, command, seconds, core), type=Measurement)
+
+
+def told_by(broker: str, command: list[str], seconds: float, core: int | None) -> bytes:
+    """What a load generator says, in a process of its own that ends with this one."""
     try:
         ended = subprocess.run(
             command,
@@ -106,7 +111,7 @@ def run_generator(broker: str, command: list[str], seconds: float, core: int | N
         raise BenchmarkError(f"{broker}: the generator did not finish in time") from None
     if ended.returncode:
         raise BenchmarkError(f"{broker}: {ended.stderr.decode(errors='replace').strip()}")
-    return msgspec.json.decode(ended.stdout, type=Measurement)
+    return ended.stdout
 
 
 def machine() -> dict[str, str | int | bool]:

@@ -454,6 +454,7 @@ class Broker:
             expressions=len(self.routes.computations),
             expression_results=self.routes.computations.results,
             expression_values=self.routes.computations.troubles(),
+            function_calls=self.routes.computations.calls.waiting,
             retained=len(self.retained) - len(self._sys),  # what clients had retained: what we say of ourselves is none
             retained_bytes=self.retained.bytes - sum(self._sys.values()),
             inflight=sum(len(session.inflight) for session in sessions),

@@ -24,6 +24,7 @@ from typing import Protocol
 from sterna.broker.calls import Call, CallingBroker, Calls
 from sterna.broker.computation import Computation, add_troubles, function_of, is_first, taken_us
 from sterna.broker.deadlines import Deadlines
+from sterna.broker.endings import EndingBroker, Endings
 from sterna.broker.limits import Limits
 from sterna.broker.parts import Part, Parts, is_part
 from sterna.broker.repeats import number_of, numbered
@@ -42,7 +43,7 @@ from sterna.operators.settings import Settings
 RESULT_LEVELS = frozenset(WILDCARD_NAMES.values())
 
 
-class ComputingBroker(CallingBroker, Protocol):
+class ComputingBroker(CallingBroker, EndingBroker, Protocol):
     """What expressions need of the broker around them, once it runs."""
 
     now: float
@@ -59,6 +60,7 @@ class Computations:
     __slots__ = (
         "_broker",
         "_by_text",
+        "_endings",
         "_filters",
         "_forgotten",
         "_functions",
@@ -88,6 +90,7 @@ class Computations:
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self.parts = Parts(settings)
         self._broker: ComputingBroker | None = None
+        self._endings = Endings(self._end_window)
         #: States from the last checkpoint, until their expressions come.
         self._snapshots: dict[bytes, bytes] = {}
         #: Those that could not be gone on from, and why.
@@ -360,12 +363,19 @@ class Computations:
         if computation.calls and computation.calls[0].time_us < due_us:
             computation.held_us = due_us
             return
+        assert self._broker is not None
+        self._endings.add(self._broker, computation, due_us)
+
+    def _end_window(self, computation: Computation, due_us: int) -> int:
+        if not computation.subscribers or computation.due_us != due_us:
+            return 0
         computation.due_us = 0
         payload = computation.engine.advance(due_us)
         if payload is not None:
             self._publish(computation, None, payload)
         self.changed[computation.expression.text] = computation
         self._look_after(computation)
+        return 0 if payload is None else len(payload)
 
     # -- Spark's --
 

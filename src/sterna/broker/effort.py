@@ -23,6 +23,8 @@ TURN: Final = 8192
 PACKET: Final = 16
 #: One filter subscribed to or unsubscribed from.
 FILTER: Final = 64
+#: One expression checked, besides the others it is held against; if misspelt it is compared with all words.
+EXPRESSION: Final = 2048
 #: Finding the recipients of a topic for the first time, besides the branches looked at; and each one found.
 ROUTE: Final = 32
 RECIPIENT: Final = 4

@@ -190,13 +190,15 @@ class Requests:
         return None
 
     def _cannot_compute(self, session: Session, text: bytes) -> tuple[int, str] | None:
-        refusal = self._broker.routes.computations.refusal(text)
-        if refusal is not None:
-            return Reason.TOPIC_FILTER_INVALID, refusal
+        held = session.subscriptions
         most = self._broker.limits.expressions_per_client
-        if text not in session.subscriptions and sum(map(is_expression, session.subscriptions)) >= most:
+        self._broker.effort.spent += len(held)
+        if text not in held and sum(map(is_expression, held)) >= most:
             return Reason.QUOTA_EXCEEDED, f"more than {most} expressions"
-        return None
+        computations = self._broker.routes.computations
+        self._broker.effort.spent += effort.EXPRESSION + effort.RECIPIENT * len(computations)
+        refusal = computations.refusal(text)
+        return None if refusal is None else (Reason.TOPIC_FILTER_INVALID, refusal)
 
     def _add(self, task: Subscribing, asked: FilterRequest) -> None:
         broker, session = self._broker, task.session

@@ -98,6 +98,7 @@ class Statistics:
     expressions: int = 0
     expression_results: int = 0
     expression_values: dict[str, int] = field(default_factory=dict)
+    function_calls: int = 0
     retained: int = 0
     retained_bytes: int = 0
     inflight: int = 0

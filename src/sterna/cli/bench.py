@@ -11,14 +11,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
 from rich.console import Console
 
+from sterna.bench import figures, network_plot, network_report, operators, report
 from sterna.bench import network as rows
-from sterna.bench import network_plot, network_report, report
 from sterna.bench.brokers import BROKERS, Broker
 from sterna.bench.comparison import QUICK, Plan, compare, machine
 from sterna.bench.errors import BenchmarkError
@@ -28,13 +28,10 @@ from sterna.bench.workloads import BY_NAME, WORKLOADS, Workload
 from sterna.cli.pipeline import spark_session
 from sterna.pipeline import bench_plan
 
-if TYPE_CHECKING:
-    from sterna.pipeline.bench_report import Report as PipelineReport
-
 TABLE_COLUMNS = 120
 """Width when stdout is not a terminal."""
 
-_Report = TypeVar("_Report", report.Report, network_report.Report, "PipelineReport")
+_Report = TypeVar("_Report", report.Report, network_report.Report, figures.Report)
 
 app = typer.Typer(help="Measure what a broker costs, and the pipeline.", no_args_is_help=True)
 
@@ -120,13 +117,33 @@ def pipeline(
         if name not in bench_plan.NAMES:
             raise typer.BadParameter(f"no row {name!r}; known: {', '.join(bench_plan.NAMES)}", param_hint="--only")
     with spark_session("sterna bench", "local[*]", None) as spark:
-        from sterna.pipeline import bench, bench_report
+        from sterna.pipeline import bench
 
         say = partial(talk.print, markup=False, soft_wrap=True)
         told = bench.run(spark, names, bench_plan.QUICK if quick else bench_plan.Plan(), say)
     if png is not None:
-        bench_report.draw(told, png)
-    _tell(told, bench_report.show, json)
+        figures.draw(told, png)
+    _tell(told, figures.show, json)
+
+
+@app.command("operators")
+def bench_operators(
+    part: Annotated[str, typer.Option(help=f"Only this one: {', '.join(operators.PARTS)}, or all.")] = "all",
+    quick: Annotated[bool, typer.Option("--quick", help="One short round of everything.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+    png: Annotated[Path | None, typer.Option(help="Draw it too, into this file (needs matplotlib).")] = None,
+) -> None:
+    """Subscriptions that compute: how many messages a second, and what they cost those who do not (three minutes)."""
+    talk = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, _leave)
+    _check_can_draw(png)
+    if part != "all" and part not in operators.PARTS:
+        raise typer.BadParameter(f"no part {part!r}; known: {', '.join(operators.PARTS)}, all", param_hint="--part")
+    parts = list(operators.PARTS) if part == "all" else [part]
+    told = operators.run(parts, partial(talk.print, markup=False, soft_wrap=True), quick=quick)
+    if png is not None:
+        figures.draw(told, png)
+    _tell(told, figures.show, json)
 
 
 @app.command()

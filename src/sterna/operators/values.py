@@ -19,6 +19,18 @@ NUMBER_BYTES_MAX: Final = 64
 _json = msgspec.json.Decoder()
 
 
+class _Last:
+    """The last structured payload that was taken apart: hundreds of expressions may ask for fields of one message,
+    and to take one of 64 KiB apart may take tens of milliseconds."""
+
+    def __init__(self) -> None:
+        self.payload = b""
+        self.found: object = None
+
+
+_last = _Last()
+
+
 def number_of(payload: bytes) -> float | None:
     """`21.5`, ` -3e2\\n`; not `nan`, `inf`, `1_000`, or 2^127 and more."""
     if len(payload) > NUMBER_BYTES_MAX or b"_" in payload:
@@ -42,8 +54,11 @@ def field_of(payload: bytes, path: tuple[str, ...], bytes_max: int) -> object:
     """What stands at `path` in a JSON or CBOR payload; None if nothing does."""
     if not payload or len(payload) > bytes_max:
         return None
-    # A CBOR array, map or tag begins with 0x80 or more, and JSON never does.
-    found = _from_cbor(payload) if payload[0] >= 0x80 else _from_json(payload)
+    if payload is not _last.payload:
+        # A CBOR array, map or tag begins with 0x80 or more, and JSON never does.
+        _last.found = _from_cbor(payload) if payload[0] >= 0x80 else _from_json(payload)
+        _last.payload = payload
+    found = _last.found
     for segment in path:
         if isinstance(found, Mapping):  # within tags CBOR's are frozen ones
             found = found.get(segment)

@@ -13,10 +13,10 @@ from pyspark.errors import PySparkException
 
 from sterna.bench.comparison import Say, machine
 from sterna.bench.errors import BenchmarkError
+from sterna.bench.figures import Report, Row
 from sterna.pipeline.bench_feed import measure_cpu, measure_cpu_small, measure_memory
 from sterna.pipeline.bench_latency import measure_latency
 from sterna.pipeline.bench_plan import QUICK, Plan
-from sterna.pipeline.bench_report import Report, Row
 from sterna.pipeline.bench_speed import measure_micro_batch, measure_throughput
 from sterna.pipeline.feed_errors import FeedError
 from sterna.pipeline.session import one_line
@@ -54,4 +54,12 @@ def run(spark: SparkSession, names: Sequence[str], plan: Plan, say: Say) -> Repo
         figure = "-" if row.figure is None else f"{row.figure:,.2f} {row.unit}"
         say(f"    {figure}, target {row.target}: {row.verdict}")
     versions = {"sterna": version("sterna"), "Spark": spark.version}
-    return Report(versions=versions, machine=machine(), quick=plan == QUICK, rows=rows)
+    return Report(
+        benchmark="pipeline",
+        title="The pipeline",
+        setting="nodes, publishers and Spark share them, nothing pinned",
+        versions=versions,
+        machine=machine(),
+        quick=plan == QUICK,
+        rows=rows,
+    )

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from statistics import median
 
 from sterna.bench import meter
+from sterna.bench.figures import Row
 from sterna.pipeline.bench_nodes import Node, fill, publishing, reader_of, started_node
 from sterna.pipeline.bench_plan import Plan
 from sterna.pipeline.bench_publisher import Load
-from sterna.pipeline.bench_report import Row
 from sterna.pipeline.feed_client import FeedClient
 
 CPU_US_MAX = 1.0

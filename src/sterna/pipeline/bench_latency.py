@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from sterna.bench.errors import BenchmarkError
+from sterna.bench.figures import Row
 from sterna.pipeline.bench_nodes import Node, publishing, reader_of, started_node
 from sterna.pipeline.bench_plan import Plan
 from sterna.pipeline.bench_publisher import Load
 from sterna.pipeline.bench_queries import Batch, batches, running, stream, wait_for_batches
-from sterna.pipeline.bench_report import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

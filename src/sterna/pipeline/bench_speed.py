@@ -15,12 +15,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sterna.bench.errors import BenchmarkError
+from sterna.bench.figures import Row
 from sterna.pipeline.bench_nodes import Node, fill, publishing, reader_of, started_node
 from sterna.pipeline.bench_plan import Plan
 from sterna.pipeline.bench_publisher import Load
 from sterna.pipeline.bench_queries import Batch, run_to_its_end, running, stream, wait_for_batches
 from sterna.pipeline.bench_ready_made import Dealt, ReadyMade, make_ready
-from sterna.pipeline.bench_report import Row
 from sterna.pipeline.offsets import Range, packed
 
 if TYPE_CHECKING:

@@ -28,6 +28,8 @@ log = logging.getLogger("sterna.functions")
 
 START_S_MAX = 60.0
 """To import the functions; models are large."""
+FIRST_START_S = 5.0
+"""How long the start of the node waits to hear which functions can be loaded; after that it finds out while it runs."""
 STARTS_FAILED_MAX = 3
 """In a row: then calls are given up at once until a process can be started again."""
 START_AGAIN_S = 0.5
@@ -148,7 +150,7 @@ class FunctionPool:
         if self._table.own:
             self._start_worker()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._first.wait(), START_S_MAX)
+                await asyncio.wait_for(self._first.wait(), FIRST_START_S)
         self._hand_out()
 
     async def stop(self) -> None:

@@ -55,6 +55,7 @@ METRICS = (
     Metric("expressions", "Different subscriptions that compute.", _GAUGE, lambda s: s.expressions),
     Metric("expression_results", "Results of expressions.", _COUNTER, lambda s: s.expression_results),
     Metric("expression_values", "Values that did not count as sent.", _COUNTER, lambda s: s.expression_values),
+    Metric("function_calls", "Messages that wait for data processing functions.", _GAUGE, lambda s: s.function_calls),
     Metric("retained", "Retained messages.", _GAUGE, lambda s: s.retained),
     Metric("retained_bytes", "Bytes of retained messages.", _GAUGE, lambda s: s.retained_bytes),
     Metric("inflight", "QoS 1 and 2 messages sent and not yet acknowledged.", _GAUGE, lambda s: s.inflight),

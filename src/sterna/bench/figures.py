@@ -1,4 +1,4 @@
-"""The pipeline's figures beside what was set out to be reached: JSON, a table and a picture from the same values."""
+"""Figures beside what was set out to be reached: JSON, a table and a picture from the same values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    benchmark: str = "pipeline"
+    benchmark: str
+    title: str
+    setting: str
+    """Who shared the machine with whom."""
     versions: dict[str, str]
     machine: dict[str, str | int | bool]
     quick: bool
@@ -52,7 +55,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def _table(report: Report) -> Table:
-    table = Table(title="The pipeline")
+    table = Table(title=report.title)
     table.add_column("row", no_wrap=True)
     table.add_column("figure")
     for heading in ("sterna", "beside", "ratio", "target"):
@@ -75,8 +78,7 @@ def _method(report: Report) -> str:
     quick = "  A quick run: smaller sizes, one round." if report.quick else ""
     return (
         f"{', '.join(f'{name} {version}' for name, version in report.versions.items())}.  "
-        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; nodes, publishers and Spark share "
-        f"them, nothing pinned.{quick}"
+        f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; {report.setting}.{quick}"
     )
 
 
