@@ -379,6 +379,8 @@ class Computations:
                         Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._now_us() / 1e6)
                     )
             computation.missed.clear()
-            if computation.part is not None and computation.part.replayed:
-                computation.owed = True
+            if computation.part is not None:
+                computation.owed = computation.part.replayed
+                # Whatever other nodes have by now may have come while this one was away.
+                computation.said = computation.said or b""
             self._look_after(computation)

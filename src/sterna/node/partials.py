@@ -41,7 +41,13 @@ class Partials:
 
     def flush(self) -> None:
         """The end of a turn."""
-        self._told.flush()
+        parts = self._broker.routes.computations.parts
+        if parts.moved:
+            moved, parts.moved = parts.moved, []
+            for part in moved:
+                part.moved = False
+                self._asked.moved(part)
+                self._told.moved(part)
         self._asked.flush()
 
     def found(self, node: str) -> None:

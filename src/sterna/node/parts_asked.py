@@ -178,9 +178,6 @@ class PartsAsked:
         else:
             part.awaited.pop(node, None)
         self._note(node, told.number, number)
-        for place, topics in merge.asks.items():
-            self._write(place, [Apart(told.number, page) for page in pages(topics)])
-        merge.asks.clear()
         for computation in part.computations:
             # What was there before the first subscription to it is no news.
             is_news = moved and not told.flags & QUIET and not (is_first and computation.said is None)
@@ -220,8 +217,19 @@ class PartsAsked:
 
     # -- answers --
 
+    def moved(self, part: Part) -> None:
+        """Messages have come here: perhaps of topics that others have, too."""
+        asked = self._by_part.get(part.name)
+        if asked is not None and not part.is_settled:
+            self._moved(asked)
+
     def _moved(self, asked: Asked) -> None:
         """Say what is new, at the pace that is set; or see that it is said before long."""
+        merge = asked.part.merge
+        if merge is not None and merge.asks:
+            for place, topics in merge.asks.items():
+                self._write(place, [Apart(asked.number, page) for page in pages(topics)])
+            merge.asks.clear()
         if not asked.part.is_settled:
             self._watch(asked)
             return

@@ -180,13 +180,10 @@ class PartsTold:
 
     # -- telling --
 
-    def flush(self) -> None:
-        """What has changed in this turn."""
-        moved, self._parts.moved = self._parts.moved, []
-        for part in moved:
-            part.moved = False
-            self._changed(part, is_loud=True)
-            self._watch_expiry(part)
+    def moved(self, part: Part) -> None:
+        """Messages have come."""
+        self._changed(part, is_loud=True)
+        self._watch_expiry(part)
 
     def _changed(self, part: Part, *, is_loud: bool) -> None:
         for reader in list(self._by_part.get(part.name, ())):
@@ -277,8 +274,9 @@ class PartsTold:
             return
         part = reader.part
         part.take_apart(topics)
-        self._parts.changed[part.name] = part
+        self._parts.has_moved(part)
         for other in list(self._by_part[part.name]):
+            other.is_loud = True
             self._tell(other)  # at once: there is no answer until it has been said
 
     # -- expiry --
