@@ -56,6 +56,7 @@ HOT_MODULES = [
     "src/sterna/operators/spatial.py",
     "src/sterna/operators/stages.py",
     "src/sterna/operators/values.py",
+    "src/sterna/operators/window_parts.py",
     "src/sterna/operators/windows.py",
     "src/sterna/routing/forwarded.py",
     "src/sterna/routing/interest.py",

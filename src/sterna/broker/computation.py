@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 
 import msgspec
 
@@ -14,8 +15,8 @@ from sterna.operators.expression import Expression
 from sterna.operators.merging import OuterEngine
 
 _SNAPSHOT = tuple[int, bytes]
-#: Of one that comes in parts, with what it said last.
-_MERGED = tuple[int, bytes, bytes | None]
+#: Of one that comes in parts, with what it said last and what its part is called.
+_MERGED = tuple[int, bytes, bytes | None, bytes]
 
 
 class Computation:
@@ -66,14 +67,14 @@ class Computation:
 
     def snapshot(self) -> bytes:
         if self.part is not None:
-            return msgspec.msgpack.encode((self.made, self.engine.snapshot(), self.said))
+            return msgspec.msgpack.encode((self.made, self.engine.snapshot(), self.said, self.part.name))
         return msgspec.msgpack.encode((self.made, self.engine.snapshot()))
 
     def restore(self, snapshot: bytes) -> None:
         """May raise StateError."""
         try:
             if self.part is not None:
-                self.made, engine, self.said = msgspec.msgpack.decode(snapshot, type=_MERGED)
+                self.made, engine, self.said, _ = msgspec.msgpack.decode(snapshot, type=_MERGED)
             else:
                 self.made, engine = msgspec.msgpack.decode(snapshot, type=_SNAPSHOT)
         except msgspec.DecodeError as error:
@@ -87,12 +88,13 @@ class Computation:
             self.made += 1
             self.missed.append((self.made, topic, payload, qos))
 
-    def has(self, number: int, payload: bytes) -> None:
+    def has(self, number: int, result: Message) -> None:
         """The journal holds the result of this number, so it holds all before it."""
         self.published = max(self.published, number)
         if self.part is not None:
             # Not made again by a replay: the other parts are not in the journal.
-            self.made, self.said = self.published, payload
+            self.made, self.said = self.published, result.payload
+            self.part.closed_us = max(self.part.closed_us, taken_us(result))
         while self.missed and self.missed[0][0] <= number:
             self.missed.popleft()
 
@@ -139,3 +141,12 @@ def taken_us(message: Message) -> int:
 
 def needs_function(expression: Expression) -> bool:
     return any(operator.family.name == "FUNCTION" for operator in expression.operators)
+
+
+def part_in(snapshot: bytes | None) -> bytes | None:
+    """What the part of an expression was called, if it came in parts."""
+    if snapshot is not None:
+        with suppress(msgspec.DecodeError):
+            name: bytes = msgspec.msgpack.decode(snapshot, type=_MERGED)[3]
+            return name
+    return None

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-from sterna.broker.computation import Computation, add_troubles, is_first, needs_function, taken_us
+from sterna.broker.computation import Computation, add_troubles, is_first, needs_function, part_in, taken_us
 from sterna.broker.deadlines import Deadlines
+from sterna.broker.durability import SessionLog
 from sterna.broker.limits import Limits
 from sterna.broker.parts import Part, Parts, is_part
 from sterna.broker.repeats import number_of, numbered
@@ -29,6 +30,7 @@ from sterna.operators.grammar import parse
 from sterna.operators.merging import OuterEngine
 from sterna.operators.parts import halves
 from sterna.operators.settings import Settings
+from sterna.operators.stages import Outgrown
 
 RESULT_LEVELS = frozenset(WILDCARD_NAMES.values())
 
@@ -38,6 +40,7 @@ class ComputingBroker(Protocol):
 
     now: float
     deadlines: Deadlines
+    log: SessionLog
 
     @property
     def wall(self) -> float: ...
@@ -55,6 +58,7 @@ class Computations:
         "_filters",
         "_forgotten",
         "_limits",
+        "_part_names",
         "_settings",
         "_snapshots",
         "_tree",
@@ -74,6 +78,8 @@ class Computations:
         self._filters: dict[bytes, int] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self.parts = Parts(settings)
+        #: During a replay: inner half -> how its part was called last.
+        self._part_names: dict[bytes, bytes] = {}
         self._broker: ComputingBroker | None = None
         #: States from the last checkpoint, until their expressions come.
         self._snapshots: dict[bytes, bytes] = {}
@@ -166,9 +172,22 @@ class Computations:
     def _new(self, expression: Expression) -> Computation:
         if self._settings.partials and halves(expression) is not None:
             computation = Computation(expression, OuterEngine(expression, self._settings, self._now_us()))
-            computation.part = self.parts.of(computation, self._now_us())
+            name = part_in(self._snapshots.get(expression.text)) or self._part_name(expression)
+            computation.part = part = self.parts.of(computation, name, self._now_us())
+            if part.windows is not None and self.parts.anchored and self._broker is not None:
+                # Where its windows begin has to be known after a crash, too.
+                self._broker.log.part("", part.name, is_wanted=True)
             return computation
         return Computation(expression, Engine(expression, self._settings, self._now_us()))
+
+    def _part_name(self, expression: Expression) -> bytes | None:
+        """During a replay: what the part was called that was noted last."""
+        found = halves(expression) if self._broker is None else None
+        return self._part_names.get(found.inside.text) if found is not None else None
+
+    def remember_part(self, name: bytes) -> None:
+        """During a replay: a subscription follows that comes in parts of this name."""
+        self._part_names[name.partition(b"\0")[0]] = name
 
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""
@@ -195,6 +214,8 @@ class Computations:
             add_troubles(found, computation.engine)
         for part in self.parts:
             add_troubles(found, part.engine)
+            if part.gathered is not None and part.gathered.late:
+                found["late-part"] = found.get("late-part", 0) + part.gathered.late
         return found
 
     def get(self, text: bytes) -> Computation | None:
@@ -243,6 +264,22 @@ class Computations:
             for computation in list(part.computations):
                 if computation.owed:
                     self._say_merged(computation, self._now_us(), always=False)
+
+    def close_window(self, part: Part, end_us: int) -> None:
+        """All there is of it has come."""
+        assert part.gathered is not None
+        for computation in list(part.computations):
+            engine = computation.engine
+            assert isinstance(engine, OuterEngine)
+            try:
+                payload = engine.window(end_us, part.gathered.values(end_us, engine.counts))
+            except (Outgrown, StateError) as error:
+                engine.stop(str(error))
+                payload = None
+            if payload is not None:
+                self._publish(computation, None, payload)
+            self.changed[computation.expression.text] = computation
+            self._look_after(computation)
 
     def _say_merged(self, computation: Computation, time_us: int, *, always: bool) -> None:
         payload = computation.merged(time_us)
@@ -358,7 +395,7 @@ class Computations:
         made_by = self._by_text.get(message.publisher) if is_reserved(message.topic) else None
         number = number_of(message.properties) if made_by is not None else None
         if made_by is not None and number is not None:
-            made_by.has(number[1], message.payload)
+            made_by.has(number[1], message)
 
     def recovered(self) -> None:
         """Publish what was made and not written down before the crash; windows go on."""
@@ -366,6 +403,7 @@ class Computations:
         for text, reason in (*self._forgotten, *self.parts.forgotten):
             self._broker.tell("an expression begins anew", {"expression": text.decode(), "reason": reason})
         self._forgotten.clear()
+        self._part_names.clear()
         self.parts.forgotten.clear()
         self.parts.recovered()
         for text in self._snapshots:

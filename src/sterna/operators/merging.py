@@ -238,6 +238,16 @@ class OuterEngine(Engine):
             return None
         return self._result.text
 
+    def window(self, end_us: int, values: dict[bytes, float]) -> bytes | None:
+        """The payload to publish, now that a window has been closed with these values."""
+        try:
+            self._begin(end_us)
+            self._first.replace(end_us, values)
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self._result.text
+
     def stop(self, reason: str) -> None:
         """One of the parts has outgrown its bounds: an answer from the others would be a wrong one."""
         if not self.stopped:

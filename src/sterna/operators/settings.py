@@ -44,6 +44,10 @@ class Settings:
     pace_ms: int = 100
     """How often another node's part is told at most, while it changes; 0: at once."""
 
+    grace_s: float = 10.0
+    """How long the end of a period waits for other nodes' parts of it; what comes later is counted, and does not count.
+    More than their clocks differ by."""
+
     def period_us(self, period: str) -> int:
         lengths = {"DAILY": self.daily_s, "HOURLY": self.hourly_s, "QUARTERHOURLY": self.quarter_hourly_s}
         return max(1, round(lengths[period] * 1e6))
