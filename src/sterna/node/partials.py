@@ -112,12 +112,3 @@ class Partials:
     def send(self, to: str, words: Sequence[Word]) -> None:
         for body in letters(words):
             self._router.post(to, body)
-
-    # -- looking in --
-
-    def statistics(self) -> dict[str, int]:
-        return {"parts_told": self._told.told, "parts_taken": self._asked.taken}
-
-    def readers(self) -> list[tuple[str, bytes]]:
-        """Which nodes want which parts of us."""
-        return self._told.readers()

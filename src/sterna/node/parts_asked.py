@@ -73,7 +73,6 @@ class PartsAsked:
         self._unsaid: dict[str, dict[int, tuple[int, int]]] = {}
         #: Node -> words that go at the end of the turn.
         self._outgoing: dict[str, list[Word]] = {}
-        self.taken = 0
 
     def _at(self, wait_s: float, action: Callable[[], None]) -> None:
         self._broker.deadlines.at(self._broker.now + wait_s, action)
@@ -181,7 +180,6 @@ class PartsAsked:
             return
         part, merge = asked.part, asked.part.merge
         is_first = node not in merge.remotes
-        self.taken += 1
         number = (epoch, told.count)
         try:
             moved = merge.came(node, number, bool(told.flags & FULL), told.aggregate, told.claims, told.apart)
@@ -304,7 +302,6 @@ class PartsAsked:
             self._write(node, [Unwanted([windows.number])])
             return
         part, gathered = asked.part, asked.part.gathered
-        self.taken += 1
         done_us = part.closed_us
         for end_us, is_first, items in windows.windows:
             gathered.came(node, 0, end_us, is_first, items, done_us=done_us, more=True)

@@ -106,7 +106,6 @@ class PartsTold:
         self._readers: dict[str, dict[int, Reader]] = {}
         #: The same by name of the part.
         self._by_part: dict[bytes, list[Reader]] = {}
-        self.told = 0
         for holder in {holder: None for part in self._parts for holder in part.holders}:
             self.lost(holder)
         for part in self._parts:
@@ -114,9 +113,6 @@ class PartsTold:
 
     def _at(self, wait_s: float, action: Callable[[], None]) -> None:
         self._broker.deadlines.at(self._broker.now + wait_s, action)
-
-    def readers(self) -> list[tuple[str, bytes]]:
-        return [(reader.node, reader.part.name) for some in self._by_part.values() for reader in some]
 
     # -- what others want --
 
@@ -261,7 +257,6 @@ class PartsTold:
         reader.is_loud = False
         if not flags & FULL:
             reader.sent_at = self._broker.now
-        self.told += 1
         self._send(reader, flags, wire, claims, entries)
 
     def _send(
@@ -361,7 +356,6 @@ class PartsTold:
         found = window_pages(reports)
         for place, page in enumerate(found, 1):
             self._post.send(reader.node, [Windows(reader.number, closed_us, place < len(found), page)])
-        self.told += 1
         if reports and not reader.checking:
             reader.checking = True
             self._at(UNCLOSED_S, partial(self._check_closed, reader, reports[-1][0]))
