@@ -15,8 +15,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
 
 
 def snippet(kind: str) -> str:
-    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    return str(found)
+    """The first of its kind."""
+    found = re.search(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
 
 
 def picture(people: int) -> bytes:

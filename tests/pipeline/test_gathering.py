@@ -18,7 +18,7 @@ from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
 from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
-from sterna.operators.window_parts import Division, division
+from sterna.operators.windows_apart import Division, division
 from sterna.pipeline import gathering as gathering_module
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.feed_client import Wanted

@@ -1,31 +1,32 @@
 """`sterna bench operators`: subscriptions that compute, part by part, each figure beside what it was set out to be.
 
-A part is a function that measures and gives rows of the report; `PARTS` is the table.  One that fails is a row that
-says so, and the others go on.
+A part is a function that measures and gives rows of the report; `PARTS` is the table, to which the command adds what
+needs Spark.  One that fails is a row that says so, and the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
 from sterna.bench.comparison import Say, machine
 from sterna.bench.errors import BenchmarkError
 from sterna.bench.figures import Report, Row
+from sterna.bench.operators_network import measure_network
 from sterna.bench.operators_node import measure_node
 
 Part = Callable[[Say, bool], list[Row]]
 """Told where to say how far it is, and whether to be quick."""
 
-PARTS: dict[str, Part] = {"node": measure_node}
+PARTS: dict[str, Part] = {"node": measure_node, "network": measure_network}
 
 
-def run(parts: Sequence[str], say: Say, *, quick: bool) -> Report:
+def run(parts: Mapping[str, Part], say: Say, *, quick: bool) -> Report:
     rows: list[Row] = []
-    for number, part in enumerate(parts, 1):
+    for number, (part, measure) in enumerate(parts.items(), 1):
         say(f"[{number}/{len(parts)}] {part}")
         try:
-            found = PARTS[part](say, quick)
+            found = measure(say, quick)
         except BenchmarkError as error:
             found = [Row(name=part, summary=f"failed: {error}", unit="-", verdict="failed")]
         for row in found:

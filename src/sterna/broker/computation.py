@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,8 +17,8 @@ from sterna.operators.expression import Expression, Family
 from sterna.operators.merging import OuterEngine
 
 _SNAPSHOT = tuple[int, bytes]
-#: Of one that comes in parts, with what it said last.
-_MERGED = tuple[int, bytes, bytes | None]
+#: Of one that comes in parts, with what it said last and what its part is called.
+_MERGED = tuple[int, bytes, bytes | None, bytes]
 
 
 class Computation:
@@ -75,7 +76,7 @@ class Computation:
 
     def snapshot(self) -> bytes:
         if self.part is not None:
-            return msgspec.msgpack.encode((self.made, self.engine.snapshot(), self.said))
+            return msgspec.msgpack.encode((self.made, self.engine.snapshot(), self.said, self.part.name))
         waiting = [call.saved() for call in self.calls if call.offset >= 0]
         return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting))
 
@@ -84,7 +85,7 @@ class Computation:
         waiting: list[Saved] = []
         try:
             if self.part is not None:
-                self.made, engine, self.said = msgspec.msgpack.decode(snapshot, type=_MERGED)
+                self.made, engine, self.said, _ = msgspec.msgpack.decode(snapshot, type=_MERGED)
             else:
                 fields = msgspec.msgpack.decode(snapshot, type=list[Any])
                 self.made, engine = msgspec.convert(fields[:2], _SNAPSHOT)
@@ -103,12 +104,13 @@ class Computation:
             self.made += 1
             self.missed.append((self.made, topic, payload, qos))
 
-    def has(self, number: int, payload: bytes) -> None:
+    def has(self, number: int, result: Message) -> None:
         """The journal holds the result of this number, so it holds all before it."""
         self.published = max(self.published, number)
         if self.part is not None:
             # Not made again by a replay: the other parts are not in the journal.
-            self.made, self.said = self.published, payload
+            self.made, self.said = self.published, result.payload
+            self.part.closed_us = max(self.part.closed_us, taken_us(result))
         while self.missed and self.missed[0][0] <= number:
             self.missed.popleft()
 
@@ -157,3 +159,12 @@ def function_of(expression: Expression) -> str:
     """The data processing function its messages go through; only the innermost operator can be one."""
     innermost = expression.operators[-1]
     return innermost.name if innermost.family is Family.FUNCTION else ""
+
+
+def part_in(snapshot: bytes | None) -> bytes | None:
+    """What the part of an expression was called, if it came in parts."""
+    if snapshot is not None:
+        with suppress(msgspec.DecodeError):
+            name: bytes = msgspec.msgpack.decode(snapshot, type=_MERGED)[3]
+            return name
+    return None

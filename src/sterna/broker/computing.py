@@ -21,26 +21,26 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
+from sterna.broker.admission import Admission
 from sterna.broker.calls import Call, CallingBroker, Calls
-from sterna.broker.computation import Computation, add_troubles, function_of, is_first, taken_us
+from sterna.broker.computation import Computation, add_troubles, is_first, part_in, taken_us
 from sterna.broker.deadlines import Deadlines
+from sterna.broker.durability import SessionLog
 from sterna.broker.endings import EndingBroker, Endings
 from sterna.broker.limits import Limits
 from sterna.broker.parts import Part, Parts, is_part
 from sterna.broker.repeats import number_of, numbered
 from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.topics import FilterTree, is_reserved, overlap
+from sterna.mqtt.topics import FilterTree, is_reserved
 from sterna.operators.engine import Engine
-from sterna.operators.errors import ExpressionError, StateError
-from sterna.operators.expression import WILDCARD_NAMES, Expression
+from sterna.operators.errors import StateError
+from sterna.operators.expression import Expression
 from sterna.operators.functions import Functions
-from sterna.operators.grammar import parse
 from sterna.operators.merging import OuterEngine
 from sterna.operators.parts import halves
 from sterna.operators.plan import placed
 from sterna.operators.settings import Settings
-
-RESULT_LEVELS = frozenset(WILDCARD_NAMES.values())
+from sterna.operators.stages import Outgrown
 
 
 class ComputingBroker(CallingBroker, EndingBroker, Protocol):
@@ -48,6 +48,7 @@ class ComputingBroker(CallingBroker, EndingBroker, Protocol):
 
     now: float
     deadlines: Deadlines
+    log: SessionLog
 
     @property
     def wall(self) -> float: ...
@@ -58,13 +59,12 @@ class ComputingBroker(CallingBroker, EndingBroker, Protocol):
 
 class Computations:
     __slots__ = (
+        "_admission",
         "_broker",
         "_by_text",
         "_endings",
-        "_filters",
         "_forgotten",
-        "_functions",
-        "_limits",
+        "_part_names",
         "_settings",
         "_snapshots",
         "_tree",
@@ -79,16 +79,14 @@ class Computations:
     )
 
     def __init__(self, limits: Limits, settings: Settings, functions: Functions) -> None:
-        self._limits = limits
+        self._admission = Admission(limits, functions)
         self._settings = settings
-        #: What this node can compute of a payload.
-        self._functions = functions
         self.calls = Calls(limits, functions, self._computed, self._settled)
         self._by_text: dict[bytes, Computation] = {}
-        #: Topic filter -> how many expressions have it.
-        self._filters: dict[bytes, int] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self.parts = Parts(settings)
+        #: During a replay: inner half -> how its part was called last.
+        self._part_names: dict[bytes, bytes] = {}
         self._broker: ComputingBroker | None = None
         self._endings = Endings(self._end_window)
         #: States from the last checkpoint, until their expressions come.
@@ -127,41 +125,21 @@ class Computations:
         """Why there can be no subscription to this, if so."""
         if text in self._by_text:
             return None
-        try:
-            expression = parse(text, self._functions)
-        except ExpressionError as error:
-            return str(error)
-        if len(self._by_text) >= self._limits.expressions:
-            return f"this node computes {self._limits.expressions} expressions, and no more"
-        if self._overlapping(expression.topic_filter) >= self._limits.overlapping_expressions:
-            return f"{self._limits.overlapping_expressions} other expressions take messages of the same topics"
-        if RESULT_LEVELS.intersection(expression.topic_filter.split(b"/")):
-            return "levels named $A and $ALL stand for wildcards in the topics of results; choose another filter"
-        function = function_of(expression)
-        if function and self._functions.get(function) is None:
-            return f"no function computes ${function} here; see $SYS/capabilities"
-        return None
+        return self._admission.refusal(text, len(self._by_text))
 
     def refuses_part(self, text: bytes) -> str | None:
         """Why no part of this can be computed for another node, if so."""
-        if len(self.parts) >= self._limits.expressions:
-            return f"this node computes parts of {self._limits.expressions} expressions, and no more"
-        levels = text.partition(b"/")[2].split(b"/")
-        if sum(overlap(one.split(b"/"), levels) for one in self.parts.filters()) > self._limits.overlapping_expressions:
-            return f"{self._limits.overlapping_expressions} other parts take messages of the same topics"
-        return None
+        return self._admission.refuses_part(text, self.parts.filters())
 
     def hold_part(self, name: bytes, holder: str) -> Part:
         return self.parts.hold(name, holder, self._now_us())
 
     def comes_in_parts(self, text: bytes) -> bool:
         """Are other nodes asked for their parts of it, and not for messages?"""
-        return self._settings.partials and halves(self._parsed(text)) is not None
+        return self._is_in_parts(self._admission.parsed(text))
 
-    def _overlapping(self, topic_filter: bytes) -> int:
-        """Expressions that may take the same message as one of this filter."""
-        levels = topic_filter.split(b"/")
-        return sum(overlap(one.split(b"/"), levels) * count for one, count in self._filters.items())
+    def _is_in_parts(self, expression: Expression) -> bool:
+        return self._settings.partials and halves(expression) is not None and not self.is_outside(expression)
 
     def gained(self, text: bytes) -> Computation:
         """One more subscription; `refusal` had nothing against it, here or before the node was started again."""
@@ -172,7 +150,7 @@ class Computations:
         return found
 
     def _begin(self, text: bytes) -> Computation:
-        expression = self._parsed(text)
+        expression = self._admission.parsed(text)
         computation = self._new(expression)
         snapshot = self._snapshots.pop(text, None)
         if snapshot is not None:
@@ -183,28 +161,34 @@ class Computations:
             if self._broker is not None:
                 self._broker.tell("an expression is left to Spark", {"expression": text.decode()})
         else:
-            self._filters[expression.topic_filter] = self._filters.get(expression.topic_filter, 0) + 1
+            self._admission.admit(expression)
         if not computation.outside and computation.part is None:
             self._tree.add(expression.topic_filter, text, computation)
         self.gone.pop(text, None)
         self.changed[text] = computation
         return computation
 
-    def _parsed(self, text: bytes) -> Expression:
-        try:
-            return parse(text, self._functions)
-        except ExpressionError:
-            # Subscribed to before a restart, with a function that has been taken away since.
-            return parse(text, self._functions.assuming(text))
-
     def _new(self, expression: Expression) -> Computation:
-        if self._settings.partials and halves(expression) is not None:
+        if self._is_in_parts(expression):
             computation = Computation(expression, OuterEngine(expression, self._settings, self._now_us()))
-            computation.part = self.parts.of(computation, self._now_us())
+            name = part_in(self._snapshots.get(expression.text)) or self._part_name(expression)
+            computation.part = part = self.parts.of(computation, name, self._now_us())
+            if part.windows is not None and self.parts.anchored and self._broker is not None:
+                # Where its windows begin has to be known after a crash, too.
+                self._broker.log.part("", part.name, is_wanted=True)
             return computation
         computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
         computation.outside = self.is_outside(expression)
         return computation
+
+    def _part_name(self, expression: Expression) -> bytes | None:
+        """During a replay: what the part was called that was noted last."""
+        found = halves(expression) if self._broker is None else None
+        return self._part_names.get(found.inside.text) if found is not None else None
+
+    def remember_part(self, name: bytes) -> None:
+        """During a replay: a subscription follows that comes in parts of this name."""
+        self._part_names[name.partition(b"\0")[0]] = name
 
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""
@@ -223,14 +207,11 @@ class Computations:
         if gone.outside:
             self.edition += 1
             return
-        topic_filter = gone.expression.topic_filter
-        self._filters[topic_filter] -= 1
-        if not self._filters[topic_filter]:
-            del self._filters[topic_filter]
+        self._admission.forget(gone.expression)
         if gone.part is not None:
             self.parts.left(gone)
         else:
-            self._tree.remove(topic_filter, gone.expression.text)
+            self._tree.remove(gone.expression.topic_filter, gone.expression.text)
 
     def is_outside(self, expression: Expression) -> bool:
         """Is it Spark's, so that no message for it need come here?"""
@@ -243,6 +224,8 @@ class Computations:
             add_troubles(found, computation.engine)
         for part in self.parts:
             add_troubles(found, part.engine)
+            if part.gathered is not None and part.gathered.late:
+                found["late-part"] = found.get("late-part", 0) + part.gathered.late
         return found
 
     def get(self, text: bytes) -> Computation | None:
@@ -314,6 +297,22 @@ class Computations:
             for computation in list(part.computations):
                 if computation.owed:
                     self._say_merged(computation, self._now_us(), always=False)
+
+    def close_window(self, part: Part, end_us: int) -> None:
+        """All there is of it has come."""
+        assert part.gathered is not None
+        for computation in list(part.computations):
+            engine = computation.engine
+            assert isinstance(engine, OuterEngine)
+            try:
+                payload = engine.closed(end_us, part.gathered.values(end_us, engine.counts))
+            except (Outgrown, StateError) as error:
+                engine.stop(str(error))
+                payload = None
+            if payload is not None:
+                self._publish(computation, None, payload)
+            self.changed[computation.expression.text] = computation
+            self._look_after(computation)
 
     def _say_merged(self, computation: Computation, time_us: int, *, always: bool) -> None:
         payload = computation.merged(time_us)
@@ -462,7 +461,7 @@ class Computations:
         made_by = self._by_text.get(message.publisher) if is_reserved(message.topic) else None
         number = number_of(message.properties) if made_by is not None else None
         if made_by is not None and number is not None:
-            made_by.has(number[1], message.payload)
+            made_by.has(number[1], message)
             if made_by.made < number[1]:
                 # Of what is not replayed: a window that ended by itself, or messages at QoS 0.
                 if made_by.expression.periodic is not None and not made_by.outside:
@@ -475,6 +474,7 @@ class Computations:
         for text, reason in (*self._forgotten, *self.parts.forgotten):
             self._broker.tell("an expression begins anew", {"expression": text.decode(), "reason": reason})
         self._forgotten.clear()
+        self._part_names.clear()
         self.parts.forgotten.clear()
         self.parts.recovered()
         for text in self._snapshots:
@@ -489,7 +489,9 @@ class Computations:
                         Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._now_us() / 1e6)
                     )
             computation.missed.clear()
-            if computation.part is not None and computation.part.replayed:
-                computation.owed = True
+            if computation.part is not None:
+                computation.owed = computation.part.replayed
+                # Whatever other nodes have by now may have come while this one was away.
+                computation.said = computation.said or b""
             self._look_after(computation)
         self.calls.go_on([computation for computation in self._by_text.values() if computation.calls])

@@ -10,7 +10,7 @@ from sterna.broker import effort
 from sterna.broker.effort import Effort, Turns
 
 if TYPE_CHECKING:
-    from sterna.broker.computing import Computation
+    from sterna.broker.computation import Computation
 
 
 class EndingBroker(Protocol):

@@ -7,13 +7,15 @@ and which nodes want it, outlives a crash like what sessions have.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from sterna.mqtt.topics import FilterTree
+from sterna.operators.engine import Engine
 from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
@@ -21,50 +23,103 @@ from sterna.operators.merging import Merge
 from sterna.operators.parts import PartEngine, halves
 from sterna.operators.settings import Settings
 from sterna.operators.stages import Outgrown
+from sterna.operators.window_parts import WindowsMerge, WindowsPart
 
 if TYPE_CHECKING:
     from sterna.broker.computation import Computation
 
-#: Nodes that want it; what it remembers.
-_SNAPSHOT = tuple[list[str], bytes]
+#: Nodes that want it; what it remembers; up to when windows have been closed here.
+_SNAPSHOT = tuple[list[str], bytes, int]
+
+
+_NUMBER = re.compile(rb"[0-9]{1,18}")
+
+
+class Naming(NamedTuple):
+    """What a part is called by: the same at every node for what is the same."""
+
+    expression: Expression
+    span_us: int
+    """For how long values count; or how long windows are."""
+    anchor_us: int = 0
+    """Where windows begin."""
+
+    @property
+    def has_windows(self) -> bool:
+        return self.expression.periodic is not None
+
+    @property
+    def name(self) -> bytes:
+        if self.has_windows:
+            return self.expression.text + b"\0%d\0%d" % (self.span_us, self.anchor_us)
+        return self.expression.text + b"\0%d" % self.span_us
 
 
 class Part:
     __slots__ = (
         "awaited",
+        "closed_us",
         "computations",
         "due_us",
-        "engine",
         "expression",
+        "gathered",
         "holders",
         "merge",
         "moved",
         "name",
+        "naming",
         "replayed",
         "settings",
-        "told",
+        "topics",
+        "windows",
     )
 
-    def __init__(self, name: bytes, expression: Expression, settings: Settings, now_us: int) -> None:
-        self.name = name
-        self.expression = expression
-        self.settings = settings
-        self.engine = PartEngine(expression, settings, now_us)
+    def __init__(self, naming: Naming, settings: Settings, now_us: int) -> None:
+        self.naming = naming
+        self.name = naming.name
+        self.expression = naming.expression
+        self.settings = settings if naming.has_windows else replace(settings, expiry_s=naming.span_us / 1e6)
+        #: One of these computes: over topics, or over periods.
+        self.topics: PartEngine | None = None
+        self.windows: WindowsPart | None = None
+        self.begin(now_us)
         #: Other nodes that want it.
         self.holders: dict[str, None] = {}
         #: Those of clients here; and, once this node has joined others, their parts with ours.
         self.computations: list[Computation] = []
         self.merge: Merge | None = None
+        self.gathered: WindowsMerge | None = None
+        #: Windows up to this one have been closed here.
+        self.closed_us = 0
         #: Nodes that have yet to say what they have.
         self.awaited: dict[str, None] = {}
         #: It has changed, and stands in `Parts.moved`.
         self.moved = False
         #: Messages came again, after a crash.
         self.replayed = False
-        #: When the next value may expire, if somebody is to look then.
+        #: When the next value may expire, or the window ends, if somebody is to look then.
         self.due_us = 0
-        #: The operator knows that it has stopped.
-        self.told = False
+
+    def begin(self, now_us: int) -> None:
+        """Remember nothing."""
+        if self.naming.has_windows:
+            self.windows = WindowsPart(self.expression, self.settings, now_us)
+            self.windows.follow(self.naming.anchor_us, self.naming.span_us)
+        else:
+            self.topics = PartEngine(self.expression, self.settings, now_us)
+
+    @property
+    def engine(self) -> Engine:
+        engine = self.windows or self.topics
+        assert engine is not None
+        return engine
+
+    def join(self, place: str) -> None:
+        """Other nodes' parts are to be merged with this one."""
+        if self.windows is not None:
+            self.gathered = WindowsMerge(self.windows, self.settings)
+        elif self.topics is not None:
+            self.merge = Merge(self.topics, place, self.settings)
 
     @property
     def is_wanted(self) -> bool:
@@ -76,8 +131,11 @@ class Part:
         return not self.awaited and self.merge is not None and self.merge.settled
 
     def take(self, topic: bytes, payload: bytes, time_us: int) -> bool:
-        """HOT.  A message that entered here; True if it counts."""
-        engine, merge = self.engine, self.merge
+        """HOT.  A message that entered here; True if there is another answer now."""
+        engine, merge = self.topics, self.merge
+        if engine is None:
+            self.engine.message(topic, payload, time_us)
+            return False
         try:
             if merge is not None:
                 merge.own_topic(topic)
@@ -92,8 +150,10 @@ class Part:
 
     def take_apart(self, topics: list[bytes]) -> None:
         """Another node has these topics, too."""
-        self.engine.take_apart(topics)
-        if self.merge is not None and not self.engine.stopped:
+        if self.topics is None:
+            return
+        self.topics.take_apart(topics)
+        if self.merge is not None and not self.topics.stopped:
             try:
                 self.merge.own_apart(topics)
             except Outgrown as reason:
@@ -105,7 +165,7 @@ class Part:
             computation.stop(reason)
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((list(self.holders), self.engine.snapshot()))
+        return msgspec.msgpack.encode((list(self.holders), self.engine.snapshot(), self.closed_us))
 
 
 class Parts:
@@ -146,27 +206,38 @@ class Parts:
         self._place = place
         for part in self._by_name.values():
             if part.computations:
-                part.merge = Merge(part.engine, place, part.settings)
+                part.join(place)
 
     # -- who wants one --
 
-    def of(self, computation: Computation, now_us: int) -> Part:
-        """For an expression of clients here."""
+    def of(self, computation: Computation, name: bytes | None, now_us: int) -> Part:
+        """For an expression of clients here; `name`: what it was called before a restart."""
         found = halves(computation.expression)
         assert found is not None
-        name = name_of(found.inside, self._settings)
-        part = self._by_name.get(name) or self._begin(name, found.inside, self._settings.expiry_us, now_us)
+        naming = self._naming(found.inside, now_us) if name is None else read_name(name)
+        part = self._by_name.get(naming.name) or self._begin(naming, now_us)
         part.computations.append(computation)
-        if part.merge is None and self._place:
-            part.merge = Merge(part.engine, self._place, part.settings)
+        if len(part.computations) == 1 and self._place:
+            part.join(self._place)
         return part
+
+    def _naming(self, inside: Expression, now_us: int) -> Naming:
+        settings = self._settings
+        if inside.periodic is None:
+            return Naming(inside, settings.expiry_us)
+        return Naming(inside, settings.period_us(inside.periodic.period), now_us if self.anchored else 0)
+
+    @property
+    def anchored(self) -> bool:
+        """Do windows begin with the subscription?"""
+        return self._settings.anchor == "subscription"
 
     def left(self, computation: Computation) -> None:
         part = computation.part
         assert part is not None
         part.computations.remove(computation)
         if not part.computations:
-            part.merge = None
+            part.merge = part.gathered = None
             part.awaited.clear()
         self._end_unwanted(part)
 
@@ -174,7 +245,7 @@ class Parts:
         """For another node; ExpressionError if there can be no such part."""
         part = self._by_name.get(name)
         if part is None:
-            part = self._begin(name, *read_name(name), now_us)
+            part = self._begin(read_name(name), now_us)
         part.holders[holder] = None
         self.changed[name] = part
         return part
@@ -190,15 +261,15 @@ class Parts:
     def held_by(self, holder: str) -> list[bytes]:
         return [part.name for part in self._by_name.values() if holder in part.holders]
 
-    def _begin(self, name: bytes, expression: Expression, expiry_us: int, now_us: int) -> Part:
-        part = Part(name, expression, replace(self._settings, expiry_s=expiry_us / 1e6), now_us)
-        snapshot = self._snapshots.pop(name, None)
+    def _begin(self, naming: Naming, now_us: int) -> Part:
+        part = Part(naming, self._settings, now_us)
+        snapshot = self._snapshots.pop(part.name, None)
         if snapshot is not None:
             self._restore(part, snapshot, now_us)
-        self._by_name[name] = part
-        self._tree.add(expression.topic_filter, name, part)
-        self.gone.pop(name, None)
-        self.changed[name] = part
+        self._by_name[part.name] = part
+        self._tree.add(part.expression.topic_filter, part.name, part)
+        self.gone.pop(part.name, None)
+        self.changed[part.name] = part
         return part
 
     def _end_unwanted(self, part: Part) -> None:
@@ -241,9 +312,10 @@ class Parts:
         for holder in holders_in(snapshot):
             part.holders[holder] = None
         try:
-            part.engine.restore(msgspec.msgpack.decode(snapshot, type=_SNAPSHOT)[1])
+            _, state, part.closed_us = msgspec.msgpack.decode(snapshot, type=_SNAPSHOT)
+            part.engine.restore(state)
         except (StateError, msgspec.DecodeError) as error:
-            part.engine = PartEngine(part.expression, part.settings, now_us)
+            part.begin(now_us)
             self.forgotten.append((part.name, str(error)))
 
     def not_saved(self, name: bytes) -> None:
@@ -258,23 +330,19 @@ class Parts:
         self._snapshots.clear()
 
 
-def name_of(inside: Expression, settings: Settings) -> bytes:
-    """The same at every node for what is the same: the expression, and for how long its values count."""
-    return inside.text + b"\0%d" % settings.expiry_us
-
-
 def is_part(name: bytes) -> bool:
     return b"\0" in name
 
 
-def read_name(name: bytes) -> tuple[Expression, int]:
+def read_name(name: bytes) -> Naming:
     """ExpressionError if no node calls a part so."""
-    text, _, expiry = name.partition(b"\0")
+    text, *numbers = name.split(b"\0")
     expression = parse(text)
     found = halves(expression)
-    if found is None or found.outside or not expiry.isdigit() or not 0 < len(expiry) < 19:
+    has_all = len(numbers) == (1 if expression.periodic is None else 2)
+    if found is None or found.outside or not has_all or not all(map(_NUMBER.fullmatch, numbers)):
         raise ExpressionError(0, "expression", "cannot be computed in parts")
-    return expression, max(1, int(expiry))
+    return Naming(expression, max(1, int(numbers[0])), *map(int, numbers[1:]))
 
 
 def holders_in(snapshot: bytes) -> list[str]:

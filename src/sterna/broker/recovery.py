@@ -56,20 +56,21 @@ class Replay:
                 ) from error
             self._state.retained.update(message, durable=False)
         queues: list[tuple[bytes, bytes]] = []
-        states: list[tuple[bytes, bytes]] = []
+        # What expressions remember comes first: it says where the windows of those in parts begin.
+        states = {name for name in sessions if name.startswith("\0") and is_expression(name[1:].encode())}
+        for name in sorted(states):
+            self._state.routes.computations.load(name[1:].encode(), sessions[name])
         for name, blob in sessions.items():
+            if name in states:
+                continue
             if name == VECTOR:
                 vector, shared = restore_vector(blob)
                 self._state.vector.update(vector)
                 self._state.shared.update(shared)
-            elif name.startswith("\0") and is_expression(name[1:].encode()):
-                states.append((name[1:].encode(), blob))
             elif name.startswith("\0"):
                 queues.append((name[1:].encode(), blob))
             else:
                 self._load_session(name.encode(), blob)
-        for text, blob in states:
-            self._state.routes.computations.load(text, blob)
         for key, blob in queues:
             share = self._state.routes.share(key)
             if share is not None:
@@ -210,6 +211,9 @@ class Replay:
             share.queue.remove(offset)
 
     def _part(self, holder: str, name: bytes, is_wanted: bool) -> None:
+        if not holder:
+            self._state.routes.computations.remember_part(name)
+            return
         if not is_wanted:
             self._state.routes.release_part(name, holder)
             return

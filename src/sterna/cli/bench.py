@@ -20,7 +20,7 @@ from rich.console import Console
 from sterna.bench import figures, network_plot, network_report, operators, report
 from sterna.bench import network as rows
 from sterna.bench.brokers import BROKERS, Broker
-from sterna.bench.comparison import QUICK, Plan, compare, machine
+from sterna.bench.comparison import QUICK, Plan, Say, compare, machine
 from sterna.bench.errors import BenchmarkError
 from sterna.bench.network_comparison import compare_rows
 from sterna.bench.network_rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA
@@ -32,6 +32,15 @@ TABLE_COLUMNS = 120
 """Width when stdout is not a terminal."""
 
 _Report = TypeVar("_Report", report.Report, network_report.Report, figures.Report)
+
+
+def _on_spark(say: Say, quick: bool) -> list[figures.Row]:
+    from sterna.pipeline.bench_operators import measure_spark
+
+    return measure_spark(say, quick)
+
+
+EXPRESSION_PARTS: dict[str, operators.Part] = {**operators.PARTS, "spark": _on_spark}
 
 app = typer.Typer(help="Measure what a broker costs, and the pipeline.", no_args_is_help=True)
 
@@ -128,43 +137,22 @@ def pipeline(
 
 @app.command("operators")
 def bench_operators(
-    part: Annotated[str, typer.Option(help=f"Only this one: {', '.join(operators.PARTS)}, or all.")] = "all",
+    part: Annotated[str, typer.Option(help=f"Only this one: {', '.join(EXPRESSION_PARTS)}, or all.")] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="One short round of everything.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
     png: Annotated[Path | None, typer.Option(help="Draw it too, into this file (needs matplotlib).")] = None,
 ) -> None:
-    """Subscriptions that compute: how many messages a second, and what they cost those who do not (three minutes)."""
+    """Subscriptions that compute: in a node, between nodes, on Spark; what they cost those who do not (ten minutes)."""
     talk = Console(stderr=True, highlight=False)
     signal.signal(signal.SIGTERM, _leave)
     _check_can_draw(png)
-    if part != "all" and part not in operators.PARTS:
-        raise typer.BadParameter(f"no part {part!r}; known: {', '.join(operators.PARTS)}, all", param_hint="--part")
-    parts = list(operators.PARTS) if part == "all" else [part]
+    if part != "all" and part not in EXPRESSION_PARTS:
+        raise typer.BadParameter(f"no part {part!r}; known: {', '.join(EXPRESSION_PARTS)}, all", param_hint="--part")
+    parts = EXPRESSION_PARTS if part == "all" else {part: EXPRESSION_PARTS[part]}
     told = operators.run(parts, partial(talk.print, markup=False, soft_wrap=True), quick=quick)
     if png is not None:
         figures.draw(told, png)
     _tell(told, figures.show, json)
-
-
-@app.command()
-def operators(
-    part: Annotated[str, typer.Option(help="Only this one: spark.")] = "spark",
-    quick: Annotated[bool, typer.Option("--quick", help="Shorter.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
-) -> None:
-    """Subscriptions that compute, on Spark: how late results are, and whether they are exact (about four minutes)."""
-    from sterna.pipeline import bench_operators, bench_report
-
-    talk = Console(stderr=True, highlight=False)
-    if part != "spark":
-        raise typer.BadParameter(f"no part {part!r}; known: spark", param_hint="--part")
-    try:
-        found = bench_operators.measure_spark(partial(talk.print, markup=False, soft_wrap=True), quick)
-    except BenchmarkError as error:
-        talk.print(str(error), markup=False)
-        raise typer.Exit(1) from None
-    told = bench_report.Report(benchmark="operators", versions={}, machine=machine(), quick=quick, rows=found)
-    _tell(told, bench_report.show, json)
 
 
 def _check_can_draw(png: Path | None) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from sterna.broker.computation import function_of
 from sterna.cli.operators import parsed
-from sterna.operators.window_parts import Division, division
+from sterna.operators.windows_apart import Division, division
 from sterna.pipeline.evaluation import Question
 from sterna.runtime.configuration import load
 from sterna.vocabulary.errors import SternaError

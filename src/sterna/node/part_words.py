@@ -75,7 +75,24 @@ class Heard(msgspec.Struct, array_like=True, frozen=True, tag=7):
     counts: list[tuple[int, int, int]]
 
 
-Word = Want | Unwanted | All | Told | Stopped | Apart | Heard
+class Windows(msgspec.Struct, array_like=True, frozen=True, tag=8):
+    """What there was in windows that are over: (end, whether this is the first of it, aggregates by topic)."""
+
+    number: int
+    #: All windows that ended by then have been told with this, unless there is more to come.
+    closed_us: int
+    more: bool
+    windows: list[tuple[int, bool, list[tuple[bytes, Any]]]]
+
+
+class Done(msgspec.Struct, array_like=True, frozen=True, tag=9):
+    """The windows up to this one are closed."""
+
+    number: int
+    closed_us: int
+
+
+Word = Want | Unwanted | All | Told | Stopped | Apart | Heard | Windows | Done
 
 #: Topics of one record; with the longest topics there are, it fits into a frame together with others.
 TOPICS_BYTES_MAX = 64 * 1024
@@ -102,6 +119,23 @@ def pages(topics: Iterable[bytes]) -> list[list[bytes]]:
             found.append([])
             room = TOPICS_BYTES_MAX - len(topic)
         found[-1].append(topic)
+    return found
+
+
+def window_pages(
+    reports: Iterable[tuple[int, Sequence[tuple[bytes, Any]]]],
+) -> list[list[tuple[int, bool, list[tuple[bytes, Any]]]]]:
+    """Windows cut so that each page fits into a record; one empty page of nothing."""
+    found: list[list[tuple[int, bool, list[tuple[bytes, Any]]]]] = [[]]
+    room = TOPICS_BYTES_MAX
+    for end_us, items in reports:
+        found[-1].append((end_us, True, []))
+        for item in items:
+            room -= len(encode(item))
+            if room < 0:
+                room = TOPICS_BYTES_MAX
+                found.append([(end_us, False, [])])
+            found[-1][-1][2].append(item)
     return found
 
 

@@ -9,7 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sterna.broker.broker import Broker
-from sterna.node.part_words import All, Apart, Heard, Stopped, Told, Unwanted, Want, Word, decode, letters
+from sterna.broker.parts import Part
+from sterna.node.part_words import (
+    All,
+    Apart,
+    Done,
+    Heard,
+    Stopped,
+    Told,
+    Unwanted,
+    Want,
+    Windows,
+    Word,
+    decode,
+    letters,
+)
 from sterna.node.parts_asked import PartsAsked
 from sterna.node.parts_told import PartsTold
 from sterna.routing.router import Router
@@ -24,15 +38,22 @@ class Partials:
         settings = broker.routes.computations.settings
         broker.routes.computations.parts.joined(node)
         pace_s = settings.pace_ms / 1000
-        self._told = PartsTold(broker, self, pace_s, settings.expiry_s)
         self._asked = PartsAsked(broker, self, pace_s, settings.expiry_s)
-        self._asked.look()
+        self._told = PartsTold(broker, self, pace_s, settings.expiry_s, self._closed)
+        self._look()
         self._asked.expect(known)
 
     # -- the network tells --
 
     def subscriptions_changed(self) -> None:
-        self._asked.look()
+        self._look()
+
+    def _look(self) -> None:
+        for part in self._asked.look():
+            self._told.watch_windows(part)
+
+    def _closed(self, part: Part) -> None:
+        self._asked.close_windows(part)
 
     @property
     def untold(self) -> bool:
@@ -41,7 +62,13 @@ class Partials:
 
     def flush(self) -> None:
         """The end of a turn."""
-        self._told.flush()
+        parts = self._broker.routes.computations.parts
+        if parts.moved:
+            moved, parts.moved = parts.moved, []
+            for part in moved:
+                part.moved = False
+                self._asked.moved(part)
+                self._told.moved(part)
         self._asked.flush()
 
     def found(self, node: str) -> None:
@@ -67,6 +94,10 @@ class Partials:
             self._told.only(sender, word.numbers)
         elif isinstance(word, Apart):
             self._told.take_apart(sender, word.number, word.topics)
+        elif isinstance(word, Windows):
+            self._asked.windows(sender, word)
+        elif isinstance(word, Done):
+            self._told.done(sender, word)
         elif isinstance(word, Heard):
             self._told.heard(sender, self._epoch, word)
         else:
@@ -81,12 +112,3 @@ class Partials:
     def send(self, to: str, words: Sequence[Word]) -> None:
         for body in letters(words):
             self._router.post(to, body)
-
-    # -- looking in --
-
-    def statistics(self) -> dict[str, int]:
-        return {"parts_told": self._told.told, "parts_taken": self._asked.taken}
-
-    def readers(self) -> list[tuple[str, bytes]]:
-        """Which nodes want which parts of us."""
-        return self._told.readers()

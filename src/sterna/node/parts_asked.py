@@ -12,7 +12,21 @@ from functools import partial
 
 from sterna.broker.broker import Broker
 from sterna.broker.parts import Part
-from sterna.node.part_words import FULL, MORE, QUIET, All, Apart, Heard, Told, Unwanted, Want, Word, pages
+from sterna.node.part_words import (
+    FULL,
+    MORE,
+    QUIET,
+    All,
+    Apart,
+    Done,
+    Heard,
+    Told,
+    Unwanted,
+    Want,
+    Windows,
+    Word,
+    pages,
+)
 from sterna.node.parts_told import Post
 from sterna.operators.errors import StateError
 from sterna.operators.stages import Outgrown
@@ -37,7 +51,7 @@ class Asked:
         self.part = part
         #: Node that was asked for everything and has not answered -> how long to wait for it.
         self.again: dict[str, float] = {}
-        #: What is new is said at this instant; 0: nothing is.
+        #: What is new is said at this instant; 0: nothing is.  Of periods: the end of the window that is waited for.
         self.due = 0.0
         self.said_at = float("-inf")
         #: Somebody looks, in a while, whether there still is no answer.
@@ -59,10 +73,13 @@ class PartsAsked:
         self._unsaid: dict[str, dict[int, tuple[int, int]]] = {}
         #: Node -> words that go at the end of the turn.
         self._outgoing: dict[str, list[Word]] = {}
-        self.taken = 0
 
     def _at(self, wait_s: float, action: Callable[[], None]) -> None:
         self._broker.deadlines.at(self._broker.now + wait_s, action)
+
+    @property
+    def _grace_s(self) -> float:
+        return self._broker.routes.computations.settings.grace_s
 
     @property
     def untold(self) -> bool:
@@ -80,8 +97,8 @@ class PartsAsked:
 
     # -- what clients here want --
 
-    def look(self) -> None:
-        """Clients here may want other parts than before."""
+    def look(self) -> list[Part]:
+        """Clients here may want other parts than before; those they do."""
         wanted = [part for part in self._broker.routes.computations.parts if part.computations]
         for part in wanted:
             asked = self._by_part.get(part.name)
@@ -97,6 +114,7 @@ class PartsAsked:
         names = {part.name for part in wanted}
         for asked in [asked for name, asked in self._by_part.items() if name not in names]:
             self._end(asked)
+        return wanted
 
     def expect(self, nodes: list[str]) -> None:
         """After a restart: there is no answer before these have been found and have said what they have."""
@@ -109,14 +127,13 @@ class PartsAsked:
             self._write(node, [Unwanted([asked.number])])
 
     def _ask(self, asked: Asked, node: str) -> None:
-        merge = asked.part.merge
-        assert merge is not None
-        if node not in merge.remotes:
+        merge, gathered = asked.part.merge, asked.part.gathered
+        if (merge is not None and node not in merge.remotes) or (gathered is not None and node not in gathered.remotes):
             asked.part.awaited[node] = None
         if node not in asked.again:
             asked.again[node] = AGAIN_S
             self._at(AGAIN_S, partial(self._ask_again, asked, node))
-        first, *rest = pages(merge.shared)
+        first, *rest = pages([] if merge is None else merge.shared)
         self._write(node, [Want(asked.number, asked.part.name, first)])
         self._write(node, [Apart(asked.number, page) for page in rest])
 
@@ -150,6 +167,9 @@ class PartsAsked:
             merge = asked.part.merge
             if merge is not None and not self._post.can_reach(node):
                 merge.forget(node)
+            gathered = asked.part.gathered
+            if gathered is not None and not self._post.can_reach(node):
+                gathered.remotes.pop(node, None)
 
     # -- what they tell --
 
@@ -160,7 +180,6 @@ class PartsAsked:
             return
         part, merge = asked.part, asked.part.merge
         is_first = node not in merge.remotes
-        self.taken += 1
         number = (epoch, told.count)
         try:
             moved = merge.came(node, number, bool(told.flags & FULL), told.aggregate, told.claims, told.apart)
@@ -178,9 +197,6 @@ class PartsAsked:
         else:
             part.awaited.pop(node, None)
         self._note(node, told.number, number)
-        for place, topics in merge.asks.items():
-            self._write(place, [Apart(told.number, page) for page in pages(topics)])
-        merge.asks.clear()
         for computation in part.computations:
             # What was there before the first subscription to it is no news.
             is_news = moved and not told.flags & QUIET and not (is_first and computation.said is None)
@@ -220,8 +236,22 @@ class PartsAsked:
 
     # -- answers --
 
+    def moved(self, part: Part) -> None:
+        """Messages have come here: perhaps of topics that others have, too."""
+        asked = self._by_part.get(part.name)
+        if asked is not None and not part.is_settled:
+            self._moved(asked)
+
     def _moved(self, asked: Asked) -> None:
         """Say what is new, at the pace that is set; or see that it is said before long."""
+        if asked.part.gathered is not None:
+            self.close_windows(asked.part)
+            return
+        merge = asked.part.merge
+        if merge is not None and merge.asks:
+            for place, topics in merge.asks.items():
+                self._write(place, [Apart(asked.number, page) for page in pages(topics)])
+            merge.asks.clear()
         if not asked.part.is_settled:
             self._watch(asked)
             return
@@ -245,12 +275,17 @@ class PartsAsked:
     def _watch(self, asked: Asked) -> None:
         if not asked.is_held:
             asked.is_held = True
-            self._at(HELD_S, partial(self._held, asked))
+            grace_s = 0.0 if asked.part.gathered is None else self._grace_s
+            self._at(max(HELD_S, grace_s), partial(self._held, asked))
 
     def _held(self, asked: Asked) -> None:
         asked.is_held = False
         part, merge = asked.part, asked.part.merge
-        if self._by_number.get(asked.number) is not asked or merge is None:
+        if self._by_number.get(asked.number) is not asked:
+            return
+        if merge is None:
+            part.awaited.clear()
+            self._moved(asked)
             return
         if not part.is_settled:
             part.awaited.clear()
@@ -258,6 +293,54 @@ class PartsAsked:
                 if merge.leave_out(node):
                     self._left_out(asked, node)
         self._moved(asked)
+
+    # -- windows --
+
+    def windows(self, node: str, windows: Windows) -> None:
+        asked = self._by_number.get(windows.number)
+        if asked is None or asked.part.gathered is None:
+            self._write(node, [Unwanted([windows.number])])
+            return
+        part, gathered = asked.part, asked.part.gathered
+        done_us = part.closed_us
+        for end_us, is_first, items in windows.windows:
+            gathered.came(node, 0, end_us, is_first, items, done_us=done_us, more=True)
+        gathered.came(node, windows.closed_us, 0, True, [], done_us=done_us, more=windows.more)
+        if not windows.more:
+            asked.again.pop(node, None)
+            part.awaited.pop(node, None)
+        if any(end_us <= done_us for end_us, _, _ in windows.windows):
+            self._write(node, [Done(windows.number, done_us)])
+        self.close_windows(part)
+
+    def close_windows(self, part: Part) -> None:
+        """Those that are over and that everybody has reported, or that have waited for long enough."""
+        asked, gathered = self._by_part.get(part.name), part.gathered
+        if asked is None or gathered is None or part.windows is None:
+            return
+        now_us = int(self._broker.wall * 1e6)
+        over_us = part.windows.boundary(now_us)
+        part.windows.advance(over_us)
+        grace_us = int(self._grace_s * 1e6)
+        while (end_us := gathered.next_end(part.closed_us, over_us)) is not None:
+            if part.awaited:
+                return  # for as long as `_held` lets it
+            if not gathered.is_complete(end_us) and now_us < end_us + grace_us:
+                if asked.due != end_us:
+                    asked.due = end_us
+                    self._at((end_us + grace_us - now_us) / 1e6, partial(self.close_windows, part))
+                return
+            self._broker.routes.computations.close_window(part, end_us)
+            part.closed_us = end_us
+            told = gathered.close(end_us)
+            # Only when what was made of them is safe may the others forget it.
+            self._broker.commitments.in_turn(partial(self._say_done, asked, told, end_us))
+
+    def _say_done(self, asked: Asked, nodes: list[str], end_us: int) -> None:
+        for node in nodes:
+            self._write(node, [Done(asked.number, end_us)])
+        if asked.part.windows is not None and not asked.part.holders:
+            asked.part.windows.release(end_us)
 
     def _left_out(self, asked: Asked, node: str) -> None:
         expression = asked.part.expression.text.decode()

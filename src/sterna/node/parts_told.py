@@ -14,11 +14,28 @@ from typing import Protocol
 
 from sterna.broker.broker import Broker
 from sterna.broker.parts import Part
-from sterna.node.part_words import FULL, MORE, QUIET, Heard, Stopped, Told, Want, Word, pages
+from sterna.node.part_words import (
+    FULL,
+    MORE,
+    QUIET,
+    Done,
+    Heard,
+    Stopped,
+    Told,
+    Want,
+    Windows,
+    Word,
+    pages,
+    window_pages,
+)
 from sterna.operators.errors import ExpressionError
+from sterna.operators.parts import PartEngine
+from sterna.operators.window_parts import WindowsPart
 
 #: After this long without a word that it was heard, a part is told again in full.
 UNHEARD_S = 15.0
+#: The same for what was in a window.
+UNCLOSED_S = 5.0
 #: How long a reader has to ask again for what it wanted before it, or we, were started again.
 ORPHANED_S = 10.0
 #: The least a reader that cannot be reached is kept in mind.
@@ -39,6 +56,7 @@ class Reader:
         "checking",
         "claims",
         "count",
+        "done_us",
         "due",
         "edition",
         "heard",
@@ -68,13 +86,19 @@ class Reader:
         #: Messages have come, values have not only expired.
         self.is_loud = False
         self.checking = False
+        #: Windows up to this one it has closed.
+        self.done_us = 0
 
 
 class PartsTold:
-    def __init__(self, broker: Broker, post: Post, pace_s: float, expiry_s: float) -> None:
+    def __init__(
+        self, broker: Broker, post: Post, pace_s: float, expiry_s: float, closed: Callable[[Part], None]
+    ) -> None:
+        """`closed`: a window of a part has ended here."""
         self._broker = broker
         self._post = post
         self._pace_s = pace_s
+        self._closed = closed
         self._kept_s = max(KEPT_S, expiry_s)
         self._parts = broker.routes.computations.parts
         #: Node -> its epoch, and by its numbers what it wants.
@@ -82,15 +106,13 @@ class PartsTold:
         self._readers: dict[str, dict[int, Reader]] = {}
         #: The same by name of the part.
         self._by_part: dict[bytes, list[Reader]] = {}
-        self.told = 0
         for holder in {holder: None for part in self._parts for holder in part.holders}:
             self.lost(holder)
+        for part in self._parts:
+            self.watch_windows(part)
 
     def _at(self, wait_s: float, action: Callable[[], None]) -> None:
         self._broker.deadlines.at(self._broker.now + wait_s, action)
-
-    def readers(self) -> list[tuple[str, bytes]]:
-        return [(reader.node, reader.part.name) for some in self._by_part.values() for reader in some]
 
     # -- what others want --
 
@@ -109,6 +131,7 @@ class PartsTold:
         reader.edition = -1
         if want.apart:
             self.take_apart(node, want.number, want.apart)
+        self.watch_windows(reader.part)
         # At once: whoever asked may be told by an echo behind this that we know.
         self._tell(reader)
 
@@ -180,13 +203,14 @@ class PartsTold:
 
     # -- telling --
 
-    def flush(self) -> None:
-        """What has changed in this turn."""
-        moved, self._parts.moved = self._parts.moved, []
-        for part in moved:
-            part.moved = False
+    def moved(self, part: Part) -> None:
+        """Messages have come."""
+        if part.windows is None:
             self._changed(part, is_loud=True)
             self._watch_expiry(part)
+        elif part.engine.stopped:
+            for reader in self._by_part.get(part.name, ()):
+                self._tell(reader)
 
     def _changed(self, part: Part, *, is_loud: bool) -> None:
         for reader in list(self._by_part.get(part.name, ())):
@@ -205,11 +229,16 @@ class PartsTold:
             self._tell(reader)
 
     def _tell(self, reader: Reader) -> None:
-        engine = reader.part.engine
+        part = reader.part
         reader.due = 0.0
-        if engine.stopped:
-            self._post.send(reader.node, [Stopped(reader.number, engine.stopped)])
-            return
+        if part.engine.stopped:
+            self._post.send(reader.node, [Stopped(reader.number, part.engine.stopped)])
+        elif part.windows is not None:
+            self._tell_windows(reader, part.windows)
+        elif part.topics is not None:
+            self._tell_topics(reader, part.topics)
+
+    def _tell_topics(self, reader: Reader, engine: PartEngine) -> None:
         spatial, apart = engine.spatial, engine.apart
         if engine.too_many_admitted:
             engine.admit_anew()
@@ -228,7 +257,6 @@ class PartsTold:
         reader.is_loud = False
         if not flags & FULL:
             reader.sent_at = self._broker.now
-        self.told += 1
         self._send(reader, flags, wire, claims, entries)
 
     def _send(
@@ -277,22 +305,83 @@ class PartsTold:
             return
         part = reader.part
         part.take_apart(topics)
-        self._parts.changed[part.name] = part
+        self._parts.has_moved(part)
         for other in list(self._by_part[part.name]):
+            other.is_loud = True
             self._tell(other)  # at once: there is no answer until it has been said
 
     # -- expiry --
 
     def _watch_expiry(self, part: Part) -> None:
-        expiring = part.engine.spatial.expiring
-        if not part.due_us and expiring and part.holders:
+        if part.topics is None or part.due_us or not part.holders:
+            return
+        expiring = part.topics.spatial.expiring
+        if expiring:
             part.due_us = expiring[0][0]
             self._at(max(0.0, part.due_us / 1e6 - self._broker.wall), partial(self._expire, part))
 
     def _expire(self, part: Part) -> None:
         due_us, part.due_us = part.due_us, 0
-        if self._parts.get(part.name) is part:
-            if part.engine.spatial.expire(max(due_us, int(self._broker.wall * 1e6))):
+        if self._parts.get(part.name) is part and part.topics is not None:
+            if part.topics.spatial.expire(max(due_us, int(self._broker.wall * 1e6))):
                 self._parts.changed[part.name] = part
                 self._changed(part, is_loud=False)
             self._watch_expiry(part)
+
+    # -- windows --
+
+    def watch_windows(self, part: Part) -> None:
+        """See that its windows end in time, and that everybody concerned hears of it."""
+        if part.windows is None or part.due_us:
+            return
+        part.due_us = part.windows.boundary(self._now_us()) + part.windows.length_us
+        self._at(max(0.0, part.due_us / 1e6 - self._broker.wall), partial(self._window_over, part))
+
+    def _window_over(self, part: Part) -> None:
+        due_us, part.due_us = part.due_us, 0
+        if self._parts.get(part.name) is not part or part.windows is None:
+            return
+        if self._now_us() >= due_us:  # the clock may have been set back
+            part.windows.advance(due_us)
+            self._parts.changed[part.name] = part
+            for reader in list(self._by_part.get(part.name, ())):
+                self._tell(reader)
+            self._closed(part)
+        self.watch_windows(part)
+
+    def _tell_windows(self, reader: Reader, windows: WindowsPart) -> None:
+        closed_us = windows.boundary(self._now_us())
+        windows.advance(closed_us)
+        reports = sorted((end, items) for end, items in windows.reports.items() if end > reader.done_us)
+        found = window_pages(reports)
+        for place, page in enumerate(found, 1):
+            self._post.send(reader.node, [Windows(reader.number, closed_us, place < len(found), page)])
+        if reports and not reader.checking:
+            reader.checking = True
+            self._at(UNCLOSED_S, partial(self._check_closed, reader, reports[-1][0]))
+
+    def _check_closed(self, reader: Reader, end_us: int) -> None:
+        reader.checking = False
+        alive = self._readers.get(reader.node, {}).get(reader.number) is reader
+        if alive and reader.done_us < end_us and self._post.can_reach(reader.node):
+            self._tell(reader)
+
+    def done(self, node: str, done: Done) -> None:
+        reader = self._readers.get(node, {}).get(done.number)
+        if reader is not None:
+            reader.done_us = max(reader.done_us, done.closed_us)
+            self.release(reader.part)
+
+    def release(self, part: Part) -> None:
+        """Forget the reports that everybody has."""
+        needed = [reader.done_us for reader in self._by_part.get(part.name, ())]
+        if len(needed) < len(part.holders):
+            return  # one that is being started again, or cannot be reached
+        if part.computations:
+            needed.append(part.closed_us)
+        if part.windows is not None and needed:
+            part.windows.release(min(needed))
+            self._parts.changed[part.name] = part
+
+    def _now_us(self) -> int:
+        return int(self._broker.wall * 1e6)

@@ -138,7 +138,8 @@ class Merge:
                 remote.claims, remote.pending, remote.left_out = before.claims, before.pending, before.left_out
         self.remotes[place] = remote
         self._others = None
-        moved = before is None or before.wire != wire
+        moved = wire != (aggregate_of(self._own.aggregate).to_wire() if before is None else before.wire)
+        moved = moved or bool(claims) or (before is not None and before.left_out)
         for topic, time_us, value in apart:
             moved = self._kept_apart(place, remote, topic, time_us, value) or moved
         for topic in claims:
@@ -232,6 +233,16 @@ class OuterEngine(Engine):
                 self.counts.not_finite += 1
                 answer = None
             self._first.change(time_us, b"", answer)
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self._result.text
+
+    def closed(self, end_us: int, values: dict[bytes, float]) -> bytes | None:
+        """The payload to publish, now that a window has been closed with these values."""
+        try:
+            self._begin(end_us)
+            self._first.replace(end_us, values)
         except Outgrown as reason:
             self._stop(reason)
             return None

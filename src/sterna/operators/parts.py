@@ -21,8 +21,8 @@ from sterna.operators.stages import Counts, Outgrown, Stage
 #: Inside the aggregate: what looks at one message alone.  A difference to the previous value would have to know which
 #: place had that one.
 _INSIDE = (Family.RULE, Family.CONTAINS)
-#: Outside of an aggregate over topics: what depends on the newest answer only.  Parts come less often than messages do,
-#: so whoever counts the answers would count others.
+#: Outside: what depends on the newest answer only.  Parts over topics come less often than messages do, so whoever
+#: counts the answers would count others.
 _OUTSIDE = (Family.RULE, Family.SPATIAL)
 
 #: Topics that may be listed and gone, beyond as many as there are.
@@ -39,7 +39,7 @@ class Halves(NamedTuple):
 def halves(expression: Expression) -> Halves | None:
     """None if the messages themselves have to come to one place."""
     aggregate = mergeable(expression)
-    if aggregate is None or aggregate.family is not Family.SPATIAL:
+    if aggregate is None:
         return None
     operators = expression.operators
     place = next(place for place, operator in enumerate(operators) if operator is aggregate)
@@ -122,7 +122,8 @@ class Apart(Stage):
 
 
 class PartEngine(Engine):
-    """The inner half at one place.  `message` gives no results: ask `spatial` and `apart`."""
+    """The inner half at one place, over topics; for periods see `window_parts`.  `message` gives no results: ask
+    `spatial` and `apart`."""
 
     __slots__ = ("apart", "edition", "silent", "spatial")
 

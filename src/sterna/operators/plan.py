@@ -6,7 +6,7 @@ from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings
 from sterna.operators.types import Stream, check
-from sterna.operators.window_parts import Division, division
+from sterna.operators.windows_apart import Division, division
 
 _KEPT = {
     "COUNT": "a count",

@@ -44,6 +44,10 @@ class Settings:
     pace_ms: int = 100
     """How often another node's part is told at most, while it changes; 0: at once."""
 
+    grace_s: float = 10.0
+    """How long the end of a period waits for other nodes' parts of it; what comes later is counted, and does not count.
+    More than their clocks differ by."""
+
     engine: Literal["auto", "node", "spark"] = "node"
     """Where expressions with a period are computed: in the node, by the job `sterna pipeline operators`, or (auto) by
     that job if their windows are as long as `spark_period_s`.  Whatever has to answer at each message stays in the

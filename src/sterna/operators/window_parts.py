@@ -1,226 +1,186 @@
-"""An expression computed in parts: where its messages are, and where the parts meet.
+"""Periods in parts: every place reports, at the end of each window, what it had of every topic in it.
 
-What stands inside a period can be computed wherever its messages are, in any order: a `Part` holds, per window and key,
-an aggregate of those it was given.  Where the parts meet, a `Whole` merges them, and when a window has ended it gives
-what an engine would that had taken all messages in the order of their times: what comes for a window that has ended
-already counts in the one that is open then.  Which messages may be dealt out how, `division` says.
+Parts of a window are of different messages, so a topic that several places have needs no care: its aggregates are
+merged.  The window is closed, once, when every place has reported it, or has been waited for long enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from enum import Enum
+from typing import Final
 
 import msgspec
 
 from sterna.operators.aggregates import Aggregate, aggregate_of, from_wire
-from sterna.operators.engine import Engine, stage_of
-from sterna.operators.errors import StateError
-from sterna.operators.expression import Expression, Family, Operator
-from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.engine import Engine
+from sterna.operators.expression import Operator
+from sterna.operators.parts import Silent
 from sterna.operators.settings import Settings
-from sterna.operators.sources import Source, source_of
-from sterna.operators.stages import Counts, Stage
-from sterna.operators.windows import window_end
+from sterna.operators.stages import Counts, Outgrown, Stage
+from sterna.operators.windows import Periodic
 
-_Held = dict[bytes, Aggregate]
-_Wire = list[tuple[bytes, object]]
-#: Engine, instant up to which windows are closed, open windows.
-_State = tuple[bytes, int, list[tuple[int, bytes]]]
+#: What a topic had in a window: its name, and an aggregate as `to_wire` gives it.
+Item = tuple[bytes, object]
 
-
-class Division(Enum):
-    """How messages may be dealt out to several places; the value is how a plan says it."""
-
-    BY_MESSAGE = "parts of any messages can be merged"
-    BY_TOPIC = "parts of different topics can be merged"
-    NONE = "messages have to come to one place, in order"
+#: Windows whose report is kept until everybody has it; with one more the oldest goes.
+REPORTS_MAX: Final = 8
 
 
-def division(expression: Expression) -> Division:
-    families = [operator.family for operator in expression.operators]
-    if Family.PERIODIC not in families:
-        return Division.NONE
-    inside = set(families[families.index(Family.PERIODIC) + 1 :])
-    if inside & {Family.SPATIAL, Family.SLIDING}:
-        return Division.NONE
-    return Division.BY_TOPIC if Family.CHANGE in inside else Division.BY_MESSAGE
+class Reporting(Periodic):
+    """Keeps what was in the windows that are over."""
 
+    __slots__ = ("lost", "reports")
 
-class Windows(Stage):
-    """The innermost aggregate of every window, per key; what comes last in a part."""
+    def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings, since_us: int) -> None:
+        super().__init__(after, counts, operator, settings, since_us)
+        #: End of a window -> what was in it.
+        self.reports: dict[int, list[Item]] = {}
+        #: Reports that nobody came for in time.
+        self.lost = 0
 
-    __slots__ = ("anchor_us", "length_us", "operator", "settings", "windows")
-
-    def __init__(self, counts: Counts, operator: Operator, settings: Settings, since_us: int) -> None:
-        super().__init__(None, counts)
-        self.operator = operator
-        self.length_us = settings.period_us(operator.period)
-        self.anchor_us = since_us if settings.anchor == "subscription" else 0
-        self.settings = settings
-        self.windows: dict[int, _Window] = {}
-
-    def change(self, time_us: int, key: bytes, value: float | None) -> None:
-        if value is not None:
-            end_us = window_end(time_us, self.anchor_us, self.length_us)
-            window = self.windows.get(end_us)
-            if window is None:
-                window = self.windows[end_us] = _Window()
-            aggregate = window.aggregate(key, self.operator, self.settings)
-            if aggregate is not None:
-                before = aggregate.buckets()
-                aggregate.add(value)
-                window.buckets += aggregate.buckets() - before
-
-    def merge(self, end_us: int, parts: _Wire) -> None:
-        window = self.windows.get(end_us)
-        if window is None:
-            window = self.windows[end_us] = _Window()
-        for key, wire in parts:
-            part = from_wire(self.operator, wire)
-            aggregate = window.aggregate(key, self.operator, self.settings)
-            if aggregate is not None:
-                before = aggregate.buckets()
-                aggregate.merge(part)
-                window.buckets += aggregate.buckets() - before
-
-
-class _Window:
-    """Of one window, by key; of more than may be there just enough to be seen to be too much."""
-
-    __slots__ = ("buckets", "held")
-
-    def __init__(self) -> None:
-        self.held: _Held = {}
+    def close(self) -> None:
+        self.reports[self.end_us] = [(key, aggregate.to_wire()) for key, aggregate in self.held.items()]
+        self.held = {}
         self.buckets = 0
+        while len(self.reports) > REPORTS_MAX:
+            del self.reports[min(self.reports)]
+            self.lost += 1
 
-    def aggregate(self, key: bytes, operator: Operator, settings: Settings) -> Aggregate | None:
-        found = self.held.get(key)
-        if self.buckets > settings.buckets or (found is None and len(self.held) > settings.topics):
-            return None
-        if found is None:
-            found = self.held[key] = aggregate_of(operator)
-        return found
+    def state(self) -> bytes:
+        return msgspec.msgpack.encode((super().state(), list(self.reports.items())))
 
-    def to_wire(self) -> bytes:
-        return msgspec.msgpack.encode([(key, aggregate.to_wire()) for key, aggregate in self.held.items()])
-
-
-def _periodic(expression: Expression) -> Operator:
-    periodic = expression.periodic
-    assert periodic is not None, "only what stands inside a period is computed in parts"
-    return periodic
+    def resume(self, state: bytes) -> None:
+        open_window, reports = msgspec.msgpack.decode(state, type=tuple[bytes, list[tuple[int, list[Item]]]])
+        super().resume(open_window)
+        self.reports = dict(reports)
 
 
-class Collected(Stage):
-    """Values that came as far as the innermost aggregate."""
+class WindowsPart(Engine):
+    """The inner half at one place.  `message` and `advance` give no results: see `reports`."""
 
-    __slots__ = ("times", "values")
+    __slots__ = ("reporting",)
 
-    def __init__(self, counts: Counts) -> None:
-        super().__init__(None, counts)
-        self.times: list[int] = []
-        self.values: list[float] = []
+    reporting: Reporting
 
-    def change(self, time_us: int, key: bytes, value: float | None) -> None:
-        if value is not None:
-            self.times.append(time_us)
-            self.values.append(value)
+    def _chain(self, settings: Settings, since_us: int) -> Stage:
+        aggregate, *rest = self._expression.operators
+        self.reporting = Reporting(Silent(self.counts), self.counts, aggregate, settings, since_us)
+        self._periodic = self.reporting
+        self._stages.append(self.reporting)
+        return self._behind(self.reporting, tuple(rest), settings, since_us)
 
-
-def _inside(expression: Expression, after: Stage, settings: Settings, functions: Functions) -> Source:
-    """What stands between the messages and the innermost aggregate."""
-    periodic = _periodic(expression)
-    for operator in expression.operators[expression.operators.index(periodic) + 1 :]:
-        stage = stage_of(operator, after, after.counts, settings, 0)
-        if stage is None:
-            break
-        after = stage
-    return source_of(expression, after, settings, functions)
-
-
-class Reading:
-    """What is aggregated of a topic's messages, where each can be looked at by itself."""
-
-    def __init__(self, expression: Expression, settings: Settings) -> None:
-        self._end = Collected(Counts())
-        self._source = _inside(expression, self._end, settings, NO_FUNCTIONS)
-
-    def values(self, topic: bytes, payloads: list[bytes], times: list[int]) -> tuple[list[int], list[float]]:
-        """Times and values, of the messages that have one."""
-        end, source = self._end, self._source
-        end.times, end.values = [], []
-        for place in range(len(times)):
-            source.take(times[place], topic, payloads[place])
-        return end.times, end.values
-
-
-class Part:
-    """Where messages are.  Those before the subscription do not count."""
-
-    def __init__(
-        self, expression: Expression, settings: Settings, since_us: int, functions: Functions = NO_FUNCTIONS
-    ) -> None:
-        self.counts = Counts()
-        self.since_us = since_us
-        self._ends = Windows(self.counts, _periodic(expression), settings, since_us)
-        self._source = _inside(expression, self._ends, settings, functions)
-
-    def message(self, topic: bytes, payload: bytes, time_us: int) -> None:
-        if time_us >= self.since_us and not self._source.take(time_us, topic, payload):
-            self.counts.ignored += 1
+    def follow(self, anchor_us: int, length_us: int) -> None:
+        """Have these windows: the same at every place."""
+        self.reporting.anchor_us = anchor_us
+        self.reporting.length_us = length_us
 
     @property
-    def size(self) -> int:
-        """Aggregates held."""
-        return sum(len(window.held) for window in self._ends.windows.values())
+    def aggregate(self) -> Operator:
+        return self._expression.operators[0]
 
-    def take(self) -> list[tuple[int, bytes]]:
-        """What has come since the last time: (end of the window, what `Whole.merge` takes)."""
-        windows, self._ends.windows = self._ends.windows, {}
-        return [(end_us, window.to_wire()) for end_us, window in sorted(windows.items())]
+    @property
+    def length_us(self) -> int:
+        return self.reporting.length_us
+
+    @property
+    def reports(self) -> dict[int, list[Item]]:
+        return self.reporting.reports
+
+    def boundary(self, time_us: int) -> int:
+        """The end of the last window that was over then."""
+        return time_us - (time_us - self.reporting.anchor_us) % self.reporting.length_us
+
+    def release(self, upto_us: int) -> None:
+        """Nobody needs the reports of these windows any more."""
+        for end_us in [end_us for end_us in self.reports if end_us <= upto_us]:
+            del self.reports[end_us]
 
 
-class Whole:
-    """Where parts meet."""
+class RemoteWindows:
+    """What another place has reported."""
 
-    def __init__(self, expression: Expression, settings: Settings, since_us: int) -> None:
-        self.engine = Engine(expression, settings, since_us)
-        self._ends = Windows(self.engine.counts, _periodic(expression), settings, since_us)
-        #: Windows that ended by then are closed.
-        self.now_us = since_us
+    __slots__ = ("closed_us", "expected", "missed", "windows")
 
-    def merge(self, end_us: int, part: bytes) -> None:
-        """May raise StateError."""
-        ends = self._ends
-        if end_us <= self.now_us:
-            self.engine.counts.clamped += 1
-            end_us = window_end(self.now_us, ends.anchor_us, ends.length_us)
-        try:
-            ends.merge(end_us, msgspec.msgpack.decode(part, type=_Wire))
-        except msgspec.DecodeError as error:
-            raise StateError(f"a damaged part: {error}") from None
+    def __init__(self) -> None:
+        #: All windows that end by then have been reported.
+        self.closed_us = 0
+        self.windows: dict[int, list[Item]] = {}
+        #: It is waited for.
+        self.expected = True
+        #: Windows that were closed without it.
+        self.missed: set[int] = set()
 
-    def advance(self, time_us: int) -> Iterator[tuple[int, bytes]]:
-        """It is that late everywhere: (end of the window, payload to publish) of the windows that have ended."""
-        self.now_us = max(self.now_us, time_us)
-        windows = self._ends.windows
-        for end_us in sorted(end_us for end_us in windows if end_us <= self.now_us):
-            payload = self.engine.window(end_us, windows.pop(end_us).held)
-            if payload is not None:
-                yield end_us, payload
 
-    def snapshot(self) -> bytes:
-        windows = [(end_us, window.to_wire()) for end_us, window in self._ends.windows.items()]
-        return msgspec.msgpack.encode((self.engine.snapshot(), self.now_us, windows))
+class WindowsMerge:
+    """The reports of all places, this one's included."""
 
-    def restore(self, snapshot: bytes) -> None:
-        """May raise StateError."""
-        try:
-            engine, now_us, windows = msgspec.msgpack.decode(snapshot, type=_State)
-        except msgspec.DecodeError as error:
-            raise StateError(f"a damaged state: {error}") from None
-        self.engine.restore(engine)
-        for end_us, part in windows:
-            self.merge(end_us, part)
-        self.now_us = now_us
+    __slots__ = ("_own", "_topics_max", "late", "remotes")
+
+    def __init__(self, own: WindowsPart, settings: Settings) -> None:
+        self._own = own
+        self._topics_max = settings.topics
+        self.remotes: dict[str, RemoteWindows] = {}
+        #: Reports that came when their window had been closed without them.
+        self.late = 0
+
+    def came(
+        self, place: str, closed_us: int, end_us: int, is_first: bool, items: list[Item], *, done_us: int, more: bool
+    ) -> None:
+        """Some of what a place has of a window (0: of none); `more` is to come before all that ended by `closed_us` has
+        been said.  Windows up to `done_us` are closed."""
+        remote = self.remotes.get(place)
+        if remote is None:
+            remote = self.remotes[place] = RemoteWindows()
+        if items and end_us in remote.missed:
+            remote.missed.discard(end_us)
+            self.late += 1
+        if items and end_us > done_us:
+            if is_first:
+                remote.windows[end_us] = []
+            remote.windows.setdefault(end_us, []).extend(items)
+        if not more:
+            remote.closed_us = max(remote.closed_us, closed_us)
+            remote.expected = True
+
+    def next_end(self, after_us: int, upto_us: int) -> int | None:
+        """Of the first window between these in which anything came."""
+        reported = [self._own.reports, *(remote.windows for remote in self.remotes.values())]
+        return min((end for ends in reported for end in ends if after_us < end <= upto_us), default=None)
+
+    def is_complete(self, end_us: int) -> bool:
+        return all(remote.closed_us >= end_us for remote in self.remotes.values() if remote.expected)
+
+    def values(self, end_us: int, counts: Counts) -> dict[bytes, float]:
+        """What the topics came to.  May raise Outgrown or StateError."""
+        found: dict[bytes, Aggregate] = {}
+        for windows in (self._own.reports, *(remote.windows for remote in self.remotes.values())):
+            for topic, wire in windows.get(end_us, ()):
+                aggregate = found.get(topic)
+                if aggregate is None:
+                    if len(found) >= self._topics_max:
+                        raise Outgrown(f"more than {self._topics_max} topics")
+                    aggregate = found[topic] = aggregate_of(self._own.aggregate)
+                aggregate.merge(from_wire(self._own.aggregate, wire))
+        values: dict[bytes, float] = {}
+        for topic, aggregate in found.items():
+            try:
+                answer = aggregate.result()
+            except OverflowError:
+                counts.not_finite += 1
+                continue
+            if answer is not None:
+                values[topic] = answer
+        return values
+
+    def close(self, end_us: int) -> list[str]:
+        """It is over, whoever has not reported it; the places that have."""
+        told = []
+        for place, remote in self.remotes.items():
+            if remote.closed_us < end_us:
+                remote.expected = False
+                remote.missed.add(end_us)
+                while len(remote.missed) > REPORTS_MAX:
+                    remote.missed.discard(min(remote.missed))
+            if any(end <= end_us for end in remote.windows):
+                told.append(place)
+                remote.windows = {end: items for end, items in remote.windows.items() if end > end_us}
+        return told

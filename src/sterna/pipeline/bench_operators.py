@@ -27,9 +27,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from sterna.bench.brokers import tie_to_parent
 from sterna.bench.comparison import Say
 from sterna.bench.errors import BenchmarkError
+from sterna.bench.figures import Row
 from sterna.pipeline.bench_nodes import Node, publishing, reader_of, started_node
 from sterna.pipeline.bench_publisher import Load
-from sterna.pipeline.bench_report import Row
 from sterna.pipeline.publisher import SEQUENCE
 
 RATE = 100_000

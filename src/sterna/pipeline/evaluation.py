@@ -18,7 +18,7 @@ from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
-from sterna.operators.window_parts import Part, Whole
+from sterna.operators.windows_apart import Part, Whole
 from sterna.pipeline.errors import PipelineError
 
 PARTS_HELD = 200_000

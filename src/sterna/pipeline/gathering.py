@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from sterna.operators.errors import StateError
-from sterna.operators.window_parts import Whole
+from sterna.operators.windows_apart import Whole
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.matching import Row
 from sterna.pipeline.registry import Entry, Registry, write_whole

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sterna.operators.window_parts import Division, division
+from sterna.operators.windows_apart import Division, division
 from sterna.pipeline.evaluation import Question, parts_of, results_of_messages, results_of_parts
 from sterna.pipeline.jobs_query import messages
 

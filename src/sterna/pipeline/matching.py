@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from sterna.mqtt.topics import FilterTree
 from sterna.operators.aggregates import aggregate_of
-from sterna.operators.window_parts import Reading
 from sterna.operators.windows import window_end
+from sterna.operators.windows_apart import Reading
 from sterna.pipeline.registry import Entry
 
 ROWS_AT_ONCE = 65_536

@@ -49,6 +49,7 @@ _RANGES: dict[Place, tuple[float, float]] = {
     ("functions", "workers"): (1, 256),
     ("functions", "time_out_s"): (0.01, 3600),
     ("operators", "pace_ms"): (0, 3_600_000),
+    ("operators", "grace_s"): (0.0, 3600.0),
     ("limits", "connect_s"): (0.1, 3600),
     ("limits", "keep_alive_s"): (0, 65535),
     ("journal", "segment_bytes"): (64 * 1024, 2**40),

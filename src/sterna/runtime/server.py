@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.memory_store import MemoryStore
 from sterna.mqtt.reasons import Reason
 from sterna.node.node import Changes, Node, Saved
+from sterna.operators.settings import Settings as OperatorSettings
 from sterna.runtime import access
 from sterna.runtime.admin import AdminPort
 from sterna.runtime.admin_pages import guard
@@ -90,6 +92,13 @@ def _allow_many_sockets() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _operators(configuration: Configuration) -> OperatorSettings:
+    """Where every node gets every message anyway, parts would only come on top."""
+    network, operators = configuration.network, configuration.operators
+    is_flooded = network is not None and network.strategy == "publication-flooding"
+    return replace(operators, partials=False) if is_flooded else operators
+
+
 def outdated_modules() -> list[str]:
     """Compiled modules whose source has been edited since: what runs is not what is read."""
     found = []
@@ -134,7 +143,7 @@ class NodeServer:
             name=configuration.node.name,
             held=self.feed.held if self.feed is not None else lambda: None,
             alone=configuration.network is None,
-            operators=configuration.operators,
+            operators=_operators(configuration),
             functions=functions,
         )
         self.broker = self._node.broker

@@ -15,7 +15,7 @@ from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
 from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
-from sterna.operators.window_parts import Division, Part, Whole, division
+from sterna.operators.windows_apart import Division, Part, Whole, division
 
 Message = tuple[int, bytes, bytes]
 
