@@ -33,13 +33,25 @@ families = st.sampled_from([RULES, TEXT_RULES, CHANGES, SPATIAL, SPATIAL, SLIDIN
 operators = families.flatmap(st.sampled_from)
 
 
+def expressions() -> st.SearchStrategy[Expression]:
+    return st.tuples(operators, st.lists(operators, max_size=4)).flatmap(lambda drawn: _written([drawn[0], *drawn[1]]))
+
+
+def windowed(inside: list[str]) -> st.SearchStrategy[Expression]:
+    """With a period, and within it some of these operators."""
+    parts = st.tuples(
+        st.lists(st.sampled_from(inside), max_size=2), st.sampled_from(PERIODIC), st.lists(operators, max_size=3)
+    )
+    return parts.flatmap(lambda drawn: _written([*drawn[0], drawn[1], *drawn[2]])).filter(lambda one: one.periodic)
+
+
 @st.composite
-def expressions(draw: st.DrawFn) -> Expression:
+def _written(draw: st.DrawFn, chosen: list[str]) -> Expression:
     """One operator after the other is put in front, each kept if the result still is an expression."""
     topic_filter = draw(st.sampled_from(["t/+", "t/+", "t/a", "#"]))
     field = draw(st.sampled_from(["", "", "", ";.v", ";.l.1"]))
-    text = f"{draw(operators)}{field}/{topic_filter}"
-    for operator in draw(st.lists(operators, max_size=4)):
+    text = f"{chosen[0]}{field}/{topic_filter}"
+    for operator in chosen[1:]:
         try:
             parse(f"{operator}{text}".encode())
         except ExpressionError:

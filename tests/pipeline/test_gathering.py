@@ -12,13 +12,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from operators.expression_making import SHORT, SHORT_BY_THE_WALL, SINCE_US, Event, expressions, streams
+from operators.expression_making import RULES, SHORT, SHORT_BY_THE_WALL, SINCE_US, TEXT_RULES, Event, streams, windowed
 from sterna.mqtt.topics import levels_of, matches
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
 from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
-from sterna.operators.windows_apart import Division, division
 from sterna.pipeline import gathering as gathering_module
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.feed_client import Wanted
@@ -35,10 +34,6 @@ def batch_of(messages: list[Message]) -> pa.RecordBatch:
     columns = [pa.array([one.decode() for one in topics], pa.string()), pa.array(payloads, pa.binary())]
     instants = pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
     return pa.RecordBatch.from_arrays([*columns, instants], schema=schema_of(COLUMNS))
-
-
-def windowed() -> st.SearchStrategy[Expression]:
-    return expressions().filter(lambda one: division(one) is Division.BY_MESSAGE)
 
 
 _open: list[Job] = []
@@ -93,9 +88,9 @@ def answers(
     return found
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(windowed(), min_size=1, max_size=4, unique_by=lambda one: one.text).flatmap(
+    st.lists(windowed([*RULES, *TEXT_RULES]), min_size=1, max_size=4, unique_by=lambda one: one.text).flatmap(
         lambda some: st.tuples(st.just(some), streams(some[0]))
     ),
     st.integers(0, 2**32),

@@ -13,16 +13,10 @@ import typer
 
 from sterna.broker.computation import function_of
 from sterna.cli.operators import parsed
-from sterna.operators.windows_apart import Division, division
+from sterna.operators.windows_apart import division
 from sterna.pipeline.evaluation import Question
 from sterna.runtime.configuration import load
 from sterna.vocabulary.errors import SternaError
-
-_DOING = {
-    Division.BY_MESSAGE: "every task makes parts of what it reads; only parts meet in one task",
-    Division.BY_TOPIC: "topics are dealt out to the tasks, in order; only parts meet in one task",
-    Division.NONE: "all messages go through one task, in order",
-}
 
 
 def question(
@@ -48,4 +42,4 @@ def question(
 
 
 def plan(asked: Question) -> str:
-    return _DOING[division(asked.expression)]
+    return division(asked.expression).value

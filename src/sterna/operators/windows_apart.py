@@ -30,11 +30,11 @@ _State = tuple[bytes, int, list[tuple[int, bytes]]]
 
 
 class Division(Enum):
-    """How messages may be dealt out to several places; the value is how a plan says it."""
+    """How messages may be dealt out to several places, which Spark calls tasks; the value is how a plan says it."""
 
-    BY_MESSAGE = "parts of any messages can be merged"
-    BY_TOPIC = "parts of different topics can be merged"
-    NONE = "messages have to come to one place, in order"
+    BY_MESSAGE = "every task makes parts of what it reads; only parts meet in one task"
+    BY_TOPIC = "topics are dealt out to the tasks, in order; only parts meet in one task"
+    NONE = "all messages go through one task, in order"
 
 
 def division(expression: Expression) -> Division:
