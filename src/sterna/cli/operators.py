@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sterna.operators.errors import ExpressionError
+from sterna.operators.expression import Family
 from sterna.operators.grammar import parse
 from sterna.operators.plan import explain as explained
 from sterna.runtime.configuration import load
@@ -35,9 +36,13 @@ def explain(
     configuration = load(config, os.environ)
     functions = functions_of(configuration.functions)
     try:
-        lines = explained(parse(expression.encode(), functions), configuration.operators, functions)
+        parsed = parse(expression.encode(), functions)
     except ExpressionError as error:
         place = len(expression.encode()[: error.position].decode(errors="replace"))
         print(f"{expression}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)
         raise typer.Exit(1) from None
-    print("\n".join(lines))
+    print("\n".join(explained(parsed, configuration.operators, functions)))
+    innermost = parsed.operators[-1]
+    if innermost.family is Family.FUNCTION and functions.get(innermost.name) is None:
+        print(f"{innermost.text}: no function computes it here; name one in [functions]", file=sys.stderr)
+        raise typer.Exit(1)
