@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from lone_node import Client, LoneNode
 from surviving_node import SurvivingNode
 
 from sterna.broker.limits import Limits
+from sterna.journal.settings import JournalSettings
 from sterna.operators.functions import Functions
 
 
@@ -149,6 +152,27 @@ def test_capabilities_are_what_the_node_has(node: LoneNode) -> None:
     )
     assert client.subscribe("$COUNTMALE/camera") == 0x8F
     assert b"see $SYS/capabilities" in bytes(client.wire.written)
+
+
+def test_a_message_that_retention_took_while_it_waited_is_counted() -> None:
+    settings = JournalSettings(durability="os", segment_bytes=64 * 1024, retention_bytes=128 * 1024)
+    node = LoneNode(functions=functions(), settings=settings)
+    client, camera = node.join("c"), node.join("camera")
+    client.subscribe("$LENGTH/camera/+")
+    dice = Random(1)
+    for _ in range(60):
+        camera.publish("camera/1", dice.randbytes(30_000), 1)
+    node.node.checkpointed(node.node.changes())
+    while node.node.tidy():
+        node.settle()
+    kept = node.broker.journal.next_offset - max(2, node.broker.journal.first_offset)  # two were under way at once
+    answered = 0
+    while node.calls:
+        node.answer(1.0)
+        answered += 1
+    assert 0 < kept < 58
+    assert answered == 2 + kept == len(results(client))
+    assert node.broker.statistics().expression_values == {"retention": 58 - kept}
 
 
 # -- coming back --

@@ -148,3 +148,6 @@ def test_an_expression_is_explained_and_a_wrong_one_pointed_at() -> None:
     code, _, err = run("sterna", "operators", "explain", "$AVG$AVGG/x")
     assert code == 1
     assert err.splitlines() == ["$AVG$AVGG/x", "    ^", "$AVGG: unknown operator; write $AVG"]
+    code, _, err = run("sterna", "operators", "explain", "$MAX$CNTPPL/camera/+")
+    assert code == 1
+    assert err.splitlines() == ["$CNTPPL: no function computes it here; name one in [functions]"]

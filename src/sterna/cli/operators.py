@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from sterna.operators.errors import ExpressionError
-from sterna.operators.expression import Expression
+from sterna.operators.expression import Expression, Family
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.grammar import parse
 from sterna.operators.plan import explain as explained
@@ -36,7 +36,12 @@ def explain(
     """
     configuration = load(config, os.environ)
     functions = functions_of(configuration.functions)
-    print("\n".join(explained(parsed(expression, functions), configuration.operators, functions)))
+    read = parsed(expression, functions)
+    print("\n".join(explained(read, configuration.operators, functions)))
+    innermost = read.operators[-1]
+    if innermost.family is Family.FUNCTION and functions.get(innermost.name) is None:
+        print(f"{innermost.text}: no function computes it here; name one in [functions]", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def parsed(text: str, functions: Functions = NO_FUNCTIONS) -> Expression:
