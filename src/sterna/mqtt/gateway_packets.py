@@ -1,13 +1,14 @@
 """What a gateway and a node tell each other on the connection they share: MQTT's reserved packet type 0, put to use.
 
-A connection whose first packet is HELLO comes from a gateway; the client's own CONNECT follows it.  From then on the node
-may send PREPARE, CANCEL and REDIRECT between MQTT packets, and the gateway DRAINED.  HELLO gives no privilege: it says
-only that whoever is there can follow a redirection without its client noticing.
+A connection whose first packet is HELLO comes from a gateway; the client's own CONNECT follows it.  From then on the
+node may send PREPARE, CANCEL and REDIRECT between MQTT packets, and the gateway DRAINED.  HELLO gives no privilege: it
+says only that whoever is there can follow a redirection without its client noticing.
 
 On the wire: 0x00, the remaining length, and a MessagePack array [kind, fields...] of at most `BODY_MAX` bytes.  Fields
 that a later version adds at the end are skipped; anything else that does not fit is a `ProtocolError`.
 
-Not among the compiled modules: msgspec reads the annotations of these records, and mypyc does not keep them as they are.
+Not among the compiled modules: msgspec reads the annotations of these records, and mypyc does not keep them as they
+are.
 """
 
 from __future__ import annotations
