@@ -13,6 +13,7 @@ from sterna.mqtt.gateway_packets import (
     Cancel,
     Control,
     Drained,
+    Farewell,
     Hello,
     Prepare,
     Redirect,
@@ -29,6 +30,7 @@ controls = st.one_of(
     st.builds(Redirect, addresses),
     st.just(Cancel()),
     st.just(Drained()),
+    st.builds(Farewell, st.integers(0, 255)),
 )
 
 
@@ -66,7 +68,9 @@ def test_fields_of_a_later_version_are_skipped() -> None:
         b"\xc1",
         body(),
         body(0),
+        body(7),
         body(6),
+        body(6, 256),
         body("4", "a:1"),
         body(4),
         body(4, 1883),

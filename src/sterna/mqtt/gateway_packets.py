@@ -1,8 +1,8 @@
 """What a gateway and a node tell each other on the connection they share: MQTT's reserved packet type 0, put to use.
 
 A connection whose first packet is HELLO comes from a gateway; the client's own CONNECT follows it.  From then on the
-node may send PREPARE, CANCEL and REDIRECT between MQTT packets, and the gateway DRAINED.  HELLO gives no privilege: it
-says only that whoever is there can follow a redirection without its client noticing.
+node may send PREPARE, CANCEL, REDIRECT and FAREWELL between MQTT packets, and the gateway DRAINED.  HELLO gives no
+privilege: it says only that whoever is there can follow a redirection without its client noticing.
 
 On the wire: 0x00, the remaining length, and a MessagePack array [kind, fields...] of at most `BODY_MAX` bytes.  Fields
 that a later version adds at the end are skipped; anything else that does not fit is a `ProtocolError`.
@@ -60,7 +60,17 @@ class Drained(msgspec.Struct, tag=5, array_like=True, frozen=True):
     """Gateway to node, after a REDIRECT: nothing more will come on this connection."""
 
 
-Control = Hello | Prepare | Cancel | Redirect | Drained
+class Farewell(msgspec.Struct, tag=6, array_like=True, frozen=True):
+    """Node to gateway, last of all: why this connection ends, for clients of MQTT 3.1.1, which has no word for it.
+
+    Without it a gateway cannot tell a session taken over from a node that died, and would fetch the session back.
+    """
+
+    #: The reason code that DISCONNECT would carry in MQTT 5.
+    code: Annotated[int, msgspec.Meta(ge=0, le=255)]
+
+
+Control = Hello | Prepare | Cancel | Redirect | Drained | Farewell
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Control)
