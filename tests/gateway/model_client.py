@@ -29,6 +29,7 @@ class ModelClient:
         #: Everything it was sent, by first byte and body.
         self.heard: list[tuple[int, bytes]] = []
         self.received: list[tuple[bytes, int]] = []
+        self._known: set[tuple[bytes, int]] = set()
         self.repeated = 0
         self._next_id = 0
         #: Identifiers in use, and what for.
@@ -108,7 +109,8 @@ class ModelClient:
             assert kind in (2, 13, 14), f"packet type {kind} from a server"
 
     def _delivered(self, message: Delivered) -> None:
-        self.repeated += message.dup
+        self.repeated += (message.payload, message.qos) in self._known
+        self._known.add((message.payload, message.qos))
         if message.qos == 2:
             assert message.packet_id not in self._unreleased, "sent again on the same connection"
             self._unreleased.add(message.packet_id)

@@ -9,6 +9,7 @@ from sterna.mqtt import gateway_packets, packets, wire
 from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import MQTT_5, packet
 from sterna.simulation.client_packets import PacketReader, encode_publish
+from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
     from tests.gateway.town import End
@@ -38,6 +39,8 @@ class ModelNetwork:
         self.knows_gateways = True
         self.hellos: list[gateway_packets.Hello] = []
         self.receive_maximum = 0
+        #: A payload that nodes hang up on.
+        self.unbearable = b"?"
         #: What every CONNECT is answered with instead of being welcome.
         self.refusal = b""
 
@@ -79,6 +82,7 @@ class ModelConnection:
         self._session: ModelSession | None = None
         self.connect: packets.Connect | None = None
         self.heard: list[tuple[int, bytes]] = []
+        self._frozen = False
         self.disconnect: bytes | None = None
 
     @property
@@ -107,7 +111,12 @@ class ModelConnection:
             if self.disconnect is not None or self.end.closing:
                 return
             self.heard.append((first, body))
-            self._take(first, body)
+            if self._frozen:
+                continue
+            try:
+                self._take(first, body)
+            except ProtocolError:
+                self.end.close()
 
     def _take(self, first: int, body: bytes) -> None:
         kind = first >> 4
@@ -180,6 +189,8 @@ class ModelConnection:
         if self.version == MQTT_5:
             length, place = wire.read_variable(body, place, len(body))
             place += length
+        if body[place:] == self._network.unbearable:
+            raise ProtocolError(0x82, "unbearable")
         if qos < 2 or packet_id not in self._session.received:
             self._network.accepted.append((topic, body[place:], qos))
             self._network.publish(topic, body[place:], qos)
@@ -214,6 +225,7 @@ class ModelConnection:
             self.end.write(packets.encode_unsuback(packet_id, bytes(len(left.filters)), self.version))
 
     def say(self, control: gateway_packets.Control) -> None:
+        self._frozen |= isinstance(control, gateway_packets.Redirect)
         self.end.write(gateway_packets.encode(control))
 
     def dismiss(self, code: int, server: str = "") -> None:

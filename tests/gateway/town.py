@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
@@ -158,17 +159,21 @@ class Town:
         until = self.now + seconds
         self.settle()
         while self._timers and self._timers[0][0] <= until:
-            self.now, _, timer = heapq.heappop(self._timers)
-            self.gateway.at(self.now)
-            if timer.act is not None:
-                act, timer.act = timer.act, None
-                act()
+            self.next_timer(until)
             self.settle()
         self.now = until
         self.gateway.at(until)
 
-    def next_timer(self) -> None:
-        while self._timers:
+    def tick(self, seconds: float) -> None:
+        """Only time passes; nothing is carried."""
+        until = self.now + seconds
+        while self._timers and self._timers[0][0] <= until:
+            self.next_timer(until)
+        self.now = until
+        self.gateway.at(until)
+
+    def next_timer(self, until: float = math.inf) -> None:
+        while self._timers and self._timers[0][0] <= until:
             due, _, timer = heapq.heappop(self._timers)
             if timer.act is not None:
                 self.now = max(self.now, due)

@@ -31,6 +31,8 @@ class Ending:
         self._attempt = 0
         self._after: list[Callable[[], None]] = []
         self._upstream: Upstream | None = None
+        #: The connection that ends next is the client's own.
+        self._is_first = False
 
     def begin(self, predecessor: Upstream | None) -> None:
         """`predecessor`: the client's connection, which has to end first, with its own DISCONNECT."""
@@ -38,6 +40,7 @@ class Ending:
             self._dial()
         else:
             self._upstream = predecessor
+            self._is_first = True
             predecessor.part(goodbye(self._wish.version, 0, 0), self)
 
     def then(self, act: Callable[[], None]) -> None:
@@ -78,7 +81,7 @@ class Ending:
             return
         self._upstream = None
         gateway = self._gateway
-        if upstream.phase == Phase.OVER and not upstream.live_since:
+        if not self._is_first:
             self._attempt += 1
             if upstream.greeted and upstream.hello and not upstream.spoken:
                 gateway.servers.is_plain(upstream.server, gateway.now)
@@ -86,6 +89,7 @@ class Ending:
                 gateway.report("session left behind", self._wish, reason=reason)
                 self._done(ended=False)
                 return
+        self._is_first = False
         gateway.later(gateway.servers.pause(self._server, self._attempt) if self._attempt else 0.0, self._dial)
 
     def crowded(self, upstream: Upstream, full: bool) -> None:

@@ -95,6 +95,10 @@ class Relay(Client):
         packet_id = data[body] << 8 | data[body + 1]
         if kind in (PUBACK, PUBREC, PUBCOMP):
             return self._acknowledge(kind, packet_id, stop - body > 2 and data[body + 2] >= 0x80)
+        if kind == PUBREL and self._up is not None and not self._restoring:
+            # It frees a place in the node's window, so it does not wait behind what waits for one.
+            self.ledger.add(packet_id, data[position:stop])
+            return True
         if kind in (PUBREL, packets.SUBSCRIBE, packets.UNSUBSCRIBE):
             return self._ask(packet_id, data[position:stop])
         raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {kind} is not expected here")

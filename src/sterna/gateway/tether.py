@@ -121,7 +121,7 @@ class Tether:
             upstream.abort()
             self.broken(upstream, error.reason)
             return
-        if stop < len(data) and upstream.phase != Phase.OVER:
+        if stop < len(data) and upstream.phase <= Phase.LIVE:
             self.said(upstream, data[stop:])
 
     def _answered(self, upstream: Upstream, packet: bytes, welcome: Connack) -> None:
