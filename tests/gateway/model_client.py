@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.gateway.town import End, Town
-
 from sterna.mqtt import packets, wire
 from sterna.mqtt.packets import packet
 from sterna.simulation.client_packets import (
@@ -16,6 +14,8 @@ from sterna.simulation.client_packets import (
     encode_subscribe,
     encode_unsubscribe,
 )
+
+from .town import End, Town
 
 
 class ModelClient:

@@ -12,7 +12,7 @@ from sterna.simulation.client_packets import PacketReader, encode_publish
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from tests.gateway.town import End
+    from .town import End
 
 Publication = tuple[bytes, bytes, int]
 
@@ -73,7 +73,7 @@ class ModelNetwork:
 
 class ModelConnection:
     def __init__(self, network: ModelNetwork, server: str) -> None:
-        from tests.gateway.town import End
+        from .town import End
 
         self.end: End = End()
         self.server = server

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.gateway.model_client import ModelClient
-from tests.gateway.town import Town
 
 from sterna.gateway.settings import Limits
 from sterna.mqtt.packets import packet
 from sterna.simulation.client_packets import encode_connect, encode_publish
+
+from .model_client import ModelClient
+from .town import Town
 
 CONNECT = encode_connect("c", 5, persistent=False, keep_alive_s=60, receive_maximum=100, will=None)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.gateway.model_client import ModelClient
-from tests.gateway.town import Town
+
+from .model_client import ModelClient
+from .town import Town
 
 UP, DOWN, CARRY, HEAR, PAY, CUT, REDIRECT, TIMER = range(8)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.model_client import ModelClient
-from tests.gateway.town import Town
 
 from sterna.mqtt.gateway_packets import Cancel, Farewell, Prepare, Redirect
 from sterna.mqtt.packets import packet
 from sterna.simulation.client_packets import LastWords
+
+from .model_client import ModelClient
+from .town import Town
 
 versions = pytest.mark.parametrize("version", [4, 5])
 

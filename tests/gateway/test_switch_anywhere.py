@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.model_client import ModelClient
-from tests.gateway.town import Town
 
 from sterna.mqtt.gateway_packets import Redirect
+
+from .model_client import ModelClient
+from .town import Town
 
 LONGER_THAN_THE_CONVERSATION = 400
 

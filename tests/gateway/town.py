@@ -9,13 +9,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.gateway.model_node import ModelConnection, ModelNetwork
-
 from sterna.gateway.client import Client
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
 from sterna.gateway.settings import Limits, Patience
 from sterna.gateway.upstream import Upstream
+
+from .model_node import ModelConnection, ModelNetwork
 
 
 class Timer:
