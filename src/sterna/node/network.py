@@ -15,18 +15,18 @@ from random import Random
 from typing import Protocol
 
 from sterna.broker.broker import Broker
-from sterna.broker.commitments import MADE_OF_ANOTHER
-from sterna.broker.decisions import decode_decision
 from sterna.broker.outbox import send_to_all
 from sterna.broker.routes import Route
+from sterna.migration.settings import MigrationSettings
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.excerpts import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
+from sterna.node.moving import Moving
 from sterna.node.partials import Partials
-from sterna.node.share_decisions import decide, hand_over_waiting
-from sterna.node.shares import SharedElsewhere, SharesLeft, copy_for
+from sterna.node.share_decisions import decide
+from sterna.node.shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.operators.grammar import is_expression
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
@@ -36,6 +36,7 @@ from sterna.overlay.neighbours import Overlay
 from sterna.overlay.spanning_tree import SpanningTreeOverlay
 from sterna.overlay.static import StaticOverlay
 from sterna.overlay.tree_settings import TreeSettings
+from sterna.routing.control import About, Letter
 from sterna.routing.forwarded import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
@@ -68,6 +69,9 @@ class NetworkSettings:
     """How long a subscriber may wait for the news of its subscription to have reached every node."""
     feed: str = ""
     """Where bulk readers find this node's journal, if anywhere."""
+    clients: str = ""
+    """Where clients are to connect to this node, for other nodes to send them here; empty: nobody is told."""
+    migration: MigrationSettings = field(default_factory=MigrationSettings)
 
 
 class Network:
@@ -84,6 +88,7 @@ class Network:
         self._membership = Membership(vector.pop(self.node, None), broker.journal, broker.now, broker.wall)
         self._elsewhere = SharedElsewhere(self.node)
         self._left = SharesLeft()
+        self._handing_over = HandingOver(self.node, broker, self._elsewhere)
         for origin, shares in broker.state.shared.items():
             self._elsewhere.announced(origin, shares)
             self._elsewhere.announced(origin, None)  # known, and not reached yet
@@ -95,6 +100,7 @@ class Network:
             vector,
             settle_s=settings.settle_s,
             feed=settings.feed,
+            clients=settings.clients,
             now=now,
             schedule=schedule,
         )
@@ -118,6 +124,8 @@ class Network:
         self._look_at_parts = False
         self._partials = Partials(broker, self.node, self._epoch, self.router, list(vector))
         self._watch_interest()
+        #: Sessions that come from other nodes, and go to them.
+        self.moving = Moving(broker, self, settings.migration)
 
     def _strategy(self, output: RoutingOutput) -> Strategy:
         settings = self._settings
@@ -165,6 +173,7 @@ class Network:
         """The end of a turn."""
         self._look_again()
         self._partials.flush()
+        self.moving.flush()
         self.router.flush()
         self.links.flush()
         if self._sessions_ended:  # by flushing: what the router says to that goes out too
@@ -192,6 +201,7 @@ class Network:
         self.report("link up", peer=link.peer)
         self.overlay.link_started(link.peer)
         self.router.session_started(link)
+        self.moving.link_started(link.peer)
 
     def session_ended(self, link: Link, reason: str) -> None:
         self.report("link down", peer=link.peer, reason=reason)
@@ -261,9 +271,8 @@ class Network:
             self.router.unwant(shared[1])
             return
         waiting = deque(offset for offset, _ in share.queue) if share is not None else deque()
-        hand_over = partial(hand_over_waiting, self._broker, self._elsewhere, topic_filter, waiting)
-        if waiting and topic_filter in self._elsewhere and not hand_over():
-            self._broker.turns.ask(hand_over)
+        if waiting and topic_filter in self._elsewhere and not self._handing_over.waiting(topic_filter, waiting):
+            self._broker.turns.ask(partial(self._handing_over.waiting, topic_filter, waiting))
         # Messages for the members we had are on their way until everybody has heard that they left.
         self._left.add(shared[1])
         self.router.when_known(partial(self._unwant_left, shared[1]))
@@ -310,6 +319,8 @@ class Network:
         """HOT.  A sequenced message of our own, safe in the journal."""
         self._frontier = max(self._frontier, message.offset)
         self.router.own.publish(message)
+        if message.shares:
+            self._handing_over.hand_over_own(message)
 
     def publish_loose(self, message: Message) -> None:
         self.router.own.publish_loose(
@@ -357,13 +368,13 @@ class Network:
 
     def is_ours_to_hand_over(self, message: Message) -> bool:
         """Is it for members of ours, who have left?"""
-        return bool(self._orphaned(message))
+        return bool(self._handing_over.orphaned(message))
 
     def take(self, message: Message) -> None:
         """A sequenced message from elsewhere.  It is journalled if a queue may have to point to it."""
         broker = self._broker
         # What is handed over is written down in one group with what it was made of: both are kept, or neither.
-        is_handed_over = bool(message.shares) and self._hand_over(message)
+        is_handed_over = bool(message.shares) and self._handing_over.hand_over(message)
         if is_handed_over or message.retain or (message.qos and _keeps(broker.routes.route(message.topic))):
             broker.commitments.publication(message, None, 0)
         else:
@@ -376,21 +387,6 @@ class Network:
         back = self._taken_back.get(message.identity.origin) if self._taken_back else None
         if back is None or message.identity.stamp <= back:
             self._broker.deliver_from_elsewhere(message)
-
-    def _orphaned(self, message: Message) -> list[bytes]:
-        """Groups of which members here were to have it, and of which there are none."""
-        if not message.shares:
-            return []
-        _, decision = decode_decision(message.shares)
-        share_of = self._broker.routes.share
-        return [key for key, node in decision.items() if node == self.node and share_of(key) is None]
-
-    def _hand_over(self, message: Message) -> bool:
-        """If it is for members of ours who have left: on to whoever has members now."""
-        passed_on = {key: self._elsewhere.decide(key, 0) for key in self._orphaned(message) if key in self._elsewhere}
-        if passed_on:
-            self._broker.commitments.publication(copy_for(passed_on, message), None, MADE_OF_ANOTHER)
-        return bool(passed_on)
 
     def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT."""
@@ -464,12 +460,19 @@ class Network:
 
     def origin_found(self, origin: str) -> None:
         self._partials.found(origin)
+        self.moving.path_changed(origin)
 
     def origin_lost(self, origin: str) -> None:
         self._partials.lost(origin)
 
-    def letter(self, sender: str, epoch: int, body: bytes) -> None:
-        self._partials.letter(sender, epoch, body)
+    def letter(self, letter: Letter) -> None:
+        if letter.about == About.PARTS:
+            self._partials.letter(letter.sender, letter.epoch, letter.body)
+        else:
+            self.moving.directed_came(letter.sender, letter.body)
+
+    def news_came(self, link: str, body: bytes) -> None:
+        self.moving.news_came(link, body)
 
     def shares(self) -> list[tuple[bytes, int]]:
         """As many as an announcement holds; what is beyond is told to the operator, and served by this node alone."""

@@ -26,6 +26,7 @@ from sterna.node.part_words import (
 )
 from sterna.node.parts_asked import PartsAsked
 from sterna.node.parts_told import PartsTold
+from sterna.routing.control import About
 from sterna.routing.router import Router
 
 
@@ -111,4 +112,4 @@ class Partials:
 
     def send(self, to: str, words: Sequence[Word]) -> None:
         for body in letters(words):
-            self._router.post(to, body)
+            self._router.post(to, About.PARTS, body)

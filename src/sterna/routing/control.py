@@ -27,6 +27,7 @@ class Frame(IntEnum):
     SEQUENCED = 8
     LOOSE = 9
     LETTER = 10
+    NEWS = 11
 
 
 class Announce(msgspec.Struct, array_like=True, frozen=True):
@@ -43,6 +44,8 @@ class Announce(msgspec.Struct, array_like=True, frozen=True):
     shares: list[tuple[bytes, int]]
     #: Where bulk readers find the origin's journal; empty: nowhere.
     feed: str
+    #: Where clients reach the origin; empty: nobody is told.
+    clients: str = ""
 
 
 class Lost(msgspec.Struct, array_like=True, frozen=True):
@@ -94,6 +97,22 @@ class Probe(msgspec.Struct, array_like=True, frozen=True):
 
     asker: str
     number: int
+    #: The echo is to say how far everybody's own messages had come when they passed it.
+    with_frontiers: bool = False
+
+
+class Echo(msgspec.Struct, array_like=True, frozen=True):
+    asker: str
+    number: int
+    #: (node, epoch, sequence): what that node's clients publish after it finds the asker's wishes known.
+    frontiers: list[tuple[str, int, int]] = []
+
+
+class About(IntEnum):
+    """What a letter is about: who is to read it."""
+
+    PARTS = 1
+    MOVES = 2
 
 
 class Letter(msgspec.Struct, array_like=True, frozen=True):
@@ -102,10 +121,11 @@ class Letter(msgspec.Struct, array_like=True, frozen=True):
     to: str
     sender: str
     epoch: int
-    body: msgspec.Raw
+    about: About
+    body: bytes
 
 
-Record = TypeVar("Record", Announce, Lost, Fetch, Page, Probe, Letter)
+Record = TypeVar("Record", Announce, Lost, Fetch, Page, Probe, Echo, Letter)
 
 encode = msgspec.msgpack.Encoder().encode
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from msgspec import Raw, structs
+from msgspec import structs
 
 from sterna.overlay.batches import FRAME_HEAD_BYTES
 from sterna.overlay.link import Link
@@ -68,8 +68,11 @@ class RouterLocal(Local, Protocol):
         """It can be reached, perhaps by another way than before: letters may have been lost."""
 
     def origin_lost(self, origin: str) -> None: ...
-    def letter(self, sender: str, epoch: int, body: bytes) -> None:
+    def letter(self, letter: control.Letter) -> None:
         """For this node; raises `LinkProtocolError` on what makes no sense."""
+
+    def news_came(self, link: str, body: bytes) -> None:
+        """A neighbour says this to us."""
 
 
 @dataclass(slots=True)
@@ -111,6 +114,7 @@ class Router:
         *,
         settle_s: float,
         feed: str,
+        clients: str = "",
         now: Callable[[], float],
         schedule: Callable[[float, Callable[[], None]], None],
     ) -> None:
@@ -120,7 +124,7 @@ class Router:
         self._now = now
         self._schedule = schedule
         self._links: dict[str, Link] = {}
-        self.paths = Paths(node, epoch, self, feed)
+        self.paths = Paths(node, epoch, self, feed, clients)
         self.streams = Streams(node, local, self, vector, now=now, schedule=schedule)
         self.probes = Probes(node, self, timeout_s=settle_s, now=now, schedule=schedule)
         self.strategy = strategy(StrategyOutput(self))
@@ -142,8 +146,9 @@ class Router:
             Frame.FETCH: lambda link, body: self._fetch(control.decode(body, control.Fetch)),
             Frame.PAGE: lambda link, body: self._page(control.decode(body, control.Page)),
             Frame.PROBE: lambda link, body: self.probes.probed(link, control.decode(body, control.Probe)),
-            Frame.ECHO: lambda link, body: self.probes.echoed(link, control.decode(body, control.Probe)),
+            Frame.ECHO: lambda link, body: self.probes.echoed(link, control.decode(body, control.Echo)),
             Frame.LETTER: self._letter,
+            Frame.NEWS: lambda link, body: self._local.news_came(link, body),
         }
 
     # -- links ---------------------------------------------------------------------------------------------------
@@ -284,6 +289,16 @@ class Router:
         else:
             self.probes.after(action)
 
+    def when_heard(self, action: Callable[[], None]) -> None:
+        """Do this once every node that can be reached has got what was sent to the links so far."""
+        if self._links:
+            self.probes.after(action)
+        else:
+            action()
+
+    def frontier(self) -> Stamp:
+        return self._local.frontier()
+
     def changed(self, topic_filter: bytes | None) -> None:
         """Answers of the strategy may differ from now on, for topics that this filter matches (None: for all)."""
         if topic_filter is None or b"+" in topic_filter or b"#" in topic_filter:
@@ -413,22 +428,28 @@ class Router:
             onward = structs.replace(page, hops=page.hops[:-1])
             self.send_control(onward.hops[-1], Frame.PAGE, control.encode(onward))
 
-    # -- letters -------------------------------------------------------------------------------------------------
+    # -- from node to node ---------------------------------------------------------------------------------------
 
-    def post(self, to: str, body: bytes) -> bool:
+    def post(self, to: str, about: control.About, body: bytes) -> bool:
         """To another node, behind everything said so far; False if there is no way to it."""
         link = self.paths.link_to(to)
-        letter = control.Letter(to, self._node, self._epoch, Raw(body))
+        letter = control.Letter(to, self._node, self._epoch, about, body)
         return link is not None and self.send_control(link, Frame.LETTER, control.encode(letter))
 
+    def tell(self, links: list[str], body: bytes) -> None:
+        """Say something to these neighbours."""
+        for link in links:
+            self.send_control(link, Frame.NEWS, body)
+
     def _letter(self, link: str, body: bytes) -> None:
-        """Taken from the path to its sender alone, like messages, so that none can circle."""
+        """Taken from the path to its sender alone, like messages: none can circle, and nobody speaks for those who are
+        not behind it."""
         letter = control.decode(body, control.Letter)
         if self.paths.link_to(letter.sender) != link:
-            return
-        if letter.to == self._node:
-            self._local.letter(letter.sender, letter.epoch, bytes(letter.body))
-            return
-        onward = self.paths.link_to(letter.to)
-        if onward is not None and onward != link:
-            self.send_control(onward, Frame.LETTER, body)
+            self.counters.refused += 1
+        elif letter.to == self._node:
+            self._local.letter(letter)
+        else:
+            onward = self.paths.link_to(letter.to)
+            if onward is not None and onward != link:
+                self.send_control(onward, Frame.LETTER, body)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 from sterna.node.node import Node
+from sterna.node.plans import Plans
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.faults import LONE_KINDS, Faults
@@ -23,13 +26,16 @@ from sterna.simulation.network import Path
 from sterna.simulation.network_checkers import (
     everybody_in_step,
     frames_sent,
+    known_everywhere,
     nothing_left_over,
+    one_owner,
     tables_without,
     within_bounds,
 )
-from sterna.simulation.population import Mover, Publisher, habits, shared_habits
+from sterna.simulation.population import Mover, Publisher, Roamer, habits, shared_habits
 from sterna.simulation.records import Violation
 from sterna.simulation.scene import new_scene
+from sterna.vocabulary.errors import MigrationError
 
 FAULT_PAUSE_S = 0.8
 PUBLISH_PAUSE_S = 0.4
@@ -62,6 +68,8 @@ class Plan:
     strategy: str = ""
     """How messages are routed between the nodes; empty: each node is by itself."""
     overlay: str = "spanning-tree"
+    roamers: int = 0
+    """Clients that turn up at one node after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +124,15 @@ class Chaos:
         self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s)
         for machine in self.scene.machines:
             self._populate(machine)
+        self._orders = self.scene.kernel.dice("orders")
+        self._roamers = [self._roamer(number) for number in range(plan.roamers)]
+
+    def _roamer(self, number: int) -> Roamer:
+        scene = self.scene
+        dice = scene.kernel.dice(f"roamer {number}")
+        machines = scene.machines
+        client = scene.add_client(f"roamer{number}", dice.choice(machines), habits(dice, persistent=True), NETWORK)
+        return Roamer(client, [machine.address for machine in machines], 1.0, partial(known_everywhere, machines))
 
     def _lay_paths(self, names: list[str]) -> None:
         """Some nodes are next to each other, some on other continents, some behind a thin line."""
@@ -185,12 +202,30 @@ class Chaos:
             publisher.start(until)
         for mover in self._movers:
             mover.start(until)
+        for roamer in self._roamers:
+            roamer.start(until)
+        if self._roamers:
+            scene.kernel.after(1.0, self._order_a_move, until)
         self._faults.start(until)
         scene.records.acquainted_at = math.inf if self.plan.strategy else 0.0
         self._look_at_bounds()
         while scene.kernel.now < until:
             scene.kernel.run_until(min(until, scene.kernel.now + PROGRESS_S))
             self._progress(self.plan.seconds - (until - scene.kernel.now))
+
+    def _order_a_move(self, until: float) -> None:
+        """Somebody has a client moved by plan."""
+        kernel, dice = self.scene.kernel, self._orders
+        machine = dice.choice(self.scene.machines)
+        running = machine.running
+        if running is not None and running.node.network is not None:
+            clients = sorted(c for c, s in running.broker.sessions.items() if s.persistent and s.connection is not None)
+            client, target = dice.choice(clients) if clients else b"", dice.choice(self.scene.machines).name
+            if client:
+                kernel.tell(f"{client.decode()} is to be moved from {machine.name} to {target}")
+                running.work(_move, running.node.network.moving.plans, client, target)
+        if kernel.now < until:
+            kernel.after(dice.expovariate(2.0), self._order_a_move, until)
 
     def _calm(self) -> list[Violation]:
         """Everything is mended and everybody is there: within bounded time every promise must be kept."""
@@ -239,6 +274,7 @@ class Chaos:
             *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),
             *checkers.wills_published(records, {machine.name: machine.troubles for machine in scene.machines}),
             *(found for machine in scene.machines for found in nothing_left_over(machine)),
+            *one_owner(scene.machines),
             *self._strangers(),
             *self._out_of_bounds,
         ]
@@ -288,3 +324,8 @@ class Chaos:
             alarms=tuple(damage for machine in scene.machines for damage in machine.damage),
             virtual_s=scene.kernel.now,
         )
+
+
+def _move(plans: Plans, client: bytes, target: str) -> None:
+    with suppress(MigrationError):
+        plans.move(client, target)
