@@ -48,6 +48,9 @@ class Node:
     def feed_view(self) -> FeedView | None:
         return None
 
+    def moves(self) -> None:
+        return None
+
     def neighbours(self) -> list[str] | None:
         return None
 
