@@ -11,7 +11,7 @@ from node.joined_nodes import JoinedNode, Pipe, Town
 from sterna.broker.commitments import Commit
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
-from sterna.node.network import NetworkSettings
+from sterna.node.network_settings import NetworkSettings
 from sterna.node.node import Saved
 from sterna.overlay.link_settings import LinkSettings
 

@@ -10,7 +10,7 @@ from collections import deque
 from broker.lone_node import LoneNode
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
-from sterna.node.network import NetworkSettings
+from sterna.node.network_settings import NetworkSettings
 from sterna.overlay.channel import Channel
 from sterna.overlay.link_settings import LinkSettings
 

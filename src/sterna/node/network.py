@@ -9,28 +9,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Protocol
 
 from sterna.broker.broker import Broker
 from sterna.broker.outbox import send_to_all
 from sterna.broker.routes import Route
-from sterna.migration.settings import MigrationSettings
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.excerpts import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
 from sterna.node.moving import Moving
+from sterna.node.network_settings import NetworkSettings, NetworkWorld
 from sterna.node.partials import Partials
 from sterna.node.share_decisions import decide
 from sterna.node.shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.operators.grammar import is_expression
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
-from sterna.overlay.link_settings import LinkSettings
 from sterna.overlay.links import Links
 from sterna.overlay.neighbours import Overlay
 from sterna.overlay.spanning_tree import SpanningTreeOverlay
@@ -40,38 +37,11 @@ from sterna.routing.control import About, Letter
 from sterna.routing.forwarded import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
-from sterna.routing.strategy import RoutingOutput, RoutingSettings, Strategy
+from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
 #: What a shared subscription takes besides its name, in an announcement.
 SHARE_OVERHEAD_BYTES = 16
-
-
-class NetworkWorld(Protocol):
-    """What the network asks of whoever runs the node."""
-
-    def hold_links(self, dial: dict[str, str]) -> None:
-        """Keep exactly these dialled, see `OverlayWorld.hold_links`."""
-
-    def send_datagram(self, address: str, data: bytes) -> None: ...
-    def send_discovery(self, data: bytes) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkSettings:
-    """What a node's part in a network is made of."""
-
-    link: LinkSettings
-    overlay: TreeSettings | tuple[str, ...] = ()
-    """How neighbours are found: a spanning tree, or the addresses of static ones."""
-    routing: RoutingSettings = field(default_factory=RoutingSettings)
-    settle_s: float = 1.0
-    """How long a subscriber may wait for the news of its subscription to have reached every node."""
-    feed: str = ""
-    """Where bulk readers find this node's journal, if anywhere."""
-    clients: str = ""
-    """Where clients are to connect to this node, for other nodes to send them here; empty: nobody is told."""
-    migration: MigrationSettings = field(default_factory=MigrationSettings)
 
 
 class Network:

@@ -27,7 +27,8 @@ from sterna.journal.readers import Held
 from sterna.journal.recovery import Cut, Damage, RecoveredEvents, Recovery, recover
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position, Store
-from sterna.node.network import Network, NetworkSettings, NetworkWorld
+from sterna.node.network import Network
+from sterna.node.network_settings import NetworkSettings, NetworkWorld
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings as OperatorSettings
 

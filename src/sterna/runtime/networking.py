@@ -21,7 +21,8 @@ import msgspec
 
 from sterna.broker.broker import Broker
 from sterna.migration.settings import MigrationSettings
-from sterna.node.network import Network, NetworkSettings
+from sterna.node.network import Network
+from sterna.node.network_settings import NetworkSettings
 from sterna.node.node import Node
 from sterna.overlay.neighbours import checked_address
 from sterna.overlay.tree_settings import TreeSettings

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from sterna.node.network import Network as NodeNetwork
-from sterna.node.network import NetworkSettings
+from sterna.node.network_settings import NetworkSettings
 from sterna.overlay.channel import Channel
 from sterna.simulation.streams import End
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from sterna.migration.settings import MigrationSettings
-from sterna.node.network import NetworkSettings
+from sterna.node.network_settings import NetworkSettings
 from sterna.overlay.link_settings import LinkSettings
 from sterna.overlay.tree_settings import TreeSettings
 from sterna.simulation.links import LINK_PORT
