@@ -13,7 +13,7 @@ from sterna.bench import figures, operators, packets
 from sterna.bench.errors import BenchmarkError
 from sterna.bench.measurement import Measurement
 from sterna.bench.operators_load import BLOCK, PUBLISHERS, TOPICS, Stream, blocks, topic
-from sterna.bench.operators_node import judge_average, judge_bystanders
+from sterna.bench.operators_node import judge_average, judge_bystanders, rate
 
 
 def measured(per_second: float, cpu_us: float, lost: int = 0) -> Measurement:
@@ -52,6 +52,12 @@ def test_the_rate_counts_if_nothing_was_lost(rate: int, lost: int, verdict: str)
     rows = judge_average([measured(rate, 10.0, lost)], [measured(500_000, 1.0)], [measured(40_000, 20.0)])
     assert [row.verdict for row in rows] == [verdict, "shown", "shown"]
     assert [row.ratio for row in rows] == [pytest.approx(rate / 40_000), pytest.approx(2.0), pytest.approx(20.0)]
+
+
+def test_time_in_which_others_had_the_core_does_not_count() -> None:
+    busy = Measurement(seconds=4.0, delivered=100_000, broker_cpu_s=0.9, broker_waited_s=3.0)
+    assert rate(busy) == 100_000
+    assert rate(Measurement(seconds=4.0, delivered=100_000, broker_cpu_s=0.5, broker_waited_s=4.0)) == 200_000
 
 
 @pytest.mark.parametrize(("with_them", "verdict"), [(1.1, "reached"), (1.11, "missed")])

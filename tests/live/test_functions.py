@@ -8,6 +8,7 @@ import time
 from io import BytesIO
 from pathlib import Path
 
+import pytest
 from PIL import Image, ImageDraw
 
 from .clients import Paho, Settings
@@ -118,7 +119,8 @@ def test_functions_that_hang_and_die_block_nobody(tmp_path: Path) -> None:
             client.close()
 
 
-def test_what_waited_for_a_function_is_computed_after_kill_9(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_what_waited_for_a_function_is_computed_after_a_restart(tmp_path: Path, end: str) -> None:
     with live(tmp_path) as node:
         persistent = Settings(client_id="watcher", persistent=True)
         watcher, sensor = Paho("127.0.0.1", node.port, persistent), Paho("127.0.0.1", node.port, Settings())
@@ -127,7 +129,7 @@ def test_what_waited_for_a_function_is_computed_after_kill_9(tmp_path: Path) -> 
         watcher.receive(3)
         workers = _children(node.pid)
         assert workers
-        node.kill()
+        node.kill() if end == "kill" else node.stop()
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its processes end with it")
         node.restart()
         again = Paho("127.0.0.1", node.port, persistent)

@@ -20,12 +20,14 @@ _json = msgspec.json.Decoder()
 
 
 class _Last:
-    """The last structured payload that was taken apart: hundreds of expressions may ask for fields of one message,
-    and to take one of 64 KiB apart may take tens of milliseconds."""
+    """The last payloads taken apart and read as text: hundreds of expressions may ask the same of one message, and to
+    take 64 KiB apart may take tens of milliseconds."""
 
     def __init__(self) -> None:
         self.payload = b""
         self.found: object = None
+        self.written = b""
+        self.text: str | None = ""
 
 
 _last = _Last()
@@ -44,10 +46,13 @@ def number_of(payload: bytes) -> float | None:
 
 
 def text_of(payload: bytes) -> str | None:
-    try:
-        return payload.decode()
-    except UnicodeDecodeError:
-        return None
+    if payload is not _last.written:
+        try:
+            _last.text = payload.decode()
+        except UnicodeDecodeError:
+            _last.text = None
+        _last.written = payload
+    return _last.text
 
 
 def field_of(payload: bytes, path: tuple[str, ...], bytes_max: int) -> object:
