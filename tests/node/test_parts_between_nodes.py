@@ -314,3 +314,31 @@ def test_a_link_that_breaks_loses_nothing() -> None:
         town.connect("bc")
     town.pass_time(1)
     assert last(watcher) == b"12.0"
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_entered_at_a_node_that_had_not_heard_yet_counts(is_killed: bool) -> None:
+    town = row()
+    publisher = town["c"].join("publisher")
+    publisher.publish("room/0", b"1", 1)
+    town.cut("b", "c")
+    watcher = town["a"].resume("watcher")
+    watcher.subscribe("$SUM/room/+")
+    publisher.publish("room/1", b"10", 1)
+    publisher.publish("room/1", b"20", 2)
+    publisher.publish("other", b"7", 1)
+    if is_killed:
+        town.kill("a")
+        town.start("a")
+        town.connect("ab")
+        watcher = town["a"].resume("watcher")
+    town.pass_time(1)
+    town.connect("bc")
+    town.pass_time(1)
+    assert payloads(watcher)[-1:] == [b"20.0"]
+    town.kill("c")
+    town.start("c")
+    town.connect("bc")
+    town["c"].join("publisher").publish("room/2", b"100", 1)
+    town.pass_time(1)
+    assert last(watcher) == b"120.0"

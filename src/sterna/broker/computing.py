@@ -85,8 +85,8 @@ class Computations:
         self._by_text: dict[bytes, Computation] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self.parts = Parts(settings)
-        #: During a replay: inner half -> how its part was called last.
-        self._part_names: dict[bytes, bytes] = {}
+        #: During a replay: inner half -> how its part was called last, and since when it was wanted.
+        self._part_names: dict[bytes, tuple[bytes | None, int]] = {}
         self._broker: ComputingBroker | None = None
         self._endings = Endings(self._end_window)
         #: States from the last checkpoint, until their expressions come.
@@ -131,8 +131,8 @@ class Computations:
         """Why no part of this can be computed for another node, if so."""
         return self._admission.refuses_part(text, self.parts.filters())
 
-    def hold_part(self, name: bytes, holder: str) -> Part:
-        return self.parts.hold(name, holder, self._now_us())
+    def hold_part(self, name: bytes, holder: str, since_us: int) -> Part:
+        return self.parts.hold(name, holder, since_us, self._now_us())
 
     def comes_in_parts(self, text: bytes) -> bool:
         """Are other nodes asked for their parts of it, and not for messages?"""
@@ -171,24 +171,27 @@ class Computations:
     def _new(self, expression: Expression) -> Computation:
         if self._is_in_parts(expression):
             computation = Computation(expression, OuterEngine(expression, self._settings, self._now_us()))
-            name = part_in(self._snapshots.get(expression.text)) or self._part_name(expression)
-            computation.part = part = self.parts.of(computation, name, self._now_us())
-            if part.windows is not None and self.parts.anchored and self._broker is not None:
-                # Where its windows begin has to be known after a crash, too.
-                self._broker.log.part("", part.name, is_wanted=True)
+            noted, wanted_us = self._noted_part(expression)
+            name = part_in(self._snapshots.get(expression.text)) or noted
+            computation.part = part = self.parts.of(computation, name, wanted_us, self._now_us())
+            if self._broker is not None and len(part.computations) == 1:
+                # Since when it is wanted, and where its windows begin, has to be known after a crash, too.
+                self._broker.log.part("", part.name, is_wanted=True, since_us=part.wanted_us)
             return computation
         computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
         computation.outside = self.is_outside(expression)
         return computation
 
-    def _part_name(self, expression: Expression) -> bytes | None:
-        """During a replay: what the part was called that was noted last."""
+    def _noted_part(self, expression: Expression) -> tuple[bytes | None, int]:
+        """What its part is called, and since when it is wanted: during a replay, as it was noted last."""
         found = halves(expression) if self._broker is None else None
-        return self._part_names.get(found.inside.text) if found is not None else None
+        if found is not None:
+            return self._part_names.get(found.inside.text, (None, 0))
+        return None, self._now_us()
 
-    def remember_part(self, name: bytes) -> None:
+    def remember_part(self, name: bytes, wanted_us: int) -> None:
         """During a replay: a subscription follows that comes in parts of this name."""
-        self._part_names[name.partition(b"\0")[0]] = name
+        self._part_names[name.partition(b"\0")[0]] = (name, wanted_us)
 
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""

@@ -80,10 +80,10 @@ class SessionLog:
         if self.enabled:
             self._note(self._encode((Event.COMPUTED, expression, offset, value)))
 
-    def part(self, holder: str, name: bytes, *, is_wanted: bool) -> None:
-        """Another node wants this part of an expression, or no longer does."""
+    def part(self, holder: str, name: bytes, *, is_wanted: bool, since_us: int = 0) -> None:
+        """Another node (or, without a name, clients here) wants this part of an expression, or no longer does."""
         if self.enabled:
-            self._note(self._encode((Event.PART, holder, name, is_wanted)))
+            self._note(self._encode((Event.PART, holder, name, is_wanted, since_us)))
 
     def touched(self, session: Session) -> None:
         if session.expiry_s and self.enabled:

@@ -28,8 +28,8 @@ from sterna.operators.window_parts import WindowsMerge, WindowsPart
 if TYPE_CHECKING:
     from sterna.broker.computation import Computation
 
-#: Nodes that want it; what it remembers; up to when windows have been closed here.
-_SNAPSHOT = tuple[list[str], bytes, int]
+#: Nodes that want it; what it remembers; up to when windows have been closed here; since when clients here want it.
+_SNAPSHOT = tuple[list[str], bytes, int, int]
 
 
 _NUMBER = re.compile(rb"[0-9]{1,18}")
@@ -58,6 +58,7 @@ class Naming(NamedTuple):
 class Part:
     __slots__ = (
         "awaited",
+        "caught_up",
         "closed_us",
         "computations",
         "due_us",
@@ -70,7 +71,9 @@ class Part:
         "naming",
         "replayed",
         "settings",
+        "since_us",
         "topics",
+        "wanted_us",
         "windows",
     )
 
@@ -91,6 +94,11 @@ class Part:
         self.gathered: WindowsMerge | None = None
         #: Windows up to this one have been closed here.
         self.closed_us = 0
+        #: Since when clients here want it; and, if it began later than it should have for another node, since when what
+        #: the journal has is yet to be taken; and whether that has happened.
+        self.wanted_us = 0
+        self.since_us = 0
+        self.caught_up = False
         #: Nodes that have yet to say what they have.
         self.awaited: dict[str, None] = {}
         #: It has changed, and stands in `Parts.moved`.
@@ -165,7 +173,7 @@ class Part:
             computation.stop(reason)
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((list(self.holders), self.engine.snapshot(), self.closed_us))
+        return msgspec.msgpack.encode((list(self.holders), self.engine.snapshot(), self.closed_us, self.wanted_us))
 
 
 class Parts:
@@ -210,15 +218,17 @@ class Parts:
 
     # -- who wants one --
 
-    def of(self, computation: Computation, name: bytes | None, now_us: int) -> Part:
+    def of(self, computation: Computation, name: bytes | None, wanted_us: int, now_us: int) -> Part:
         """For an expression of clients here; `name`: what it was called before a restart."""
         found = halves(computation.expression)
         assert found is not None
         naming = self._naming(found.inside, now_us) if name is None else read_name(name)
         part = self._by_name.get(naming.name) or self._begin(naming, now_us)
         part.computations.append(computation)
-        if len(part.computations) == 1 and self._place:
-            part.join(self._place)
+        if len(part.computations) == 1:
+            part.wanted_us = part.wanted_us or wanted_us
+            if self._place:
+                part.join(self._place)
         return part
 
     def _naming(self, inside: Expression, now_us: int) -> Naming:
@@ -238,14 +248,16 @@ class Parts:
         part.computations.remove(computation)
         if not part.computations:
             part.merge = part.gathered = None
+            part.wanted_us = 0
             part.awaited.clear()
         self._end_unwanted(part)
 
-    def hold(self, name: bytes, holder: str, now_us: int) -> Part:
-        """For another node; ExpressionError if there can be no such part."""
+    def hold(self, name: bytes, holder: str, since_us: int, now_us: int) -> Part:
+        """For another node; ExpressionError if there can be no such part.  `since_us`: when it should have begun."""
         part = self._by_name.get(name)
         if part is None:
-            part = self._begin(read_name(name), now_us)
+            part = self._begin(read_name(name), since_us or now_us)
+            part.since_us = since_us
         part.holders[holder] = None
         self.changed[name] = part
         return part
@@ -304,7 +316,7 @@ class Parts:
         self._snapshots[name] = snapshot
         for holder in holders_in(snapshot):
             try:
-                self.hold(name, holder, now_us)
+                self.hold(name, holder, 0, now_us)
             except ExpressionError as error:
                 self.forgotten.append((name, str(error)))
 
@@ -312,7 +324,7 @@ class Parts:
         for holder in holders_in(snapshot):
             part.holders[holder] = None
         try:
-            _, state, part.closed_us = msgspec.msgpack.decode(snapshot, type=_SNAPSHOT)
+            _, state, part.closed_us, part.wanted_us = msgspec.msgpack.decode(snapshot, type=_SNAPSHOT)
             part.engine.restore(state)
         except (StateError, msgspec.DecodeError) as error:
             part.begin(now_us)

@@ -243,15 +243,15 @@ class Replay:
         if share is not None:
             share.queue.remove(offset)
 
-    def _part(self, holder: str, name: bytes, is_wanted: bool) -> None:
+    def _part(self, holder: str, name: bytes, is_wanted: bool, since_us: int) -> None:
         if not holder:
-            self._state.routes.computations.remember_part(name)
+            self._state.routes.computations.remember_part(name, since_us)
             return
         if not is_wanted:
             self._state.routes.release_part(name, holder)
             return
         with suppress(ExpressionError):  # of another release: its reader will ask again
-            self._state.routes.hold_part(name, holder)
+            self._state.routes.hold_part(name, holder, since_us)
 
     def _acknowledged(self, session: Session, packet_id: int) -> None:
         self._done(session, packet_id)

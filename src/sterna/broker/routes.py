@@ -189,9 +189,9 @@ class Routes:
         self._tree.remove(computation.results, session.client_id)
         self._forget(computation.expression.topic_filter)
 
-    def hold_part(self, name: bytes, holder: str) -> Part:
-        """Another node wants this part; ExpressionError if there can be none."""
-        part = self.computations.hold_part(name, holder)
+    def hold_part(self, name: bytes, holder: str, since_us: int) -> Part:
+        """Another node wants this part, and has for so long; ExpressionError if there can be none."""
+        part = self.computations.hold_part(name, holder, since_us)
         self._forget(part.expression.topic_filter)
         return part
 

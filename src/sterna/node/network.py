@@ -92,7 +92,7 @@ class Network:
         if self._membership.is_new:
             broker.log.seen(self.node, self._membership.first)
         self._look_at_parts = False
-        self._partials = Partials(broker, self.node, self._epoch, self.router, list(vector))
+        self._partials = Partials(broker, self.node, self._epoch, self.router, list(vector), lambda: self._frontier)
         self._watch_interest()
         #: Sessions that come from other nodes, and go to them.
         self.moving = Moving(broker, self, settings.migration)

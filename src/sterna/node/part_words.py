@@ -19,6 +19,8 @@ class Want(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
     number: int
     name: bytes
+    #: For how long I have wanted it.
+    age_s: float
     #: Topics that other nodes have, too.
     apart: list[bytes]
 
@@ -49,10 +51,12 @@ class Told(msgspec.Struct, array_like=True, frozen=True, tag=4):
     apart: list[tuple[bytes, int, float | None]]
 
 
-#: Flags of `Told`: nothing that was told before counts; values expired, and nothing came; the next one belongs to it.
+#: Flags of `Told`: nothing that was told before counts; values expired, and nothing came; the next one belongs to it;
+#: it began late, and has caught up.
 FULL = 1
 QUIET = 2
 MORE = 4
+CAUGHT_UP = 8
 
 
 class Stopped(msgspec.Struct, array_like=True, frozen=True, tag=5):

@@ -6,10 +6,11 @@ we want of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sterna.broker.broker import Broker
 from sterna.broker.parts import Part
+from sterna.node.catching_up import catch_up
 from sterna.node.part_words import (
     All,
     Apart,
@@ -31,16 +32,20 @@ from sterna.routing.router import Router
 
 
 class Partials:
-    def __init__(self, broker: Broker, node: str, epoch: int, router: Router, known: list[str]) -> None:
-        """`known`: nodes there were before this one was started again."""
+    def __init__(
+        self, broker: Broker, node: str, epoch: int, router: Router, known: list[str], frontier: Callable[[], int]
+    ) -> None:
+        """`known`: nodes there were before this one was started again.  `frontier`: of our own messages, the last that
+        was delivered."""
         self._broker = broker
         self._router = router
         self._epoch = epoch
+        self._frontier = frontier
         settings = broker.routes.computations.settings
         broker.routes.computations.parts.joined(node)
         pace_s = settings.pace_ms / 1000
         self._asked = PartsAsked(broker, self, pace_s, settings.expiry_s)
-        self._told = PartsTold(broker, self, pace_s, settings.expiry_s, self._closed)
+        self._told = PartsTold(broker, self, pace_s, settings.expiry_s, self._closed, self._catch_up)
         self._look()
         self._asked.expect(known)
 
@@ -52,6 +57,9 @@ class Partials:
     def _look(self) -> None:
         for part in self._asked.look():
             self._told.watch_windows(part)
+
+    def _catch_up(self, part: Part) -> None:
+        catch_up(self._broker, part, self._frontier())
 
     def _closed(self, part: Part) -> None:
         self._asked.close_windows(part)

@@ -13,6 +13,7 @@ from functools import partial
 from sterna.broker.broker import Broker
 from sterna.broker.parts import Part
 from sterna.node.part_words import (
+    CAUGHT_UP,
     FULL,
     MORE,
     QUIET,
@@ -69,6 +70,8 @@ class PartsAsked:
         self._by_part: dict[bytes, Asked] = {}
         #: Nodes that can be reached.
         self._nodes: dict[str, None] = {}
+        #: Nodes that can not, and could before.
+        self._away: dict[str, None] = {}
         #: Node -> number -> the newest it told, until it has been told so.
         self._unsaid: dict[str, dict[int, tuple[int, int]]] = {}
         #: Node -> words that go at the end of the turn.
@@ -110,6 +113,9 @@ class PartsAsked:
             asked = self._by_number[self._number] = self._by_part[part.name] = Asked(self._number, part)
             for node in self._nodes:
                 self._ask(asked, node)
+            if part.gathered is not None:
+                for node in self._away:  # what they have of the first window is waited for, like later
+                    part.gathered.expect(node)
             self._watch(asked)
         names = {part.name for part in wanted}
         for asked in [asked for name, asked in self._by_part.items() if name not in names]:
@@ -118,6 +124,7 @@ class PartsAsked:
 
     def expect(self, nodes: list[str]) -> None:
         """After a restart: there is no answer before these have been found and have said what they have."""
+        self._away.update(dict.fromkeys(nodes))
         for asked in self._by_number.values():
             asked.part.awaited.update(dict.fromkeys(nodes))
 
@@ -134,7 +141,9 @@ class PartsAsked:
             asked.again[node] = AGAIN_S
             self._at(AGAIN_S, partial(self._ask_again, asked, node))
         first, *rest = pages([] if merge is None else merge.shared)
-        self._write(node, [Want(asked.number, asked.part.name, first)])
+        wanted_us = asked.part.wanted_us
+        age_s = max(0.0, self._broker.wall - wanted_us / 1e6) if wanted_us else 0.0
+        self._write(node, [Want(asked.number, asked.part.name, age_s, first)])
         self._write(node, [Apart(asked.number, page) for page in rest])
 
     # -- nodes come and go --
@@ -142,6 +151,7 @@ class PartsAsked:
     def found(self, node: str) -> None:
         """Perhaps by another way than before: what was on the old one may be lost."""
         self._nodes[node] = None
+        self._away.pop(node, None)
         if self._by_number:
             for asked in self._by_number.values():
                 self._ask(asked, node)
@@ -150,6 +160,7 @@ class PartsAsked:
 
     def lost(self, node: str) -> None:
         self._nodes.pop(node, None)
+        self._away[node] = None
         self._outgoing.pop(node, None)
         for asked in self._by_number.values():
             asked.part.awaited.pop(node, None)
@@ -157,12 +168,12 @@ class PartsAsked:
             if merge is not None and merge.leave_out(node):
                 self._left_out(asked, node)
             self._moved(asked)
-        if self._by_number:
-            self._at(self._expiry_s, partial(self._still_away, node))
+        self._at(self._expiry_s, partial(self._still_away, node))
 
     def _still_away(self, node: str) -> None:
         if node in self._nodes:
             return
+        self._away.pop(node, None)
         for asked in self._by_number.values():
             merge = asked.part.merge
             if merge is not None and not self._post.can_reach(node):
@@ -199,7 +210,8 @@ class PartsAsked:
         self._note(node, told.number, number)
         for computation in part.computations:
             # What was there before the first subscription to it is no news.
-            is_news = moved and not told.flags & QUIET and not (is_first and computation.said is None)
+            is_old = is_first and computation.said is None and not told.flags & CAUGHT_UP
+            is_news = moved and not told.flags & QUIET and not is_old
             computation.owed = computation.owed or is_news
         self._moved(asked)
 

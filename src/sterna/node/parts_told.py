@@ -15,6 +15,7 @@ from typing import Protocol
 from sterna.broker.broker import Broker
 from sterna.broker.parts import Part
 from sterna.node.part_words import (
+    CAUGHT_UP,
     FULL,
     MORE,
     QUIET,
@@ -36,6 +37,8 @@ from sterna.operators.window_parts import WindowsPart
 UNHEARD_S = 15.0
 #: The same for what was in a window.
 UNCLOSED_S = 5.0
+#: Wants that are younger than this came at once, and need no look at what came before.
+NEW_S = 0.05
 #: How long a reader has to ask again for what it wanted before it, or we, were started again.
 ORPHANED_S = 10.0
 #: The least a reader that cannot be reached is kept in mind.
@@ -92,13 +95,20 @@ class Reader:
 
 class PartsTold:
     def __init__(
-        self, broker: Broker, post: Post, pace_s: float, expiry_s: float, closed: Callable[[Part], None]
+        self,
+        broker: Broker,
+        post: Post,
+        pace_s: float,
+        expiry_s: float,
+        closed: Callable[[Part], None],
+        catch_up: Callable[[Part], None],
     ) -> None:
-        """`closed`: a window of a part has ended here."""
+        """`closed`: a window of a part has ended here.  `catch_up`: it is to take what the journal has."""
         self._broker = broker
         self._post = post
         self._pace_s = pace_s
         self._closed = closed
+        self._catch_up = catch_up
         self._kept_s = max(KEPT_S, expiry_s)
         self._parts = broker.routes.computations.parts
         #: Node -> its epoch, and by its numbers what it wants.
@@ -108,7 +118,10 @@ class PartsTold:
         self._by_part: dict[bytes, list[Reader]] = {}
         for holder in {holder: None for part in self._parts for holder in part.holders}:
             self.lost(holder)
-        for part in self._parts:
+        for part in list(self._parts):
+            if part.since_us:  # it had caught up, and forgot that in a crash
+                part.begin(part.since_us)
+                catch_up(part)
             self.watch_windows(part)
 
     def _at(self, wait_s: float, action: Callable[[], None]) -> None:
@@ -141,8 +154,11 @@ class PartsTold:
         if part is None or node not in part.holders:
             try:
                 if refusal is None:
-                    part = self._broker.routes.hold_part(want.name, node)
-                    self._broker.log.part(node, want.name, is_wanted=True)
+                    since_us = int((self._broker.wall - want.age_s) * 1e6) if want.age_s > NEW_S else 0
+                    part = self._broker.routes.hold_part(want.name, node, since_us)
+                    self._broker.log.part(node, want.name, is_wanted=True, since_us=part.since_us)
+                    if part.since_us:
+                        self._catch_up(part)
             except ExpressionError as error:
                 refusal = str(error)
         if refusal is not None:
@@ -246,7 +262,7 @@ class PartsTold:
         assert admitted is not None
         flags = 0 if reader.is_loud else QUIET
         if reader.edition != engine.edition:
-            flags = FULL
+            flags = FULL | (CAUGHT_UP if reader.part.caught_up else 0)
             reader.edition, reader.claims, reader.apart = engine.edition, 0, 0
         claims = [topic for topic in admitted[reader.claims :] if topic not in apart.held]
         entries = apart.since(reader.apart)

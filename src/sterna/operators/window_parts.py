@@ -127,9 +127,7 @@ class WindowsMerge:
     ) -> None:
         """Some of what a place has of a window (0: of none); `more` is to come before all that ended by `closed_us` has
         been said.  Windows up to `done_us` are closed."""
-        remote = self.remotes.get(place)
-        if remote is None:
-            remote = self.remotes[place] = RemoteWindows()
+        remote = self.expect(place)
         if items and end_us in remote.missed:
             remote.missed.discard(end_us)
             self.late += 1
@@ -140,6 +138,13 @@ class WindowsMerge:
         if not more:
             remote.closed_us = max(remote.closed_us, closed_us)
             remote.expected = True
+
+    def expect(self, place: str) -> RemoteWindows:
+        """It has something to report, perhaps."""
+        remote = self.remotes.get(place)
+        if remote is None:
+            remote = self.remotes[place] = RemoteWindows()
+        return remote
 
     def next_end(self, after_us: int, upto_us: int) -> int | None:
         """Of the first window between these in which anything came."""
