@@ -37,6 +37,7 @@ class Merge:
     """The parts of all places, this one's included."""
 
     __slots__ = (
+        "_alone",
         "_claimed",
         "_counts",
         "_joint",
@@ -60,8 +61,9 @@ class Merge:
         #: Topics that several places have: when and where each last said something.
         self._newest: dict[bytes, tuple[int, str]] = {}
         self._joint = spatial_of(Silent(self._counts), self._counts, own.aggregate, settings)
-        #: Of the other places, until one of them changes.
+        #: Of the other places, until one of them changes; and whether they have nothing.
         self._others: Aggregate | None = None
+        self._alone = True
         #: Place -> topics it is to keep apart; whoever sends that takes it out.
         self.asks: dict[str, list[bytes]] = {}
         self.own_apart(list(own.apart.held))
@@ -87,6 +89,10 @@ class Merge:
             for remote in self.remotes.values():
                 if not remote.left_out:
                     self._others.merge(remote.aggregate)
+            self._alone = self._others.to_wire() == aggregate_of(self._own.aggregate).to_wire()
+        if self._alone and not self._joint.values:
+            self._own.spatial.expire(time_us)
+            return self._own.spatial.answer()  # which costs less than merging it with nothing
         total = aggregate_of(self._own.aggregate)
         for spatial in (self._own.spatial, self._joint):
             spatial.expire(time_us)
