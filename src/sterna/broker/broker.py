@@ -142,17 +142,9 @@ class Broker:
         self._dirty = state.dirty
         self._paused: list[Connection] = []
         self.delivery: Delivery = (RecordedDelivery if recorded else Delivery)(
-            limits,
-            journal,
-            self.commitments,
-            self.log,
-            self.routes,
-            self.retained,
-            self.counters,
-            self._dirty,
-            self.effort,
-            self.turns,
-        )
+            limits, journal, self.commitments, self.log, self.routes,
+            self.retained, self.counters, self._dirty, self.effort, self.turns,
+        )  # fmt: skip
         #: What is noted for an audit; None if nothing is.
         self.records: Records | None = None
         #: Who sees to it that each session is at one node only; a lone node needs nobody to.
@@ -381,6 +373,8 @@ class Broker:
             if self.network is not None and message.identity is None and not is_reserved(message.topic):
                 self.network.publish(message)
                 matched = matched or self.network.wants_elsewhere(message.topic)
+            elif message.shares and message.identity is not None and self.network is not None:
+                self.network.delivered(message)
             if connection is not None:
                 assert isinstance(detail, int)
                 self.publications.published(connection, message, detail, matched=matched)
