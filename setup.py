@@ -44,6 +44,7 @@ HOT_MODULES = [
     "src/sterna/broker/routes.py",
     "src/sterna/broker/session.py",
     "src/sterna/broker/shares.py",
+    "src/sterna/broker/state.py",
     "src/sterna/broker/statistics.py",
     "src/sterna/broker/subscriptions.py",
     "src/sterna/gateway/client.py",

@@ -6,9 +6,9 @@ import pytest
 from surviving_node import Client, Packet, SurvivingNode
 
 from sterna.broker.authorization import AccessList
-from sterna.broker.broker import BrokerState
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import Replay
+from sterna.broker.state import BrokerState
 from sterna.vocabulary.errors import JournalError
 
 PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 3, 4, 5, 6, 7, 9

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from sterna.broker.authorization import AccessList
-from sterna.broker.broker import BrokerState
 from sterna.broker.durability import Event
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import Replay
+from sterna.broker.state import BrokerState
 from sterna.broker.subscriptions import Grant
 from sterna.mqtt.message import Message
 

@@ -14,39 +14,34 @@ from typing import Any, Protocol
 
 from sterna.broker.acknowledgements import Acknowledgements
 from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList, Permissions
+from sterna.broker.authorization import AccessList
 from sterna.broker.calls import Done
 from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
-from sterna.broker.computing import Computations
 from sterna.broker.connection import Connection, Peer, State
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.decisions import FOR_NOBODY
 from sterna.broker.delivery import Delivery
 from sterna.broker.durability import SessionLog
-from sterna.broker.effort import Effort, Turns
+from sterna.broker.effort import Turns
 from sterna.broker.handshake import Handshake
 from sterna.broker.identity import Credentials
 from sterna.broker.lifecycle import Lifecycle
 from sterna.broker.limits import Limits
 from sterna.broker.network import Keeper, Network
-from sterna.broker.outbox import Outbox, Transport
+from sterna.broker.outbox import Transport
 from sterna.broker.publications import Publications
 from sterna.broker.records import RecordedDelivery, Records
 from sterna.broker.repeats import number_of
 from sterna.broker.requests import Requests
-from sterna.broker.retained import Retained
-from sterna.broker.routes import Routes
 from sterna.broker.session import Session
-from sterna.broker.statistics import Counters, SessionView, Statistics
+from sterna.broker.state import BrokerState
+from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.interest import Interest
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
-from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.settings import Settings as OperatorSettings
-from sterna.vocabulary.stamps import VersionVector
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
 BACKLOG_BYTES_MAX = 16 * 1024 * 1024
@@ -64,34 +59,6 @@ class World(Protocol):
     def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
         """Run a data processing function where it may take its time and hurt nobody, then (never at once) tell `done`
         the number, or None and why there is none.  False if there is no room: there is when another one is done."""
-
-
-class BrokerState:
-    """What outlives a restart: the sessions, who wants what, what is retained."""
-
-    def __init__(
-        self, limits: Limits, operators: OperatorSettings | None = None, functions: Functions = NO_FUNCTIONS
-    ) -> None:
-        self.limits = limits
-        self.sessions: dict[bytes, Session] = {}
-        self.effort = Effort()
-        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings(), functions))
-        self.retained = Retained(limits)
-        #: Outboxes with something to flush.
-        self.dirty: list[Outbox] = []
-        self.counters = Counters()
-        #: How far the messages of other nodes have been read.
-        self.vector: VersionVector = {}
-        #: Members of shared subscriptions on other nodes: a message that enters here may be theirs at any time.
-        self.shared: dict[str, list[tuple[bytes, int]]] = {}
-        #: client id -> the node that owns its session (empty: none does), and the number under which.
-        self.owners: dict[bytes, tuple[str, int]] = {}
-
-    def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
-        session = Session(client_id, Outbox(self.dirty, self.counters), permissions)
-        session.user = user
-        self.sessions[client_id] = session
-        return session
 
 
 class Broker:
@@ -141,10 +108,8 @@ class Broker:
         self.commitments = Commitments(journal)
         self._dirty = state.dirty
         self._paused: list[Connection] = []
-        self.delivery: Delivery = (RecordedDelivery if recorded else Delivery)(
-            limits, journal, self.commitments, self.log, self.routes,
-            self.retained, self.counters, self._dirty, self.effort, self.turns,
-        )  # fmt: skip
+        delivery = RecordedDelivery if recorded else Delivery
+        self.delivery: Delivery = delivery(journal, self.commitments, self.log, state, self.turns)
         #: What is noted for an audit; None if nothing is.
         self.records: Records | None = None
         #: Who sees to it that each session is at one node only; a lone node needs nobody to.

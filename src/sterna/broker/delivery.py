@@ -14,17 +14,15 @@ from sterna.broker.barriers import Barriers
 from sterna.broker.commitments import Commitments
 from sterna.broker.decisions import is_for_share, is_for_shares_only
 from sterna.broker.durability import SessionLog
-from sterna.broker.effort import Effort, Turns
+from sterna.broker.effort import Turns
 from sterna.broker.encoding import Encodings, encode_again, with_properties, without_properties
-from sterna.broker.limits import Limits
 from sterna.broker.network import Network
-from sterna.broker.outbox import Outbox, send_to_all
+from sterna.broker.outbox import send_to_all
 from sterna.broker.queue import OffsetQueue
-from sterna.broker.retained import Retained
-from sterna.broker.routes import Route, Routes
+from sterna.broker.routes import Route
 from sterna.broker.session import Session
 from sterna.broker.shares import Share
-from sterna.broker.statistics import Counters
+from sterna.broker.state import BrokerState
 from sterna.broker.subscriptions import Grant
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message
@@ -53,27 +51,17 @@ class Delivery:
     )
 
     def __init__(
-        self,
-        limits: Limits,
-        journal: Journal,
-        commitments: Commitments,
-        log: SessionLog,
-        routes: Routes,
-        retained: Retained,
-        counters: Counters,
-        dirty: list[Outbox],
-        spent: Effort,
-        turns: Turns,
+        self, journal: Journal, commitments: Commitments, log: SessionLog, state: BrokerState, turns: Turns
     ) -> None:
-        self._limits = limits
+        self._limits = state.limits
         self._journal = journal
         self._commitments = commitments
         self._log = log
-        self._routes = routes
-        self._retained = retained
-        self._counters = counters
-        self._dirty = dirty
-        self._effort = spent
+        self._routes = state.routes
+        self._retained = state.retained
+        self._counters = state.counters
+        self._dirty = state.dirty
+        self._effort = state.effort
         self._turns = turns
         #: Sessions that go on with retained messages in a later turn.
         self._catching_up: set[Session] = set()

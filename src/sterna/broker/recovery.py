@@ -14,7 +14,6 @@ import msgspec
 
 from sterna.broker.authorization import AccessList
 from sterna.broker.barriers import is_behind
-from sterna.broker.broker import BrokerState
 from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
 from sterna.broker.queue import OffsetQueue
@@ -28,6 +27,7 @@ from sterna.broker.snapshots import (
     restore_share,
     restore_vector,
 )
+from sterna.broker.state import BrokerState
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
 from sterna.operators.errors import ExpressionError

@@ -15,12 +15,13 @@ from random import Random
 from sterna import __version__
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
-from sterna.broker.broker import Broker, BrokerState, World
+from sterna.broker.broker import Broker, World
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import OWNERS, VECTOR, Replay
 from sterna.broker.retention import Sweep
 from sterna.broker.shares import Share
 from sterna.broker.snapshots import owners_snapshot, retained_snapshot, share_snapshot, snapshot, vector_snapshot
+from sterna.broker.state import BrokerState
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
 from sterna.journal.readers import Held

@@ -1,0 +1,44 @@
+"""What a broker knows that outlives a restart."""
+
+from __future__ import annotations
+
+from sterna.broker.authorization import Permissions
+from sterna.broker.computing import Computations
+from sterna.broker.effort import Effort
+from sterna.broker.limits import Limits
+from sterna.broker.outbox import Outbox
+from sterna.broker.retained import Retained
+from sterna.broker.routes import Routes
+from sterna.broker.session import Session
+from sterna.broker.statistics import Counters
+from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.settings import Settings as OperatorSettings
+from sterna.vocabulary.stamps import VersionVector
+
+
+class BrokerState:
+    """What outlives a restart: the sessions, who wants what, what is retained."""
+
+    def __init__(
+        self, limits: Limits, operators: OperatorSettings | None = None, functions: Functions = NO_FUNCTIONS
+    ) -> None:
+        self.limits = limits
+        self.sessions: dict[bytes, Session] = {}
+        self.effort = Effort()
+        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings(), functions))
+        self.retained = Retained(limits)
+        #: Outboxes with something to flush.
+        self.dirty: list[Outbox] = []
+        self.counters = Counters()
+        #: How far the messages of other nodes have been read.
+        self.vector: VersionVector = {}
+        #: Members of shared subscriptions on other nodes: a message that enters here may be theirs at any time.
+        self.shared: dict[str, list[tuple[bytes, int]]] = {}
+        #: client id -> the node that owns its session (empty: none does), and the number under which.
+        self.owners: dict[bytes, tuple[str, int]] = {}
+
+    def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
+        session = Session(client_id, Outbox(self.dirty, self.counters), permissions)
+        session.user = user
+        self.sessions[client_id] = session
+        return session
