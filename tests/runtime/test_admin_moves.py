@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -29,18 +28,16 @@ class MovingNode(JoinedNode):
     def begin(self) -> None:
         """Every test runs twice, on two kinds of loop."""
         self.town = Town("AB")
-        self.town.now = time.monotonic()  # the desk looks at the real clock
         self.town.connect("AB")
         self.town["A"].resume("c")
         self.town["B"].resume("d")
         self.broker: Broker = self.town["A"].broker
 
     def after_work(self) -> None:
-        self.broker.at(self.town.now)
         self.town.pass_time(1)
 
     def moves(self) -> MovesDesk:
-        return MovesDesk(self.town["A"].network.moving, self)
+        return MovesDesk(self.town["A"].network.moving, self, lambda: self.town.now)
 
 
 async def _post(bind: Bind, page: str, body: str, headers: str = JSON) -> tuple[int, str]:
