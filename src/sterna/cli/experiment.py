@@ -89,7 +89,7 @@ def convergence_command(
     plan = convergence.Plan(runs=runs, nodes=nodes, strategy=strategy, at_a_distance=far)
 
     def told(talk: Callable[[str], None]) -> convergence_report.Report:
-        site = convergence.site_of(plan).description
+        site = convergence.described(plan)
         return convergence_report.build(plan, f"sterna {__version__}", site, convergence.run(plan, talk))
 
     report = _run(told)
