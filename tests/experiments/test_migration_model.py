@@ -12,7 +12,7 @@ COMPARED = 80.0
 
 def at(delta: float, qos: int) -> Prediction:
     """With a target that is so far ahead when the brokers compare; the paper varies the target's delay around 500."""
-    found = predict(qos, source_delay=500.0, target_delay=500.0 - COMPARED - delta)
+    found = predict(qos, source_delay=500.0, target_delay=500.0 + COMPARED - delta)
     assert found.delta == pytest.approx(delta)
     return found
 
@@ -42,6 +42,13 @@ def test_a_target_that_is_ahead_fetches_at_qos_1_and_2_and_not_at_qos_0() -> Non
         assert at(120, qos).sync == 40
         assert at(320, qos).move == 400  # what is not there yet has to be waited for
         assert at(320, qos).sync == 240
+
+
+def test_a_target_that_is_told_late_has_seen_more_by_then() -> None:
+    """The paper's own experiments: moves of about 500 ms, a message every 100 ms."""
+    slow = Latencies(200.0, 200.0, 200.0, 75.0)
+    assert messages(predict(0, 2000.0, 0.0, slow).loss, 100) == pytest.approx(24.7, abs=0.5)
+    assert abs(predict(1, 0.0, 500.0, slow).delta) < 100
 
 
 def test_what_is_lost_at_qos_0_is_what_the_target_is_ahead() -> None:
@@ -77,3 +84,5 @@ def test_links_may_be_slower_in_one_direction() -> None:
     assert slow.shortest == 40 + 40 + 2000
     assert predict(0, 2000.0, 0.0, slow).move == 2080
     assert predict(1, 2000.0, 0.0, slow).move == 2080 + 2000 + 40  # fetched from the store: asked, answered
+    there = Latencies(source_to_target=2000.0)
+    assert predict(1, 0.0, 2000.0, there).delta == 40  # the word of the move came as late as the messages

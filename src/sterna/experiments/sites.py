@@ -29,6 +29,7 @@ _TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _CLIENTS, _LINKS, _ADMIN = 1883, 7883, 9883
+PACKETS_UNDER_WAY = "100"
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -137,6 +138,9 @@ class AtADistance:
         for words in (("addr", "add", f"{place.host}/24", "dev", device), ("link", "set", device, "up")):
             _ip(*words, prefix=place.prefix)
         _ip("link", "set", "lo", "up", prefix=place.prefix)
+        # Long ways and small packets: TCP's usual ten of them under way at first would make it wait for itself.
+        way = ("dev", device, "src", place.host, "initcwnd", PACKETS_UNDER_WAY)
+        _ip("route", "replace", f"{self._net}.0/24", *way, prefix=place.prefix)
         self.places.append(place)
 
     def _add_ourselves(self) -> None:
