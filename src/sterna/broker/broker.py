@@ -7,6 +7,7 @@ pending, has the journal's group written.  Everything else follows from that; no
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -26,7 +27,7 @@ from sterna.broker.handshake import Handshake
 from sterna.broker.identity import Credentials
 from sterna.broker.lifecycle import Lifecycle
 from sterna.broker.limits import Limits
-from sterna.broker.network import Network
+from sterna.broker.network import Keeper, Network
 from sterna.broker.outbox import Outbox, Transport
 from sterna.broker.publications import Publications
 from sterna.broker.records import RecordedDelivery, Records
@@ -75,6 +76,8 @@ class BrokerState:
         self.vector: VersionVector = {}
         #: Members of shared subscriptions on other nodes: a message that enters here may be theirs at any time.
         self.shared: dict[str, list[tuple[bytes, int]]] = {}
+        #: client id -> the node that owns its session (empty: none does), and the number under which.
+        self.owners: dict[bytes, tuple[str, int]] = {}
 
     def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
         session = Session(client_id, Outbox(self.dirty, self.counters), permissions)
@@ -144,6 +147,11 @@ class Broker:
         )
         #: What is noted for an audit; None if nothing is.
         self.records: Records | None = None
+        #: Who sees to it that each session is at one node only; a lone node needs nobody to.
+        self.keeper: Keeper | None = None
+        #: To be done when nothing is on its way to the disk and everything that is safe has been delivered.
+        self._between: list[Callable[[], None]] = []
+        self._is_keeping = False
         self.handshake = Handshake(self)
         self.requests = Requests(self)
         self.lifecycle = Lifecycle(self)
@@ -323,10 +331,33 @@ class Broker:
     def committed(self, commit: Commit, at: Position | None) -> None:
         """The group is safe: deliver what it holds, answer who waits for it."""
         self.unavailable = ""
+        self._is_keeping = True
         for promise in self.commitments.committed(commit, at):
             self._keep(promise)
+        self._is_keeping = False
+        self._do_between()
         if (self._paused or self.network is not None) and not self.overloaded():
             self._resume_reading()
+
+    def _do_between(self) -> None:
+        if self._between and not self.commitments.under_way:
+            between, self._between = self._between, []
+            for action in between:
+                action()
+
+    def between_groups(self, action: Callable[[], None]) -> None:
+        """Do this when everything that is safe has been delivered, and nothing is on its way to be: now, or soon."""
+        if self.commitments.under_way or self._is_keeping:
+            self._between.append(action)
+        else:
+            action()
+
+    def when_safe(self, action: Callable[[bool], None]) -> None:
+        """Do this when everything noted so far is safe (True), or could not be written and is to be tried again."""
+        if self.commitments.pending or self.commitments.under_way:
+            self.commitments.after_all(lambda: action(not self.unavailable))
+        else:
+            action(True)
 
     def _keep(self, promise: Promise) -> None:
         message, connection, detail = promise
@@ -362,6 +393,7 @@ class Broker:
                 detail()  # QoS 0: it was to wait its turn, not for the journal
         for connection in sent_away:
             connection.fail(Reason.SERVER_UNAVAILABLE, self.unavailable)
+        self._do_between()
         self._resume_reading()
 
     def _withdraw(self, message: Message, connection: Connection | None, packet_id: int) -> None:

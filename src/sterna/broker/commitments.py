@@ -93,6 +93,10 @@ class Commitments:
         else:
             action()
 
+    def after_all(self, action: Callable[[], object]) -> None:
+        """Do something after everything promised and everything noted so far, whether or not that can be kept."""
+        self._open.append((None, None, action))
+
     def close(self) -> Commit:
         """Close the open group; the world writes it and reports back."""
         promises, self._open = self._open, []

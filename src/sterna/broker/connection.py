@@ -63,6 +63,7 @@ class Connection:
         "_waiting",
         "aliases",
         "allowed",
+        "asking",
         "connect",
         "exchange",
         "heard_at",
@@ -113,6 +114,8 @@ class Connection:
         # What is done for this client over several turns, and whether it is neither heard nor read from meanwhile.
         self._errands: deque[Iterator[None]] = deque()
         self._held = False
+        #: SUBSCRIBE packets that are not answered yet, or whose retained messages are not all found.
+        self.asking = 0
         #: Topic aliases the client defined.
         self.aliases: dict[int, bytes] | None = None
         #: Topics a restricted client may publish to, as far as asked; None for an unrestricted client.
@@ -220,6 +223,23 @@ class Connection:
         self._bound_backlog()
         self.listen()
         return True
+
+    @property
+    def is_busy(self) -> bool:
+        """Is something being done for the client that has to be finished first?"""
+        return bool(self._errands) or self._waiting or self.asking > 0
+
+    def freeze(self) -> None:
+        """Hear nothing more from the client, until `thaw` or the end."""
+        self._held = self._waiting = True
+        self.transport.pause_reading()
+
+    def thaw(self) -> None:
+        self._held = False
+        if self.state != State.CLOSED:
+            self.heard_at = self._broker.now  # it is we who did not listen
+            self.proceed()
+            self.listen()
 
     def proceed(self) -> None:
         self._waiting = False
@@ -405,6 +425,9 @@ class Connection:
             if self.stalled:
                 self.stalled = False
                 self.listen()
+            if session.leaving is not None:
+                session.outbox.congested = True  # whatever its socket takes, it is no longer served
+                return
             self._broker.delivery.pump(session)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from sterna.broker import effort
+from sterna.broker.barriers import Barriers
 from sterna.broker.commitments import Commitments
 from sterna.broker.decisions import is_for_share, is_for_shares_only
 from sterna.broker.durability import SessionLog
@@ -45,6 +46,7 @@ class Delivery:
         "_retained",
         "_routes",
         "_turns",
+        "barriers",
         "network",
         "node",
         "wall",
@@ -78,6 +80,8 @@ class Delivery:
         #: This node's name among others, and the others; of a lone node "" and None.
         self.node = ""
         self.network: Network | None = None
+        #: What sessions that came from other nodes have had there; None as long as none came.
+        self.barriers: Barriers | None = None
         #: Wall-clock second of the current turn.
         self.wall = 0.0
 
@@ -139,6 +143,8 @@ class Delivery:
             return route.wanted
         if route.computed:
             self._routes.computations.take(route.computed, message)
+        if self.barriers is not None:
+            route = self.barriers.let_through(route, message)
         if message.qos == 0:
             self._fan_out_qos0(route.deliveries, route.own, message, source)
             if route.shares:

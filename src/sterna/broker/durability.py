@@ -37,6 +37,10 @@ class Event(IntEnum):
     TAKEN = 13
     SEEN = 14
     SHARED = 15
+    LEAVING = 16
+    MOVED = 17
+    IMPORTED = 18
+    OWNER = 19
 
 
 class SessionLog:
@@ -89,6 +93,7 @@ class SessionLog:
             session.user,
             will_fields(session.will),
             session.life,
+            session.number,
         )
 
     def closed(self, session: Session) -> None:
@@ -101,6 +106,27 @@ class SessionLog:
             self.changed.pop(session.client_id, None)
             self.ended[session.client_id] = None
             self._note(self._encode((Event.ENDED, session.client_id)))
+
+    def leaving(self, session: Session) -> None:
+        """Another node may own it from here on; or, once that is settled, does not."""
+        self._event(session, Event.LEAVING, session.client_id, session.leaving)
+
+    def moved(self, session: Session, node: str, number: int) -> None:
+        """Another node owns it: here it has ended."""
+        if self.enabled:
+            self.changed.pop(session.client_id, None)
+            self.ended[session.client_id] = None
+            self._note(self._encode((Event.MOVED, session.client_id, node, number)))
+
+    def imported(self, session: Session, snapshot: bytes) -> None:
+        """It came from another node, whole."""
+        session.logged = True
+        self.ended.pop(session.client_id, None)
+        self._event(session, Event.IMPORTED, session.client_id, snapshot)
+
+    def owner(self, client_id: bytes, node: str, number: int) -> None:
+        if self.enabled:
+            self._note(self._encode((Event.OWNER, client_id, node, number)))
 
     def subscribed(self, session: Session, subscription: Subscription) -> None:
         self._event(session, Event.SUBSCRIBED, session.client_id, *subscription_fields(subscription))

@@ -6,6 +6,7 @@ connection holds its further packets back until the answer is known.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker.connection import Connection, State
@@ -173,14 +174,27 @@ class Handshake:
         expires_at = accepted.expires_at
         if expires_at is not None:
             self._watch_proof(connection, expires_at)
+        keeper = broker.keeper
+        if keeper is not None and not keeper.is_at_home(request.client_id):
+            connection.hold()
+            keeper.bring(connection, accepted.user, lambda: self.verified(connection, accepted))
+            return
         session, present, wait = broker.lifecycle.open_session(connection, request, accepted.user, permissions)
-        if wait:
+        if keeper is not None and keeper.opened(session):
+            # Wherever it comes next, its session is to be found.
+            connection.hold()
+            keeper.when_heard(lambda: self._let_in(connection, session, accepted, present=present))
+        elif wait:
             # A session that outlives its connection must be on disk, and the one it replaces gone, before the client
             # hears of it.
             connection.hold()
-            broker.commitments.then(connection, lambda: self._welcome(connection, session, accepted, present=present))
+            self._let_in(connection, session, accepted, present=present)
         else:
             self._welcome(connection, session, accepted, present=present)
+
+    def _let_in(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
+        welcome = partial(self._welcome, connection, session, accepted, present=present)
+        self._broker.commitments.then(connection, welcome)
 
     def _watch_proof(self, connection: Connection, expires_at: float) -> None:
         """End the connection when its token does.  Looked at often, so that an ended connection is soon let go."""

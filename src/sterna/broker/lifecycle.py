@@ -76,6 +76,8 @@ class Lifecycle:
         session.will = request.will
         session.version = request.version
         session.expiry_s = self._expiry(request)
+        if self._broker.keeper is not None and session.persistent and not session.number:
+            session.number = self._broker.keeper.next_number(session.client_id)
         self._broker.log.opened(session, new=known is None)
         if self._broker.records is not None:
             self._broker.records.opened(session)
@@ -170,6 +172,8 @@ class Lifecycle:
     def _leave(self, session: Session, *, graceful: bool) -> None:
         """A session has lost its connection: its will, its shared messages, and how long it stays."""
         session.disconnected_at = self._broker.wall
+        if session.leaving is not None:
+            return  # whoever has it in the end sees to the rest
         if graceful:
             session.will = None
         self._broker.delivery.disconnected(session)
@@ -203,8 +207,8 @@ class Lifecycle:
         if self._broker.now < session.looked_at_next:
             return  # asked for when an earlier end was in sight
         session.looked_at_next = math.inf
-        if session.connection is not None:
-            return
+        if session.connection is not None or session.is_moving:
+            return  # it is looked at again when it is here to stay
         gone_s = self._broker.wall - session.disconnected_at
         if gone_s >= session.expiry_s:
             self._broker.counters.sessions_expired += 1
@@ -222,12 +226,18 @@ class Lifecycle:
         del self._broker.sessions[session.client_id]
         if session.will is not None:
             self._publish_will(session, session.will)  # at the latest now [MQTT-3.1.3-9]
+        self.take_apart(session)
+        self._broker.log.forgotten(session)
+        if self._broker.keeper is not None:
+            self._broker.keeper.ended(session)
+
+    def take_apart(self, session: Session) -> None:
+        """What remains of a session that is no longer known."""
         shares = [share for key in session.shares if (share := self._broker.routes.share(key)) is not None]
         for topic_filter in list(session.subscriptions):
             self._broker.routes.unsubscribe(session, topic_filter)
         for share in shares:
             self._broker.delivery.offer_to_members(share)
-        self._broker.log.forgotten(session)
         if self._broker.records is not None:
             self._broker.records.ended(session)
         session.outbox.detach()
@@ -258,13 +268,18 @@ class Lifecycle:
         """After a restart: every session has just lost its connection, unless it had none before."""
         for session in list(self._broker.sessions.values()):
             session.logged = True
-            if session.disconnected_at == 0.0:
-                self._leave(session, graceful=False)
-            elif session.expiry_s:
-                self.schedule_session(session)
-            else:
-                self.end_session(session)
+            if session.leaving is None:
+                self.left(session)
         self._broker.routes.computations.recovered()
+
+    def left(self, session: Session) -> None:
+        """It is here without a connection, and perhaps has just lost it."""
+        if session.disconnected_at == 0.0:
+            self._leave(session, graceful=False)
+        elif session.expiry_s:
+            self.schedule_session(session)
+        else:
+            self.end_session(session)
 
     def shut_down(self) -> None:
         """Send every client away, politely; wills of those who would not come back are published by the standard."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sterna.mqtt.message import Message
+
+if TYPE_CHECKING:
+    from sterna.broker.connection import Connection
+    from sterna.broker.session import Session
 
 
 class Interest(Protocol):
@@ -46,3 +50,26 @@ class Network(Protocol):
 
     def not_kept(self, message: Message) -> None:
         """A message of another node could not be written down."""
+
+
+class Keeper(Protocol):
+    """Whoever sees to it that of all nodes one owns a client's session."""
+
+    def is_at_home(self, client_id: bytes) -> bool:
+        """Is the client's session here and to be served, or nowhere?"""
+
+    def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
+        """Have the session of a client that has just come brought here, then go on with its CONNECT.  If that cannot be
+        done the connection fails."""
+
+    def next_number(self, client_id: bytes) -> int:
+        """Of a session that begins here."""
+
+    def opened(self, session: Session) -> bool:
+        """A client is about to be let in: True if all nodes have to hear of its session before it does."""
+
+    def ended(self, session: Session) -> None:
+        """A session is over, and not because another node has it."""
+
+    def when_heard(self, action: Callable[[], None]) -> None:
+        """Do this once every node that can be reached has heard whose session that is."""

@@ -12,13 +12,21 @@ from typing import Any
 import msgspec
 
 from sterna.broker.authorization import AccessList
+from sterna.broker.barriers import is_behind
 from sterna.broker.broker import BrokerState
 from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.repeats import number_of
 from sterna.broker.session import Session
-from sterna.broker.snapshots import Snapshot, restore_queue, restore_retained, restore_share, restore_vector
+from sterna.broker.snapshots import (
+    Snapshot,
+    restore_owners,
+    restore_queue,
+    restore_retained,
+    restore_share,
+    restore_vector,
+)
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
 from sterna.operators.grammar import is_expression
@@ -27,6 +35,8 @@ from sterna.vocabulary.stamps import BEFORE_ALL, Stamp
 
 #: What the version vector is called among the sessions of a checkpoint.
 VECTOR = "\0"
+#: And a part of the table of who owns which session.
+OWNERS = "\0owners/"
 
 #: (journal offset, grant) of a message in flight; None after PUBREC.
 Unresolved = tuple[int, Grant] | None
@@ -60,6 +70,8 @@ class Replay:
                 vector, shared = restore_vector(blob)
                 self._state.vector.update(vector)
                 self._state.shared.update(shared)
+            elif name.startswith(OWNERS):
+                self._state.owners.update(restore_owners(blob))
             elif name.startswith("\0") and is_expression(name[1:].encode()):
                 states.append((name[1:].encode(), blob))
             elif name.startswith("\0"):
@@ -96,6 +108,9 @@ class Replay:
         session.dropped_by_full_queue = saved.dropped_by_full_queue
         session.sequence = saved.sequence
         session.life = saved.life
+        session.number = saved.number
+        session.leaving = saved.leaving
+        session.barrier = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in saved.barrier}
         for packet_id, offset, grant in saved.inflight:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
         for fields in saved.subscriptions:
@@ -112,6 +127,10 @@ class Replay:
             session = self._state.sessions.get(key)
             if kind == Event.OPENED:
                 self._opened(session, key, *fields)
+            elif kind == Event.OWNER:
+                self._state.owners[key] = (fields[0], fields[1])
+            elif kind == Event.IMPORTED:
+                self._imported(session, key, *fields)
             elif kind == Event.TAKEN:
                 self._taken(key, *fields)
             elif kind == Event.SEEN:
@@ -132,6 +151,7 @@ class Replay:
         user: str | None,
         will: list[Any] | None,
         life: int = 0,
+        number: int = 0,
     ) -> None:
         if new and session is not None:
             self._ended(session)
@@ -143,6 +163,7 @@ class Replay:
         session.version = version
         session.expiry_s = expiry_s
         session.life = life
+        session.number = number
         session.will = will_from(will)
         session.disconnected_at = 0.0
 
@@ -157,6 +178,18 @@ class Replay:
         del self._state.sessions[session.client_id]
         del self._inflight[session.client_id]
         self._known.pop(session.client_id, None)
+
+    def _imported(self, session: Session | None, client_id: bytes, snapshot: bytes) -> None:
+        if session is not None:
+            self._ended(session)
+        self._load_session(client_id, snapshot)
+
+    def _leaving(self, session: Session, whereto: list[Any] | None) -> None:
+        session.leaving = None if whereto is None else (whereto[0], whereto[1])
+
+    def _moved(self, session: Session, node: str, number: int) -> None:
+        self._state.owners[session.client_id] = (node, number)
+        self._ended(session)
 
     def _subscribed(
         self, session: Session, topic_filter: bytes, qos: int, no_local: bool, as_published: bool, identifier: int
@@ -245,6 +278,8 @@ class Replay:
                 self._state.routes.computations.replay(message, route.computed, self._state.routes.highest_qos)
             for session, grant in () if only_for_shares else route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
+                if session.barrier and is_behind(session.barrier, message):
+                    continue
                 if mine is not None and mine.qos:
                     session.queue.push(message.offset, mine)
                     if session.client_id in self._known:
@@ -291,4 +326,6 @@ _REPLAYS: dict[int, Callable[..., None]] = {
     Event.ARRIVED: Replay._arrived,
     Event.RELEASED: Replay._released,
     Event.QUEUED: Replay._queued,
+    Event.LEAVING: Replay._leaving,
+    Event.MOVED: Replay._moved,
 }

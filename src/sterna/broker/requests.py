@@ -58,6 +58,7 @@ class Requests:
         )
         session = connection.session
         assert session is not None
+        connection.asking += 1
         connection.run(self._subscribe(Subscribing(connection, session, request)))
 
     def _subscribe(self, task: Subscribing) -> Iterator[None]:
@@ -127,6 +128,7 @@ class Requests:
                 self._broker.delivery.send_retained(task.session, message, grant)
             self._broker.delivery.catch_up(task.session, task.aside)
             self._broker.delivery.pump(task.session)
+        task.connection.asking -= 1
 
     def _send_retained(self, task: Subscribing) -> Iterator[None]:
         for found in self._retained(task):
@@ -134,6 +136,7 @@ class Requests:
                 self._broker.delivery.send_retained(task.session, *found)
             yield
         self._broker.delivery.pump(task.session)
+        task.connection.asking -= 1
 
     def _retained(self, task: Subscribing) -> Iterator[tuple[Message, Grant] | None]:
         """What was retained when the client subscribed; whatever replaced it since came to the client as it was.

@@ -18,6 +18,7 @@ from sterna.broker.statistics import Counters
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import MQTT_5, Will
+from sterna.vocabulary.stamps import VersionVector
 
 if TYPE_CHECKING:
     from sterna.broker.connection import Connection
@@ -36,6 +37,7 @@ class Session:
     __slots__ = (
         "alias_maximum",
         "aliases",
+        "barrier",
         "catching_up",
         "client_id",
         "connection",
@@ -45,12 +47,15 @@ class Session:
         "expiry_s",
         "inflight",
         "inflight_bytes",
+        "is_arriving",
         "is_losing",
+        "leaving",
         "life",
         "logged",
         "looked_at_next",
         "needs",
         "next_packet_id",
+        "number",
         "outbox",
         "packet_bytes_max",
         "permissions",
@@ -81,6 +86,14 @@ class Session:
         self.logged = False
         #: Tells it from other sessions of the client in records for an audit; 0 if none are made.
         self.life = 0
+        #: One more than in its life before whenever another node comes to own it; 0 if none but this one ever will.
+        self.number = 0
+        #: It is being handed to this node, under this number: nobody is served before it is known how that ends.
+        self.leaving: tuple[str, int] | None = None
+        #: It is being handed over by another node and not all here yet.
+        self.is_arriving = False
+        #: What the node it came from had dealt with: of other nodes' messages, those that are not for it any more.
+        self.barrier: VersionVector = {}
         #: Wall-clock second at which the last connection ended; 0 while connected.
         self.disconnected_at = 0.0
         #: When it will be looked at next, for its delayed will or its end; infinity if nobody is asked to.
@@ -129,6 +142,10 @@ class Session:
     @property
     def persistent(self) -> bool:
         return self.expiry_s > 0
+
+    @property
+    def is_moving(self) -> bool:
+        return self.is_arriving or self.leaving is not None
 
     @property
     def ready(self) -> bool:

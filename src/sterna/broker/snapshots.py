@@ -40,6 +40,9 @@ class Snapshot(msgspec.Struct, array_like=True):
     dropped_by_full_queue: int = 0
     sequence: tuple[int, int] = NO_NUMBER
     life: int = 0
+    number: int = 0
+    leaving: tuple[str, int] | None = None
+    barrier: list[tuple[str, int, int]] = []
 
 
 def snapshot(session: Session) -> bytes:
@@ -76,6 +79,9 @@ def snapshot(session: Session) -> bytes:
             session.dropped_by_full_queue,
             session.sequence,
             session.life,
+            session.number,
+            session.leaving,
+            [(origin, *stamp) for origin, stamp in sorted(session.barrier.items())],
         )
     )
 
@@ -129,3 +135,13 @@ def restore_vector(blob: bytes) -> tuple[VersionVector, dict[str, list[tuple[byt
     kind = tuple[list[tuple[str, int, int]], list[tuple[str, list[tuple[bytes, int]]]]]
     entries, shared = msgspec.msgpack.decode(blob, type=kind)
     return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in entries}, dict(shared)
+
+
+def owners_snapshot(owners: list[tuple[bytes, str, int]]) -> bytes:
+    """Part of the table of who owns which session."""
+    return msgspec.msgpack.encode(owners)
+
+
+def restore_owners(blob: bytes) -> dict[bytes, tuple[str, int]]:
+    owners = msgspec.msgpack.decode(blob, type=list[tuple[bytes, str, int]])
+    return {client_id: (node, number) for client_id, node, number in owners}

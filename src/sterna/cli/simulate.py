@@ -50,6 +50,7 @@ def chaos(
     publish_pause: Annotated[
         float, typer.Option(min=0.001, help="Mean seconds between what one publisher sends (times nodes).")
     ] = PUBLISH_PAUSE_S,
+    roamers: Annotated[int, typer.Option(min=0, help="Clients that turn up at one node after the other.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document per run.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
 ) -> None:
@@ -64,6 +65,7 @@ def chaos(
         publish_pause_s=publish_pause,
         strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ALONE), "--strategy"),
         overlay=_one_of(overlay, OVERLAYS, "--overlay"),
+        roamers=0 if strategy == ALONE else roamers,
     )
     wanted = _range(seeds) if seeds else range(seed, seed + 1)
     if trace is not None and len(wanted) > 1:
@@ -122,6 +124,8 @@ def replay_command(plan: Plan) -> str:
         words += ["--fault-pause", repr(plan.fault_pause_s)]
     if plan.publish_pause_s != PUBLISH_PAUSE_S:
         words += ["--publish-pause", repr(plan.publish_pause_s)]
+    if plan.roamers:
+        words += ["--roamers", str(plan.roamers)]
     return shlex.join(words)
 
 

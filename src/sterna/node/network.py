@@ -15,16 +15,17 @@ from random import Random
 from typing import Protocol
 
 from sterna.broker.broker import Broker
-from sterna.broker.commitments import MADE_OF_ANOTHER
-from sterna.broker.decisions import decode_decision, encode_decision
+from sterna.broker.decisions import encode_decision
 from sterna.broker.outbox import send_to_all
 from sterna.broker.routes import Route
+from sterna.migration.settings import MigrationSettings
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.excerpts import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
-from sterna.node.shares import SharedElsewhere, SharesLeft, copy_for
+from sterna.node.moving import Moving
+from sterna.node.shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.operators.grammar import is_expression
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
@@ -38,7 +39,6 @@ from sterna.routing.forwarded import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingOutput, RoutingSettings, Strategy
-from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
 #: What a shared subscription takes besides its name, in an announcement and, with a node's name, in a decision.
@@ -46,8 +46,6 @@ SHARE_OVERHEAD_BYTES = 16
 DECIDED_OVERHEAD_BYTES = 80
 #: Of the groups a message is decided for: it has to fit into a frame with them.
 DECISION_BYTES_MAX = 12 * 1024
-#: Messages that waited for a shared subscription's last member here, given to members elsewhere.
-HANDED_OVER_A_TURN = 1000
 
 
 class NetworkWorld(Protocol):
@@ -72,6 +70,7 @@ class NetworkSettings:
     """How long a subscriber may wait for the news of its subscription to have reached every node."""
     feed: str = ""
     """Where bulk readers find this node's journal, if anywhere."""
+    migration: MigrationSettings = field(default_factory=MigrationSettings)
 
 
 class Network:
@@ -88,6 +87,7 @@ class Network:
         self._membership = Membership(vector.pop(self.node, None), broker.journal, broker.now, broker.wall)
         self._elsewhere = SharedElsewhere(self.node)
         self._left = SharesLeft()
+        self._handing_over = HandingOver(self.node, broker, self._elsewhere)
         for origin, shares in broker.state.shared.items():
             self._elsewhere.announced(origin, shares)
             self._elsewhere.announced(origin, None)  # known, and not reached yet
@@ -120,6 +120,8 @@ class Network:
         if self._membership.is_new:
             broker.log.seen(self.node, self._membership.first)
         self._watch_interest()
+        #: Sessions that come from other nodes, and go to them.
+        self.moving = Moving(broker, self, settings.migration)
 
     def _strategy(self, output: RoutingOutput) -> Strategy:
         settings = self._settings
@@ -164,6 +166,7 @@ class Network:
 
     def flush(self) -> None:
         """The end of a turn."""
+        self.moving.flush()
         self.router.flush()
         self.links.flush()
         if self._sessions_ended:  # by flushing: what the router says to that goes out too
@@ -191,6 +194,7 @@ class Network:
         self.report("link up", peer=link.peer)
         self.overlay.link_started(link.peer)
         self.router.session_started(link)
+        self.moving.link_started(link.peer)
 
     def session_ended(self, link: Link, reason: str) -> None:
         self.report("link down", peer=link.peer, reason=reason)
@@ -256,8 +260,8 @@ class Network:
             self.router.unwant(shared[1])
             return
         waiting = deque(offset for offset, _ in share.queue) if share is not None else deque()
-        if waiting and topic_filter in self._elsewhere and not self._hand_over_waiting(topic_filter, waiting):
-            self._broker.turns.ask(partial(self._hand_over_waiting, topic_filter, waiting))
+        if waiting and topic_filter in self._elsewhere and not self._handing_over.waiting(topic_filter, waiting):
+            self._broker.turns.ask(partial(self._handing_over.waiting, topic_filter, waiting))
         # Messages for the members we had are on their way until everybody has heard that they left.
         self._left.add(shared[1])
         self.router.when_known(partial(self._unwant_left, shared[1]))
@@ -349,13 +353,13 @@ class Network:
 
     def is_ours_to_hand_over(self, message: Message) -> bool:
         """Is it for members of ours, who have left?"""
-        return bool(self._orphaned(message))
+        return bool(self._handing_over.orphaned(message))
 
     def take(self, message: Message) -> None:
         """A sequenced message from elsewhere.  It is journalled if a queue may have to point to it."""
         broker = self._broker
         # What is handed over is written down in one group with what it was made of: both are kept, or neither.
-        is_handed_over = bool(message.shares) and self._hand_over(message)
+        is_handed_over = bool(message.shares) and self._handing_over.hand_over(message)
         if is_handed_over or message.retain or (message.qos and _keeps(broker.routes.route(message.topic))):
             broker.commitments.publication(message, None, 0)
         else:
@@ -368,36 +372,6 @@ class Network:
         back = self._taken_back.get(message.identity.origin) if self._taken_back else None
         if back is None or message.identity.stamp <= back:
             self._broker.deliver_from_elsewhere(message)
-
-    def _orphaned(self, message: Message) -> list[bytes]:
-        """Groups of which members here were to have it, and of which there are none."""
-        if not message.shares:
-            return []
-        _, decision = decode_decision(message.shares)
-        share_of = self._broker.routes.share
-        return [key for key, node in decision.items() if node == self.node and share_of(key) is None]
-
-    def _hand_over(self, message: Message) -> bool:
-        """If it is for members of ours who have left: on to whoever has members now."""
-        passed_on = {key: self._elsewhere.decide(key, 0) for key in self._orphaned(message) if key in self._elsewhere}
-        if passed_on:
-            self._broker.commitments.publication(copy_for(passed_on, message), None, MADE_OF_ANOTHER)
-        return bool(passed_on)
-
-    def _hand_over_waiting(self, key: bytes, offsets: deque[int]) -> bool:
-        """The same for some of what waited for them; True if that was all."""
-        broker = self._broker
-        for _ in range(min(len(offsets), HANDED_OVER_A_TURN)):
-            offset = offsets.popleft()
-            try:
-                message = broker.journal.read(offset) or broker.retained.at_offset(offset)
-            except JournalError:
-                message = None
-            if message is None or key not in self._elsewhere:
-                broker.counters.dropped("no-member-left")
-            else:
-                broker.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
-        return not offsets
 
     def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT."""
@@ -468,6 +442,15 @@ class Network:
     def lost(self, origin: str, messages: int) -> None:
         self._broker.counters.dropped("origin-retention", messages)
         self.report("what was missed is no longer kept", origin=origin, messages_at_most=messages, reason="retention")
+
+    def directed_came(self, source: str, body: bytes) -> None:
+        self.moving.directed_came(source, body)
+
+    def news_came(self, link: str, body: bytes) -> None:
+        self.moving.news_came(link, body)
+
+    def path_changed(self, origin: str) -> None:
+        self.moving.path_changed(origin)
 
     def shares(self) -> list[tuple[bytes, int]]:
         """As many as an announcement holds; what is beyond is told to the operator, and served by this node alone."""

@@ -17,10 +17,10 @@ from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import Broker, BrokerState, World
 from sterna.broker.limits import Limits
-from sterna.broker.recovery import VECTOR, Replay
+from sterna.broker.recovery import OWNERS, VECTOR, Replay
 from sterna.broker.retention import Sweep
 from sterna.broker.shares import Share
-from sterna.broker.snapshots import retained_snapshot, share_snapshot, snapshot, vector_snapshot
+from sterna.broker.snapshots import owners_snapshot, retained_snapshot, share_snapshot, snapshot, vector_snapshot
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
 from sterna.journal.readers import Held
@@ -198,6 +198,10 @@ class Node:
         gone += [f"\0{text.decode()}" for text in computations.gone]
         if self.network is not None:
             sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), self.broker.state.shared)
+            directory = self.network.moving.directory
+            for part in sorted(directory.changed):
+                sessions[f"{OWNERS}{part}"] = owners_snapshot(directory.entries(part))
+            directory.changed.clear()
         kept: dict[bytes, bytes] = {}
         forgotten: list[bytes] = []
         for topic in retained.changed:
@@ -236,6 +240,10 @@ class Node:
         log = self.broker.log
         for name in (*changes.sessions, *changes.sessions_gone):
             if name == VECTOR:
+                continue
+            if name.startswith(OWNERS):
+                if self.network is not None:
+                    self.network.moving.directory.changed.add(int(name[len(OWNERS) :]))
                 continue
             if name.startswith("\0$share/"):
                 self._share_queues[name] = None  # as the checkpoint has it, or does not

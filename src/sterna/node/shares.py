@@ -6,15 +6,20 @@ whose node cannot be reached are kept in mind: if nobody else has members, the m
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
-from sterna.broker.decisions import encode_decision
+from sterna.broker.broker import Broker
+from sterna.broker.commitments import MADE_OF_ANOTHER
+from sterna.broker.decisions import decode_decision, encode_decision
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import FilterTree, split_share
-from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.errors import JournalError, LinkProtocolError
 
 #: Topics whose groups are remembered; past this the memory starts anew.
 REMEMBERED_MAX = 100_000
+#: Messages that waited for a shared subscription's last member here, given to members elsewhere.
+HANDED_OVER_A_TURN = 1000
 
 
 @dataclass(slots=True)
@@ -140,3 +145,41 @@ def copy_for(decision: dict[bytes, str], message: Message) -> Message:
     )  # fmt: skip
     copy.shares = encode_decision(decision, only=True)
     return copy
+
+
+class HandingOver:
+    """What was for members of ours who have left goes on to whoever has members now."""
+
+    def __init__(self, node: str, broker: Broker, elsewhere: SharedElsewhere) -> None:
+        self._node = node
+        self._broker = broker
+        self._elsewhere = elsewhere
+
+    def orphaned(self, message: Message) -> list[bytes]:
+        """Groups of which members here were to have it, and of which there are none."""
+        if not message.shares:
+            return []
+        _, decision = decode_decision(message.shares)
+        share_of = self._broker.routes.share
+        return [key for key, node in decision.items() if node == self._node and share_of(key) is None]
+
+    def hand_over(self, message: Message) -> bool:
+        passed_on = {key: self._elsewhere.decide(key, 0) for key in self.orphaned(message) if key in self._elsewhere}
+        if passed_on:
+            self._broker.commitments.publication(copy_for(passed_on, message), None, MADE_OF_ANOTHER)
+        return bool(passed_on)
+
+    def waiting(self, key: bytes, offsets: deque[int]) -> bool:
+        """The same for some of what waited for them; True if that was all."""
+        broker = self._broker
+        for _ in range(min(len(offsets), HANDED_OVER_A_TURN)):
+            offset = offsets.popleft()
+            try:
+                message = broker.journal.read(offset) or broker.retained.at_offset(offset)
+            except JournalError:
+                message = None
+            if message is None or key not in self._elsewhere:
+                broker.counters.dropped("no-member-left")
+            else:
+                broker.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
+        return not offsets

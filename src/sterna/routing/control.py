@@ -26,6 +26,8 @@ class Frame(IntEnum):
     ECHO = 7
     SEQUENCED = 8
     LOOSE = 9
+    DIRECTED = 10
+    NEWS = 11
 
 
 class Announce(msgspec.Struct, array_like=True, frozen=True):
@@ -93,9 +95,26 @@ class Probe(msgspec.Struct, array_like=True, frozen=True):
 
     asker: str
     number: int
+    #: The echo is to say how far everybody's own messages had come when they passed it.
+    with_frontiers: bool = False
 
 
-Record = TypeVar("Record", Announce, Lost, Fetch, Page, Probe)
+class Echo(msgspec.Struct, array_like=True, frozen=True):
+    asker: str
+    number: int
+    #: (node, epoch, sequence): what that node's clients publish after it finds the asker's wishes known.
+    frontiers: list[tuple[str, int, int]] = []
+
+
+class Directed(msgspec.Struct, array_like=True, frozen=True):
+    """From one node to another, by way of those between them."""
+
+    source: str
+    target: str
+    body: bytes
+
+
+Record = TypeVar("Record", Announce, Lost, Fetch, Page, Probe, Echo, Directed)
 
 encode = msgspec.msgpack.Encoder().encode
 

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from sterna.routing.control import Frame, Probe, encode
+from sterna.routing.control import Echo, Frame, Probe, encode
+from sterna.vocabulary.stamps import Stamp, VersionVector
 
 #: Probes of other nodes being passed on at once; past this the oldest is answered as it stands.
 PASSING_MAX = 4096
+#: Nodes an echo can speak of.
+FRONTIERS_MAX = 4096
 
 #: This node among those a probe has not come back from; no link has this name.
 HERE = ""
@@ -27,6 +30,9 @@ class ProbeUser(Protocol):
     def send_control(self, link: str, kind: int, body: bytes) -> bool: ...
     def in_turn(self, action: Action) -> None:
         """Do this once what was taken in before it has been sent on."""
+
+    def frontier(self) -> Stamp:
+        """The last of our own messages that has been sent to the links."""
 
 
 class Probes:
@@ -47,16 +53,27 @@ class Probes:
         self._number = 0
         self._waiting: list[Action] = []
         self._covered: list[Action] = []
+        #: Those that want to know how far everybody had come.
+        self._curious: list[Callable[[VersionVector], None]] = []
+        self._frontiers: VersionVector = {}
         #: Links our own probe has not come back from.
         self._out: dict[str, None] = {}
         #: (asker, number) -> the link it came by, the links it has not come back from.
         self._passing: dict[tuple[str, int], tuple[str, dict[str, None]]] = {}
+        #: The same -> the frontiers they brought, of those that were asked for.
+        self._brought: dict[tuple[str, int], VersionVector] = {}
         #: Subscribers told before everybody was heard from.
         self.timed_out = 0
 
     def after(self, action: Action) -> None:
         """Do this once every node that can be reached knows what we want now."""
         self._waiting.append(action)
+
+    def ask(self, action: Callable[[VersionVector], None]) -> None:
+        """The same, and tell how far the messages of those nodes had come when they heard; whoever is not named has not
+        been heard from."""
+        self._curious.append(action)
+        self._waiting.append(lambda: None)
 
     @property
     def waiting(self) -> bool:
@@ -68,7 +85,11 @@ class Probes:
             self._covered, self._waiting = self._waiting, []
             self._number += 1
             self._out = dict.fromkeys(self._user.links())
-            body = encode(Probe(self._node, self._number))
+            curious, self._curious = self._curious, []
+            found: VersionVector = {}
+            self._frontiers = found
+            self._covered += [partial(action, found) for action in curious]
+            body = encode(Probe(self._node, self._number, bool(curious)))
             for link in self._out:
                 self._user.send_control(link, Frame.PROBE, body)
             number = self._number
@@ -91,29 +112,41 @@ class Probes:
         key = (probe.asker, probe.number)
         others = dict.fromkeys(other for other in self._user.links() if other != link)
         if probe.asker == self._node or key in self._passing:
-            self._user.send_control(link, Frame.ECHO, encode(probe))
+            self._user.send_control(link, Frame.ECHO, encode(Echo(*key)))
             return
         if len(self._passing) >= PASSING_MAX:
             self._answer(next(iter(self._passing)))
         self._passing[key] = (link, {**others, HERE: None})
+        if probe.with_frontiers:
+            self._brought[key] = {}
         body = encode(probe)
         for other in others:
             self._user.send_control(other, Frame.PROBE, body)
         # What was decided before the news, and is still being written, goes ahead of the answer.
-        self._user.in_turn(partial(self.echoed, HERE, probe))
+        self._user.in_turn(partial(self._passed_here, key))
+
+    def _passed_here(self, key: tuple[str, int]) -> None:
+        own = [(self._node, *self._user.frontier())] if key in self._brought else []
+        self.echoed(HERE, Echo(*key, own))
 
     def _answer(self, key: tuple[str, int]) -> None:
         link, _ = self._passing.pop(key)
-        self._user.send_control(link, Frame.ECHO, encode(Probe(*key)))
+        brought = [(node, *stamp) for node, stamp in self._brought.pop(key, {}).items()]
+        self._user.send_control(link, Frame.ECHO, encode(Echo(*key, brought)))
 
-    def echoed(self, link: str, probe: Probe) -> None:
+    def echoed(self, link: str, probe: Echo) -> None:
+        found = {node: Stamp(epoch, sequence) for node, epoch, sequence in probe.frontiers[:FRONTIERS_MAX]}
         if probe.asker == self._node:
             if probe.number == self._number:
+                self._frontiers.update(found)
                 self._out.pop(link, None)
                 self._settle()
             return
-        passing = self._passing.get((probe.asker, probe.number))
+        key = (probe.asker, probe.number)
+        passing = self._passing.get(key)
         if passing is not None:
+            if key in self._brought:
+                self._brought[key].update(found)
             passing[1].pop(link, None)
             if not passing[1]:
                 self._answer((probe.asker, probe.number))
@@ -127,5 +160,6 @@ class Probes:
             others.pop(link, None)
             if came_by == link:
                 del self._passing[key]
+                self._brought.pop(key, None)
             elif not others:
                 self._answer(key)

@@ -64,6 +64,15 @@ class RouterLocal(Local, Protocol):
     def shares_elsewhere(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
         """What another node has members of (None: it can no longer be reached)."""
 
+    def directed_came(self, source: str, body: bytes) -> None:
+        """Another node, not only a neighbour, says this to us."""
+
+    def news_came(self, link: str, body: bytes) -> None:
+        """A neighbour says this to us."""
+
+    def path_changed(self, origin: str) -> None:
+        """There is a way to this node, or another one than before."""
+
 
 @dataclass(slots=True)
 class RouterCounters:
@@ -135,7 +144,9 @@ class Router:
             Frame.FETCH: lambda link, body: self._fetch(control.decode(body, control.Fetch)),
             Frame.PAGE: lambda link, body: self._page(control.decode(body, control.Page)),
             Frame.PROBE: lambda link, body: self.probes.probed(link, control.decode(body, control.Probe)),
-            Frame.ECHO: lambda link, body: self.probes.echoed(link, control.decode(body, control.Probe)),
+            Frame.ECHO: lambda link, body: self.probes.echoed(link, control.decode(body, control.Echo)),
+            Frame.DIRECTED: lambda link, body: self._directed(link, control.decode(body, control.Directed)),
+            Frame.NEWS: lambda link, body: self._local.news_came(link, body),
         }
 
     # -- links ---------------------------------------------------------------------------------------------------
@@ -247,6 +258,7 @@ class Router:
     def path_changed(self, origin: str, link: str) -> None:
         self.strategy.origin_routed(origin, link)
         self.streams.path_changed(origin)
+        self._local.path_changed(origin)
 
     def path_lost(self, origin: str) -> None:
         self.strategy.origin_routed(origin, None)
@@ -273,6 +285,16 @@ class Router:
             action()
         else:
             self.probes.after(action)
+
+    def when_heard(self, action: Callable[[], None]) -> None:
+        """Do this once every node that can be reached has got what was sent to the links so far."""
+        if self._links:
+            self.probes.after(action)
+        else:
+            action()
+
+    def frontier(self) -> Stamp:
+        return self._local.frontier()
 
     def changed(self, topic_filter: bytes | None) -> None:
         """Answers of the strategy may differ from now on, for topics that this filter matches (None: for all)."""
@@ -402,3 +424,27 @@ class Router:
         elif len(page.hops) > 1 and page.hops[-1] == self._node:
             onward = structs.replace(page, hops=page.hops[:-1])
             self.send_control(onward.hops[-1], Frame.PAGE, control.encode(onward))
+
+    # -- from node to node ---------------------------------------------------------------------------------------
+
+    def direct(self, target: str, body: bytes) -> bool:
+        """Say something to another node; False if there is no way to it.  It may be lost on the way."""
+        link = self.paths.link_to(target)
+        return link is not None and self.send_control(
+            link, Frame.DIRECTED, control.encode(control.Directed(self._node, target, body))
+        )
+
+    def tell(self, links: list[str], body: bytes) -> None:
+        """Say something to these neighbours."""
+        for link in links:
+            self.send_control(link, Frame.NEWS, body)
+
+    def _directed(self, link: str, directed: control.Directed) -> None:
+        if self.paths.link_to(directed.source) != link:
+            self.counters.refused += 1  # nobody speaks for those who are not behind it
+        elif directed.target == self._node:
+            self._local.directed_came(directed.source, directed.body)
+        else:
+            onward = self.paths.link_to(directed.target)
+            if onward is not None and onward != link:
+                self.send_control(onward, Frame.DIRECTED, control.encode(directed))

@@ -10,6 +10,7 @@ import math
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 from sterna.node.node import Node
@@ -23,11 +24,13 @@ from sterna.simulation.network import Path
 from sterna.simulation.network_checkers import (
     everybody_in_step,
     frames_sent,
+    known_everywhere,
     nothing_left_over,
+    one_owner,
     tables_without,
     within_bounds,
 )
-from sterna.simulation.population import Mover, Publisher, habits, shared_habits
+from sterna.simulation.population import Mover, Publisher, Roamer, habits, shared_habits
 from sterna.simulation.records import Violation
 from sterna.simulation.scene import new_scene
 
@@ -62,6 +65,8 @@ class Plan:
     strategy: str = ""
     """How messages are routed between the nodes; empty: each node is by itself."""
     overlay: str = "spanning-tree"
+    roamers: int = 0
+    """Clients that turn up at one node after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,14 @@ class Chaos:
         self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s)
         for machine in self.scene.machines:
             self._populate(machine)
+        self._roamers = [self._roamer(number) for number in range(plan.roamers)]
+
+    def _roamer(self, number: int) -> Roamer:
+        scene = self.scene
+        dice = scene.kernel.dice(f"roamer {number}")
+        machines = scene.machines
+        client = scene.add_client(f"roamer{number}", dice.choice(machines), habits(dice, persistent=True), NETWORK)
+        return Roamer(client, [machine.address for machine in machines], 1.0, partial(known_everywhere, machines))
 
     def _lay_paths(self, names: list[str]) -> None:
         """Some nodes are next to each other, some on other continents, some behind a thin line."""
@@ -185,6 +198,8 @@ class Chaos:
             publisher.start(until)
         for mover in self._movers:
             mover.start(until)
+        for roamer in self._roamers:
+            roamer.start(until)
         self._faults.start(until)
         scene.records.acquainted_at = math.inf if self.plan.strategy else 0.0
         self._look_at_bounds()
@@ -239,6 +254,7 @@ class Chaos:
             *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),
             *checkers.wills_published(records, {machine.name: machine.troubles for machine in scene.machines}),
             *(found for machine in scene.machines for found in nothing_left_over(machine)),
+            *one_owner(scene.machines),
             *self._strangers(),
             *self._out_of_bounds,
         ]

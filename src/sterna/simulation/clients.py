@@ -149,6 +149,11 @@ class Client:
             conversation.end.abort()
             self._over(conversation)
 
+    def desert(self) -> None:
+        """Go without a word, and leave the connection standing as if somebody were there."""
+        if self.conversation is not None:
+            self._over(self.conversation)
+
     def publish(self, topic: bytes, qos: int, *, retain: bool = False, size: int = 0) -> None:
         """At QoS 0 only if connected: nobody would know of it otherwise."""
         if qos == 0 and not self.is_welcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from sterna.migration.settings import MigrationSettings
 from sterna.node.network import NetworkSettings
 from sterna.overlay.link_settings import LinkSettings
 from sterna.overlay.tree_settings import TreeSettings
@@ -12,6 +13,8 @@ from sterna.simulation.links import LINK_PORT
 
 NETWORK = "simulated"
 KEY = b"a key everybody in the simulation knows"
+#: Rather no session than a second one: then every promise holds whatever fails.
+MIGRATION = MigrationSettings(owner_unreachable="refuse")
 OVERLAYS = ("spanning-tree", "static")
 
 
@@ -32,6 +35,6 @@ def _tree(name: str, dice: Random) -> TreeSettings:
 
 def _member(name: str, strategy: str, overlay: TreeSettings | tuple[str, ...]) -> Callable[[int], NetworkSettings]:
     def settings(epoch: int) -> NetworkSettings:
-        return NetworkSettings(LinkSettings(NETWORK, name, epoch, strategy, KEY), overlay)
+        return NetworkSettings(LinkSettings(NETWORK, name, epoch, strategy, KEY), overlay, migration=MIGRATION)
 
     return settings

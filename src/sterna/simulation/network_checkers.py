@@ -87,3 +87,41 @@ def within_bounds(machine: Machine) -> list[Violation]:
                 detail = f"{machine.name}: {link.unacknowledged_bytes} bytes unacknowledged by {link.peer}"
                 found.append(Violation("bounds", detail, (machine.name, link.peer)))
     return found
+
+
+def known_everywhere(machines: list[Machine], client: str) -> bool:
+    """Do all nodes agree on who owns this client's session?"""
+    owners = set()
+    for machine in machines:
+        network = machine.running.node.network if machine.running is not None else None
+        if network is None:
+            return False
+        owners.add(network.moving.directory.get(client.encode())[0])
+    return len(owners) == 1 and owners != {""}
+
+
+def one_owner(machines: list[Machine]) -> list[Violation]:
+    """Once it is quiet, each session is at one node, all nodes know at which, and nothing is on its way."""
+    found = []
+    seen: dict[bytes, str] = {}
+    running = [machine for machine in machines if machine.running is not None and machine.running.node.network]
+    for machine in running:
+        assert machine.running is not None
+        network = machine.running.node.network
+        assert network is not None
+        moving = network.moving
+        under_way = [client for client, arrival in moving.arrivals.items() if not arrival.served]
+        for client in (*moving.departures, *under_way):
+            found.append(Violation("on its way", f"{machine.name}: {client.decode()} is", (client.decode(),)))
+        for client, session in machine.running.broker.sessions.items():
+            if client in seen:
+                detail = f"{client.decode()} has sessions at {seen[client]} and {machine.name}"
+                found.append(Violation("two owners", detail, (client.decode(),)))
+            seen[client] = machine.name
+            if session.number and moving.directory.get(client)[0] != machine.name:
+                detail = f"{machine.name} has {client.decode()}, the directory says {moving.directory.get(client)}"
+                found.append(Violation("two owners", detail, (client.decode(),)))
+    tables = {tuple(m.running.node.network.moving.directory.digests()) for m in running if m.running}  # type: ignore[union-attr]
+    if len(tables) > 1:
+        found.append(Violation("directory", "nodes differ about who owns what"))
+    return found

@@ -5,6 +5,7 @@ Every decision is a throw of dice that belong to the client concerned.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
@@ -80,6 +81,46 @@ class Mover:
         free = [topic_filter for topic_filter in FILTERS if topic_filter not in held]
         if free:
             self.client.subscribe(self._dice.choice(free), self._dice.choice((0, 1, 2)))
+
+
+class Roamer:
+    """Subscribes once, and then turns up at one node after the other."""
+
+    def __init__(self, client: Client, addresses: list[str], pause_s: float, is_known: Callable[[str], bool]) -> None:
+        """`is_known`: do all nodes know of this client's session?  Before that nobody can find it."""
+        self.client = client
+        self._addresses = addresses
+        self._pause_s = pause_s
+        self._is_known = is_known
+        self._dice = client.kernel.dice(f"roamer {client.name}")
+        self.moves = 0
+
+    def start(self, until: float) -> None:
+        self.client.come()
+        self.client.subscribe(self._dice.choice((b"t/#", b"t/+", b"#")), self._dice.choice((1, 2, 2)))
+        if self._dice.random() < 0.3:
+            self.client.subscribe(b"r/#", 0)
+        self.client.kernel.after(self._dice.expovariate(1 / self._pause_s), self._roam, until)
+
+    def _roam(self, until: float) -> None:
+        client, dice = self.client, self._dice
+        if client.kernel.now >= until:
+            client.come()
+            return
+        if self._is_known(client.name):
+            self.moves += 1
+            client.address = dice.choice(self._addresses)
+            client.kernel.tell(f"{client.name} goes to {client.address}")
+            how = dice.random()
+            if how < 0.4:
+                client.hang_up()
+            elif how < 0.7:
+                client.desert()
+            else:
+                client.leave(politely=dice.random() < 0.7)
+        if dice.random() < 0.8:
+            client.come()
+        client.kernel.after(dice.expovariate(1 / self._pause_s), self._roam, until)
 
 
 def habits(dice: Random, *, persistent: bool, will: tuple[bytes, int] | None = None) -> Habits:

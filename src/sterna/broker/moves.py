@@ -1,0 +1,176 @@
+"""What a broker does for a session that goes to another node, or comes from one.
+
+A session that is to leave first sends nothing new (`drain`), then hears and says nothing more (`freeze`); what comes
+for it meanwhile waits, so that it can go on as if nothing had been (`thaw`).  One that arrives listens from the first
+moment on
+and is put together (`complete`) from what it heard itself and what was sent after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sterna.broker.barriers import Barriers
+from sterna.broker.broker import Broker
+from sterna.broker.durability import will_from
+from sterna.broker.queue import OffsetQueue
+from sterna.broker.session import Session
+from sterna.broker.snapshots import snapshot
+from sterna.broker.subscriptions import Grant, Subscription
+from sterna.mqtt.message import Message
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
+
+
+class Staged(NamedTuple):
+    """A message of a session that arrives, in our own journal."""
+
+    packet_id: int
+    """0: it waits."""
+    offset: int
+    grant: Grant | None
+    """None after PUBREC, when only the identifier matters."""
+
+
+class Remainder(NamedTuple):
+    """Everything about a session but its messages."""
+
+    expiry_s: int
+    gone_s: float
+    will: list[Any] | None
+    next_packet_id: int
+    received: list[int]
+    sequence: tuple[int, int]
+    dropped_by_retention: int
+    dropped_by_full_queue: int
+    vector: VersionVector
+
+
+# -- leaving --
+
+
+def drain(session: Session) -> int:
+    """Send nothing new at QoS 1 and 2; the window it had."""
+    window, session.window = session.window, 0
+    return window
+
+
+def freeze(broker: Broker, session: Session) -> None:
+    session.outbox.congested = True
+    if session.connection is not None:
+        session.connection.freeze()
+    # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
+    broker.delivery.disconnected(session)
+
+
+def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> None:
+    """It stays."""
+    if session.leaving is None:
+        return
+    session.leaving = None
+    session.window = window
+    if was_frozen:
+        broker.log.leaving(session)
+    connection = session.connection
+    if connection is None:
+        broker.delivery.disconnected(session)
+        broker.lifecycle.left(session)
+        return
+    if was_frozen:
+        session.outbox.congested = False
+        connection.thaw()
+    broker.delivery.pump(session)
+
+
+def part_from(broker: Broker, session: Session, farewell: bytes) -> None:
+    """Send its client away.  Its will is not published: the session lives on elsewhere."""
+    if session.connection is not None:
+        broker.lifecycle.end(session.connection, farewell, graceful=False)
+
+
+def end_moved(broker: Broker, session: Session, node: str, number: int) -> None:
+    if broker.sessions.get(session.client_id) is session:
+        del broker.sessions[session.client_id]
+        session.will = None
+        broker.lifecycle.take_apart(session)
+        broker.log.moved(session, node, number)
+
+
+# -- arriving --
+
+
+def begin_arrival(
+    broker: Broker,
+    client_id: bytes,
+    user: str | None,
+    version: int,
+    subscriptions: list[tuple[bytes, int, bool, bool, int]],
+) -> Session:
+    """A session that is here to listen.  It counts for nothing yet: a crash is its end."""
+    permissions = broker.access.for_identity(user, client_id.decode())
+    session = broker.state.new_session(client_id, user, permissions)
+    session.is_arriving = True
+    session.version = version
+    session.needs = (version, False, False)
+    session.disconnected_at = broker.wall
+    for fields in subscriptions:
+        broker.routes.subscribe(session, Subscription(*fields))
+    return session
+
+
+def drop_arrival(broker: Broker, session: Session) -> None:
+    if broker.sessions.get(session.client_id) is session:
+        del broker.sessions[session.client_id]
+        broker.lifecycle.take_apart(session)
+
+
+def complete(broker: Broker, session: Session, number: int, staged: list[Staged], rest: Remainder, node: str) -> None:
+    """Put it together: what it was owed where it came from, then what it heard here and was not served there.
+
+    Only to be called between two groups: what is delivered and what is not must be the same after a crash.  May raise
+    JournalError; then nothing has changed.
+    """
+    read = broker.journal.read
+    inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
+    heard = [(offset, grant) for offset, grant in session.queue if not _served(broker, node, read(offset), rest.vector)]
+    queue: OffsetQueue[Grant] = OffsetQueue()
+    for one in staged:
+        if not one.packet_id and one.grant is not None:
+            queue.push(one.offset, one.grant)
+    for offset, grant in heard:
+        queue.push(offset, grant)
+    session.queue = queue
+    for one, message in inflight:
+        if one.grant is None:
+            session.inflight[one.packet_id] = None
+        elif message is not None:
+            session.put_in_flight(one.packet_id, message, one.grant)
+    session.number = number
+    session.expiry_s = rest.expiry_s
+    session.disconnected_at = broker.wall - rest.gone_s
+    session.will = will_from(rest.will)
+    session.next_packet_id = rest.next_packet_id
+    session.received = set(rest.received)
+    session.sequence = rest.sequence
+    session.dropped_by_retention = rest.dropped_by_retention
+    session.dropped_by_full_queue = rest.dropped_by_full_queue
+    session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
+    session.is_arriving = False
+    raise_barrier(broker, session)
+    if session.expiry_s:
+        broker.log.imported(session, snapshot(session))
+    broker.lifecycle.schedule_session(session)
+
+
+def _served(broker: Broker, node: str, message: Message | None, vector: VersionVector) -> bool:
+    """Has it been dealt with where the session came from (or is it gone)?"""
+    if message is None:
+        return True
+    known = message.identity or Identity(node, broker.journal.epoch_of(message.offset), message.offset)
+    return Stamp(known.epoch, known.sequence) <= vector.get(known.origin, BEFORE_ALL)
+
+
+def raise_barrier(broker: Broker, session: Session) -> None:
+    if session.barrier:
+        if broker.delivery.barriers is None:
+            broker.delivery.barriers = Barriers()
+        broker.delivery.barriers.raise_for(session)

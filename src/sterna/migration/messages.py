@@ -1,0 +1,170 @@
+"""What two nodes say to each other about a session, and what all nodes say about who owns which.
+
+    the new owner                the old owner
+    PULL            ------->                    it has the client, and is to have the session
+                    <-------     MIGTO          what the session wants to hear
+    MIGTOACK        ------->                    from where on it will hear it
+                    <-------     MIGSYNC ...    what it has not heard, and the rest of it, in pages
+    MIGSYNCACK      ------->                    that is safe: of the last page, that the session is the new owner's
+                    <-------     MIGACK         the old owner has forgotten it
+
+A planned move begins with MIGTO.  MIGABORT takes an offer back, MIGREFUSE turns one down; ABSENT says that there is no
+such session, or that somebody else owns it.  Every message may be lost and said again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sterna.vocabulary.errors import LinkProtocolError
+
+#: Owners told of in one frame.
+OWNERS_A_FRAME = 512
+BUCKETS = 256
+
+
+class Pull(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    """Under which the asker will own it."""
+    user: str | None
+    ends: bool
+    """The client wants to begin anew: end it."""
+
+
+class Absent(msgspec.Struct, tag=2, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    owner: str
+    """Empty: nobody, as far as the sender knows."""
+    owner_number: int
+
+
+class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    version: int
+    user: str | None
+    subscriptions: list[tuple[bytes, int, bool, bool, int]]
+    by_plan: bool
+
+
+class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    vector: list[tuple[str, int, int]]
+    """What comes after it the new owner will have."""
+
+
+class Item(msgspec.Struct, array_like=True, frozen=True):
+    """A message that waits, or is on its way to the client under a packet identifier."""
+
+    packet_id: int
+    """0: it waits."""
+    grant: list[Any]
+    """Empty after PUBREC, when only the identifier matters."""
+    message: bytes
+    """With its identity, as links carry it."""
+
+
+class Rest(msgspec.Struct, array_like=True, frozen=True):
+    """Everything about a session but its messages."""
+
+    expiry_s: int
+    gone_s: float
+    """For how long it has had no connection."""
+    will: list[Any] | None
+    next_packet_id: int
+    received: list[int]
+    sequence: tuple[int, int]
+    dropped_by_retention: int
+    dropped_by_full_queue: int
+    vector: list[tuple[str, int, int]]
+    """What the session has been served up to."""
+
+
+class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    page: int
+    items: list[Item]
+    rest: Rest | None
+    """With the last page."""
+
+
+class MigSyncAck(msgspec.Struct, tag=6, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    page: int
+    """WHOLE: the session is the sender's."""
+
+
+class MigAck(msgspec.Struct, tag=7, array_like=True, frozen=True):
+    client: bytes
+    number: int
+
+
+class MigAbort(msgspec.Struct, tag=8, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    reason: str
+
+
+class MigRefuse(msgspec.Struct, tag=9, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    reason: str
+
+
+WHOLE = -1
+
+Message = Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
+
+#: client, node ("": nobody), number
+OwnerEntry = tuple[bytes, str, int]
+
+
+class Owners(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """News of who owns what; passed on by whoever did not know it."""
+
+    entries: list[OwnerEntry]
+
+
+class Digests(msgspec.Struct, tag=2, array_like=True, frozen=True):
+    """What the sender knows, in short: a number for each part of the table."""
+
+    numbers: list[int]
+
+
+class Claim(msgspec.Struct, tag=3, array_like=True, frozen=True):
+    """A client has connected whose session nobody keeps: another connection of the same name is to end."""
+
+    client: bytes
+    node: str
+    wall: float
+    user: str | None
+
+
+News = Owners | Digests | Claim
+
+encode = msgspec.msgpack.Encoder().encode
+_message = msgspec.msgpack.Decoder(Message)
+_news = msgspec.msgpack.Decoder(News)
+
+
+def decode(body: bytes) -> Message:
+    try:
+        found: Message = _message.decode(body)
+    except msgspec.MsgspecError as error:
+        raise LinkProtocolError(f"not a message about a session: {error}") from error
+    return found
+
+
+def decode_news(body: bytes) -> News:
+    try:
+        found: News = _news.decode(body)
+    except msgspec.MsgspecError as error:
+        raise LinkProtocolError(f"not news about sessions: {error}") from error
+    return found

@@ -1,0 +1,24 @@
+"""What an operator may tune about clients that move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationSettings:
+    owner_unreachable: Literal["begin-anew", "refuse"] = "begin-anew"
+    """What a client gets whose session is on a node that cannot be reached: a new session, or no connection."""
+    drain_s: float = 0.05
+    """How long a client that is moved by plan may take to acknowledge what it was sent."""
+    retry_s: float = 0.5
+    """After how long without an answer something is said again."""
+    patience_s: float = 10.0
+    """How long a step may take before a move is given up, and a client waits for its session."""
+    at_once: int = 64
+    """Sessions that may be on their way from this node at a time, and to it."""
+    redirect_s: float = 60.0
+    """How long after a planned move a client that comes to its old node is sent to the new one."""
+    rate: float = 50.0
+    """Clients that an evacuation begins to move per second."""

@@ -1,0 +1,250 @@
+"""A session on the node it goes to: does what `migration.tables.ARRIVING` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.broker import moves
+from sterna.broker.moves import Remainder, Staged
+from sterna.broker.session import Session
+from sterna.migration.messages import WHOLE, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull, Rest
+from sterna.migration.tables import ARRIVING, Arriving, Do, Machine, On
+from sterna.node.session_pages import write_down
+from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.stamps import Stamp, VersionVector
+
+if TYPE_CHECKING:
+    from sterna.node.moving import Moving
+
+LOOK_S = 0.005
+#: How often everybody is asked whether they have heard, before the move is given up.
+ASKED_MAX = 5
+
+
+class Arrival:
+    def __init__(self, moving: Moving, client: bytes, source: str, number: int) -> None:
+        self._moving = moving
+        self._broker = moving.broker
+        self.client = client
+        self.source = source
+        self.number = number
+        self.by_plan = False
+        self.started_at = moving.broker.now
+        self.reason = ""
+        #: The client is here: as whom, and whether it wants the session at all.
+        self.user: str | None = None
+        self.ends = False
+        self._machine = Machine(ARRIVING, Arriving.AWAITING)
+        self._changed_at = moving.broker.now
+        self._offer: MigTo | None = None
+        self._page: MigSync | None = None
+        self._session: Session | None = None
+        self._asked = 0
+        self._vector: VersionVector = {}
+        self._staged: list[Staged] = []
+        #: Pages that are safe; and of the one being written, how many.
+        self._pages = 0
+        self._writing = 0
+        self._rest: Rest | None = None
+
+    @property
+    def state(self) -> Arriving:
+        return Arriving(self._machine.state)
+
+    @property
+    def served(self) -> bool:
+        return self.state in (Arriving.SERVING, Arriving.DONE)
+
+    def begin(self, *, pull: bool) -> None:
+        if pull:
+            self._do(Do.SEND_PULL)
+        self._moving.later(self._moving.settings.retry_s, self._tick)
+
+    def _tick(self) -> None:
+        if self._moving.arrivals.get(self.client) is not self:
+            return
+        waited = self._broker.now - self._changed_at
+        if waited >= self._moving.settings.patience_s:
+            self.reason = self.reason or f"no answer from {self.source}"
+            self.on(On.GIVE_UP)
+        else:
+            self.on(On.RETRY)
+        self._moving.later(self._moving.settings.retry_s, self._tick)
+
+    def on(self, event: On) -> bool:
+        before = self.state
+        does = self._machine.on(event)
+        if does is None:
+            return False
+        if self.state is not before or event is On.MIGSYNC:
+            self._changed_at = self._broker.now
+        for one in does:
+            self._do(one)
+        return True
+
+    def trouble(self, reason: str) -> None:
+        self.reason = reason
+        self.on(On.TROUBLE)
+
+    def _do(self, what: Do) -> None:
+        _DOES[what](self)
+
+    # -- what the table says --
+
+    def _send_pull(self) -> None:
+        self._moving.send(self.source, Pull(self.client, self.number, self.user, self.ends))
+
+    def offered(self, offer: MigTo) -> None:
+        if self.state is Arriving.AWAITING:
+            self._offer = offer
+            self.number = offer.number
+            self.by_plan = offer.by_plan
+            self.on(On.MIGTO)
+        elif offer.number == self.number:
+            self.on(On.MIGTO)
+
+    def _create(self) -> None:
+        offer = self._offer
+        assert offer is not None
+        try:
+            self._session = moves.begin_arrival(
+                self._broker, self.client, offer.user, offer.version, offer.subscriptions
+            )
+        except (TypeError, ValueError, UnicodeDecodeError):
+            self._broker.turns.ask(self._nonsense)
+            return
+        self._ask()
+
+    def _nonsense(self) -> bool:
+        self.trouble("a subscription that makes no sense")
+        return True
+
+    def _ask(self) -> None:
+        """Have every node know what the session wants, and learn from where on it comes."""
+        self._asked += 1
+        if self._moving.router.strategy.everything():
+            vector = self._moving.vector()
+            self._broker.commitments.in_turn(partial(self._heard, vector))
+        else:
+            self._moving.ask_everybody(self._heard_from)
+
+    def _heard_from(self, frontiers: VersionVector) -> None:
+        """Whoever cannot be reached is read from where we were, with the new wishes, when it is back."""
+        if self.state is not Arriving.LISTENING:
+            return
+        silent = [origin for origin in self._moving.router.paths.origins if origin not in frontiers]
+        if silent and self._asked < ASKED_MAX:
+            self._ask()
+        elif silent:
+            self.trouble(f"{silent[0]} does not answer")
+        else:
+            self._heard({**self._moving.vector(), **frontiers})
+
+    def _heard(self, vector: VersionVector) -> None:
+        if self.state is Arriving.LISTENING:
+            self._vector = vector
+            self.on(On.HEARD)
+
+    def _send_migtoack(self) -> None:
+        vector = [(origin, *stamp) for origin, stamp in self._vector.items()]
+        self._moving.send(self.source, MigToAck(self.client, self.number, vector))
+
+    def page_came(self, page: MigSync) -> None:
+        if self.state is not Arriving.EXPECTING:
+            self.on(On.MIGSYNC if page.rest is None else On.MIGSYNC_LAST)
+        elif page.page < self._pages and page.rest is None:
+            self._moving.send(self.source, MigSyncAck(self.client, self.number, page.page))
+        elif page.page > self._pages or self._writing:
+            return  # it is being written, or one before it is missing
+        else:
+            self._page = page
+            self.on(On.MIGSYNC if page.rest is None else On.MIGSYNC_LAST)
+
+    def _stage(self) -> None:
+        page = self._page
+        assert page is not None
+        self._writing += 1
+        staged = write_down(self._broker, self._moving.node, page.items)
+        self._broker.when_safe(partial(self._written, page, staged))
+
+    def _written(self, page: MigSync, staged: list[Staged], safe: bool) -> None:
+        self._writing -= 1
+        if not safe or self.state is not Arriving.EXPECTING:
+            return  # it will be sent again
+        self._staged += staged
+        self._pages = page.page + 1
+        if page.rest is None:
+            self._moving.send(self.source, MigSyncAck(self.client, self.number, page.page))
+        else:
+            self._rest = page.rest
+            self.on(On.STAGED)
+
+    def _import(self) -> None:
+        self._broker.between_groups(self._import_now)
+
+    def _import_now(self) -> None:
+        session, rest = self._session, self._rest
+        assert session is not None
+        assert rest is not None
+        vector = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in rest.vector}
+        remainder = Remainder(
+            rest.expiry_s,
+            rest.gone_s,
+            rest.will,
+            rest.next_packet_id,
+            rest.received,
+            rest.sequence,
+            rest.dropped_by_retention,
+            rest.dropped_by_full_queue,
+            vector,
+        )
+        try:
+            moves.complete(self._broker, session, self.number, self._staged, remainder, self._moving.node)
+        except JournalError:
+            self._moving.later(LOOK_S, self._import)  # the disk did not give what is there
+            return
+        if session.expiry_s:
+            self._broker.log.owner(self.client, self._moving.node, self.number)
+        self._broker.when_safe(self._imported)
+
+    def _imported(self, safe: bool) -> None:
+        if safe:
+            self.on(On.SAFE)
+        else:
+            self._broker.when_safe(self._imported)
+
+    def _announce(self) -> None:
+        self._moving.took_over(self)
+
+    def _send_whole(self) -> None:
+        self._moving.send(self.source, MigSyncAck(self.client, self.number, WHOLE))
+
+    def _send_migrefuse(self) -> None:
+        self._moving.send(self.source, MigRefuse(self.client, self.number, self.reason))
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            moves.drop_arrival(self._broker, self._session)
+
+    def _tell_client(self) -> None:
+        self._moving.settled(self)
+
+    def _end(self) -> None:
+        self._moving.arrived(self)
+
+
+_DOES: dict[Do, Callable[[Arrival], None]] = {
+    Do.SEND_PULL: Arrival._send_pull,
+    Do.CREATE: Arrival._create,
+    Do.SEND_MIGTOACK: Arrival._send_migtoack,
+    Do.STAGE: Arrival._stage,
+    Do.IMPORT: Arrival._import,
+    Do.ANNOUNCE: Arrival._announce,
+    Do.SEND_WHOLE: Arrival._send_whole,
+    Do.SEND_MIGREFUSE: Arrival._send_migrefuse,
+    Do.DROP: Arrival._drop,
+    Do.TELL_CLIENT: Arrival._tell_client,
+    Do.END: Arrival._end,
+}

@@ -1,0 +1,507 @@
+"""Sessions that change their node: who owns which, and the moves under way from and to this one.
+
+The broker asks here before it lets a client in (`is_at_home`, `bring`), the router brings what other nodes say, and
+`leaving.py` and `arriving.py` carry each move out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from sterna.broker import moves
+from sterna.broker.broker import Broker
+from sterna.broker.connection import Connection, State
+from sterna.broker.session import Session
+from sterna.migration import messages
+from sterna.migration.directory import Directory
+from sterna.migration.messages import (
+    WHOLE,
+    Absent,
+    Claim,
+    Digests,
+    MigAbort,
+    MigAck,
+    MigRefuse,
+    MigSync,
+    MigSyncAck,
+    MigTo,
+    MigToAck,
+    OwnerEntry,
+    Owners,
+    Pull,
+)
+from sterna.migration.settings import MigrationSettings
+from sterna.migration.tables import Arriving, Leaving, On
+from sterna.mqtt.reasons import Reason
+from sterna.node.arriving import Arrival
+from sterna.node.leaving import Departure, taken_over
+from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.stamps import Stamp, VersionVector
+
+if TYPE_CHECKING:
+    from sterna.node.network import Network
+
+#: Of the client identifiers the broker makes up, which nobody else has.
+MADE_UP = b"auto-"
+
+
+@dataclass(slots=True)
+class MovingCounters:
+    """Since the node started."""
+
+    arrived: int = 0
+    departed: int = 0
+    rolled_back: int = 0
+    given_up: int = 0
+    begun_anew: int = 0
+    """Sessions begun though another node that could not be reached has one of that client."""
+    fenced: int = 0
+    """Sessions here that another node turned out to own."""
+    remains_lost: int = 0
+    """Messages that waited in them and could not be handed on."""
+    refused: int = 0
+    """Messages of the protocol that were out of place: old, repeated or forged."""
+
+
+class Parked(NamedTuple):
+    """A client that waits for its session."""
+
+    connection: Connection
+    user: str | None
+    then: Callable[[], None]
+
+
+class Moving:
+    def __init__(self, broker: Broker, network: Network, settings: MigrationSettings) -> None:
+        self.broker = broker
+        self._network = network
+        self.node = network.node
+        self.router = network.router
+        self.settings = settings
+        self.grace_s = settings.patience_s
+        self.counters = MovingCounters()
+        self.directory = Directory(self.node, broker.state.owners, broker.log.owner)
+        self.departures: dict[bytes, Departure] = {}
+        self.arrivals: dict[bytes, Arrival] = {}
+        self._parked: dict[bytes, list[Parked]] = {}
+        #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
+        self._claims: dict[bytes, float] = {}
+        self._news: list[OwnerEntry] = []
+        broker.keeper = self
+        self._recover()
+
+    def _recover(self) -> None:
+        for session in self.broker.sessions.values():
+            moves.raise_barrier(self.broker, session)
+            session.number = session.number or 1
+            self.directory.learn(session.client_id, self.node, session.number)
+            owner, number = self.directory.get(session.client_id)
+            if session.leaving is not None:
+                self._depart(Departure(self, session, *session.leaving, by_plan=False))
+            elif owner != self.node:
+                self._owner_changed(session.client_id, owner, number)
+        for client, (owner, number) in list(self.broker.state.owners.items()):
+            if owner == self.node and client not in self.broker.sessions:
+                self.directory.learn(client, "", number + 1)
+
+    # -- what both sides of a move need --
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.broker.deadlines.at(self.broker.now + seconds, action)
+
+    def send(self, node: str, message: messages.Message) -> None:
+        self.router.direct(node, messages.encode(message))
+
+    def digests_of_paths(self) -> dict[str, int]:
+        return {origin: path.digest for origin, path in self.router.paths.known.items()}
+
+    def ask_everybody(self, action: Callable[[VersionVector], None]) -> None:
+        """How far had everybody's messages come when they heard what we want?"""
+        if self.router.has_links:
+            self.router.probes.ask(action)
+        else:
+            action({})
+
+    def vector(self) -> VersionVector:
+        """What we have read of everybody, our own messages included."""
+        journal = self.broker.journal
+        return {**self._network.settled_vector(), self.node: Stamp(journal.epoch, journal.next_offset - 1)}
+
+    def learn(self, client: bytes, node: str, number: int, *, noted: bool = False) -> None:
+        if self.directory.learn(client, node, number, noted=noted):
+            self._news.append((client, node, number))
+
+    def flush(self) -> None:
+        """The end of a turn."""
+        if self._news:
+            news, self._news = self._news, []
+            links = self.router.links()
+            for start in range(0, len(news), messages.OWNERS_A_FRAME):
+                self.router.tell(links, messages.encode(Owners(news[start : start + messages.OWNERS_A_FRAME])))
+
+    def farewell(self, connection: Connection, target: str) -> bytes:
+        return b""
+
+    # -- the broker asks --
+
+    def is_at_home(self, client_id: bytes) -> bool:
+        session = self.broker.sessions.get(client_id)
+        if session is not None:
+            return not session.is_moving
+        if client_id in self.arrivals:
+            return False
+        return self.directory.get(client_id)[0] in ("", self.node)
+
+    def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
+        assert connection.connect is not None
+        client = connection.connect.client_id
+        parked = Parked(connection, user, then)
+        self._parked.setdefault(client, []).append(parked)
+        self.later(self.settings.patience_s, partial(self._too_long, client, parked))
+        self._fetch(client)
+
+    def next_number(self, client_id: bytes) -> int:
+        return self.directory.next_number(client_id, self.broker.wall)
+
+    def opened(self, session: Session) -> bool:
+        client = session.client_id
+        departure = self.departures.get(client)
+        if departure is not None:
+            departure.trouble("the client is back")
+        if session.number:
+            if self.directory.get(client) == (self.node, session.number):
+                return False
+            self.learn(client, self.node, session.number, noted=False)
+            return True
+        if not client.startswith(MADE_UP) and self.router.has_links:
+            self._claims[client] = max(self.broker.wall, self._claims.get(client, 0.0))
+            self._claim(client, session.user)
+        return False
+
+    def ended(self, session: Session) -> None:
+        client = session.client_id
+        self._claims.pop(client, None)
+        departure = self.departures.get(client)
+        if departure is not None:
+            departure.trouble("the session has ended")
+        if session.number:
+            self.learn(client, "", max(session.number, self.directory.get(client)[1]) + 1)
+
+    def when_heard(self, action: Callable[[], None]) -> None:
+        self.router.when_heard(action)
+
+    # -- clients that wait for their sessions --
+
+    def _fetch(self, client: bytes) -> None:
+        """See that a client that waits gets its session."""
+        parked = [one for one in self._parked.get(client, ()) if one.connection.state != State.CLOSED]
+        if not parked:
+            self._parked.pop(client, None)
+            return
+        self._parked[client] = parked
+        if self.is_at_home(client):
+            self._release(client)
+            return
+        session = self.broker.sessions.get(client)
+        if client in self.arrivals or (session is not None and session.is_moving):
+            return  # it is looked at again when that is settled
+        owner, _ = self.directory.get(client)
+        if self.router.link_to(owner) is None:
+            self._owner_unreachable(client, owner)
+            return
+        arrival = Arrival(self, client, owner, self.next_number(client))
+        newest = parked[-1]
+        arrival.user = newest.user
+        arrival.ends = newest.connection.connect is not None and newest.connection.connect.clean_start
+        self.arrivals[client] = arrival
+        arrival.begin(pull=True)
+
+    def _release(self, client: bytes) -> None:
+        for parked in self._parked.pop(client, ()):
+            if parked.connection.state != State.CLOSED:
+                parked.then()
+
+    def _fail(self, client: bytes, code: int, reason: str) -> None:
+        for parked in self._parked.pop(client, ()):
+            parked.connection.fail(code, reason)
+
+    def _too_long(self, client: bytes, parked: Parked) -> None:
+        waiting = self._parked.get(client, [])
+        if parked in waiting:
+            waiting.remove(parked)
+            parked.connection.fail(Reason.SERVER_UNAVAILABLE, "its session could not be brought here in time")
+
+    def _owner_unreachable(self, client: bytes, owner: str) -> None:
+        if self.settings.owner_unreachable == "refuse":
+            self._fail(client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached")
+            return
+        self.counters.begun_anew += 1
+        self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
+        self.directory.learn(client, "", self.directory.get(client)[1] + 1)
+        self._release(client)
+
+    # -- moves tell how they ended --
+
+    def _depart(self, departure: Departure) -> None:
+        self.departures[departure.session.client_id] = departure
+        departure.begin()
+
+    def departed(self, departure: Departure) -> None:
+        client = departure.session.client_id
+        if self.departures.get(client) is departure:
+            del self.departures[client]
+        if departure.state is Leaving.GONE:
+            self.counters.departed += 1
+        else:
+            self.counters.rolled_back += 1
+            self._check_owner(client)
+        self._fetch(client)
+
+    def took_over(self, arrival: Arrival) -> None:
+        self.counters.arrived += 1
+        self.learn(arrival.client, self.node, arrival.number, noted=True)
+
+    def settled(self, arrival: Arrival) -> None:
+        """The client's session is here, or will not come this way."""
+        if arrival.state is Arriving.SERVING:
+            self._release(arrival.client)
+        elif arrival.reason == "user":
+            self._fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
+        elif arrival.client in self._parked:
+            # Not in a loop: whatever was in the way may take a moment.
+            self.later(self.settings.retry_s / 5 if arrival.reason else 0.0, partial(self._fetch, arrival.client))
+
+    def arrived(self, arrival: Arrival) -> None:
+        if self.arrivals.get(arrival.client) is arrival:
+            del self.arrivals[arrival.client]
+        if arrival.state is Arriving.DROPPED and arrival.reason:
+            self.counters.given_up += 1
+        self._check_owner(arrival.client)
+
+    # -- who owns what --
+
+    def link_started(self, peer: str) -> None:
+        self.router.tell([peer], messages.encode(Digests(self.directory.digests())))
+
+    def path_changed(self, origin: str) -> None:
+        """Whoever may know how a move ended can be asked again."""
+        for departure in list(self.departures.values()):
+            if departure.target == origin:
+                departure.on(On.RETRY)
+
+    def news_came(self, link: str, body: bytes) -> None:
+        news = messages.decode_news(body)
+        if isinstance(news, Owners):
+            fresh = [entry for entry in news.entries if self.directory.learn(*entry)]
+            if fresh:
+                others = [other for other in self.router.links() if other != link]
+                self.router.tell(others, messages.encode(Owners(fresh)))
+                for entry in fresh:
+                    self._owner_changed(*entry)
+        elif isinstance(news, Digests):
+            for page in self.directory.differing(news.numbers):
+                self.router.tell([link], messages.encode(Owners(page)))
+        elif self.router.link_to(news.node) == link:
+            self.router.tell([other for other in self.router.links() if other != link], body)
+            self._claimed(news)
+        else:
+            self.counters.refused += 1
+
+    def _check_owner(self, client: bytes) -> None:
+        owner, number = self.directory.get(client)
+        session = self.broker.sessions.get(client)
+        if session is not None and owner != self.node and number:
+            self._owner_changed(client, owner, number)
+
+    def _owner_changed(self, client: bytes, owner: str, number: int) -> None:
+        """The directory says something new about a client: is it one of ours?"""
+        session = self.broker.sessions.get(client)
+        departure, arrival = self.departures.get(client), self.arrivals.get(client)
+        if owner == self.node:
+            if session is None or session.is_arriving:
+                self.learn(client, "", number + 1)  # we do not have it, or no longer
+            elif session.number < number:
+                session.number = number
+                self.broker.log.touched(session)
+        elif departure is not None and (departure.target, departure.number) == (owner, number):
+            departure.on(On.MIGSYNCACK_WHOLE)
+        elif arrival is not None and not arrival.served:
+            if number >= arrival.number or (arrival.state is Arriving.AWAITING and owner != arrival.source):
+                arrival.trouble("another node has come to own it")
+        elif session is None or session.is_moving:
+            return  # how that ends decides
+        elif not session.number:
+            if session.connection is not None and owner:
+                self._take_over(session)
+        elif not owner:
+            session.number = number + 1  # it is here all the same
+            self.broker.log.touched(session)
+            self.learn(client, self.node, session.number)
+        else:
+            self._fenced(session, owner, number)
+
+    def _take_over(self, session: Session) -> None:
+        connection = session.connection
+        if connection is not None:
+            farewell = taken_over(session.version) if connection.state == State.CONNECTED else b""
+            self.broker.report("session taken over", connection)
+            self.broker.lifecycle.end(connection, farewell, graceful=False)
+
+    def _fenced(self, session: Session, owner: str, number: int) -> None:
+        """Another node has come to own it while we could not be reached."""
+        self.counters.fenced += 1
+        left = len(session.queue) + len(session.inflight)
+        self.counters.remains_lost += left
+        if left:
+            self.broker.counters.dropped("owned-elsewhere", left)
+        self.broker.report("a session is owned elsewhere", client=session.name(), node=owner, messages=left)
+        departure = self.departures.get(session.client_id)
+        if departure is not None:
+            departure.trouble("another node has come to own it")
+        session.will = None
+        self._take_over(session)
+        moves.end_moved(self.broker, session, owner, number)
+
+    def _claim(self, client: bytes, user: str | None) -> None:
+        claim = Claim(client, self.node, self._claims[client], user)
+        self.router.tell(self.router.links(), messages.encode(claim))
+
+    def _claimed(self, claim: Claim) -> None:
+        session = self.broker.sessions.get(claim.client)
+        if session is None or session.number or session.connection is None or session.user != claim.user:
+            return
+        ours = self._claims.get(claim.client, 0.0)
+        if (claim.wall, claim.node) > (ours, self.node):
+            self._take_over(session)
+        else:
+            self._claim(claim.client, session.user)  # it has a clock that is behind: the later word counts
+
+    # -- what other nodes say about one session --
+
+    def directed_came(self, source: str, body: bytes) -> None:
+        try:
+            message = messages.decode(body)
+        except LinkProtocolError:
+            self.counters.refused += 1
+            return
+        if isinstance(message, Pull):
+            self._pulled(source, message)
+        elif isinstance(message, MigTo):
+            self._offered(source, message)
+        elif isinstance(message, MigSync | MigAbort | MigAck | Absent):
+            self._for_arrival(source, message)
+        else:
+            self._for_departure(source, message)
+
+    def _pulled(self, source: str, pull: Pull) -> None:
+        client = pull.client
+        session = self.broker.sessions.get(client)
+        owner, number = self.directory.get(client)
+        if session is not None and session.is_moving:
+            return  # it will be asked for again
+        if session is not None and session.user not in (None, pull.user):
+            self.send(source, MigRefuse(client, pull.number, "user"))
+            return
+        if session is not None and session.number >= pull.number:
+            self.send(source, Absent(client, pull.number, self.node, session.number))
+            return
+        if session is not None and client not in self.departures:
+            self._take_over(session)
+            session = self.broker.sessions.get(client)
+        if session is None:
+            self.send(source, Absent(client, pull.number, owner if owner != source else "", number))
+        elif pull.ends:
+            self.broker.lifecycle.end_session(session)
+            owner, number = self.directory.get(client)
+            self.broker.when_safe(lambda safe: self.send(source, Absent(client, pull.number, "", number)))
+        elif client not in self.departures and len(self.departures) < self.settings.at_once:
+            self._depart(Departure(self, session, source, pull.number, by_plan=False))
+
+    def _offered(self, source: str, offer: MigTo) -> None:
+        client = offer.client
+        _, number = self.directory.get(client)
+        session = self.broker.sessions.get(client)
+        arrival = self.arrivals.get(client)
+        if arrival is not None and arrival.source == source and not arrival.served:
+            arrival.offered(offer)
+            return
+        if number >= offer.number or (session is not None and session.is_moving):
+            self._say_how_it_stands(source, client, offer.number)
+            return
+        if session is not None:
+            self._fenced(session, source, offer.number)
+        if len(self.arrivals) >= self.settings.at_once or len(self.broker.sessions) >= self.broker.limits.sessions:
+            self.send(source, MigRefuse(client, offer.number, "too much is arriving here"))
+            return
+        arrival = self.arrivals[client] = Arrival(self, client, source, offer.number)
+        arrival.begin(pull=False)
+        arrival.offered(offer)
+
+    def _say_how_it_stands(self, source: str, client: bytes, number: int) -> None:
+        """To whoever asks about a move of which we know nothing more: did it come about?"""
+        session = self.broker.sessions.get(client)
+        owner, known = self.directory.get(client)
+        is_here = session is not None and not session.is_arriving and session.number >= number
+        if is_here or (known >= number and owner != source):
+            self.send(source, MigSyncAck(client, number, WHOLE))
+        else:
+            self.send(source, MigRefuse(client, number, "there is no such move"))
+
+    def _for_arrival(self, source: str, message: MigSync | MigAbort | MigAck | Absent) -> None:
+        arrival = self.arrivals.get(message.client)
+        if arrival is None or (arrival.source, arrival.number) != (source, message.number):
+            self.counters.refused += 1
+            if isinstance(message, MigSync | MigAbort):
+                self._say_how_it_stands(source, message.client, message.number)
+            return
+        known = True
+        if isinstance(message, MigSync):
+            arrival.page_came(message)
+        elif isinstance(message, MigAck):
+            known = arrival.on(On.MIGACK)
+        elif isinstance(message, MigAbort):
+            arrival.reason = message.reason or "taken back"
+            known = arrival.on(On.MIGABORT)
+        else:
+            self._absent(arrival, message)
+        self.counters.refused += not known
+
+    def _absent(self, arrival: Arrival, absent: Absent) -> None:
+        """The one we asked does not have it."""
+        if arrival.state is not Arriving.AWAITING:
+            return
+        client = arrival.client
+        if absent.owner not in ("", self.node):
+            self.directory.learn(client, absent.owner, absent.owner_number)
+        if self.directory.get(client)[0] in (arrival.source, self.node) and absent.owner != arrival.source:
+            self.directory.learn(client, "", max(self.directory.get(client)[1], absent.owner_number) + 1)
+        arrival.on(On.ABSENT)
+
+    def _for_departure(self, source: str, message: MigToAck | MigSyncAck | MigRefuse) -> None:
+        departure = self.departures.get(message.client)
+        if departure is None or (departure.target, departure.number) != (source, message.number):
+            self._for_nobody(source, message)
+        elif isinstance(message, MigToAck):
+            departure.theirs({origin: Stamp(epoch, sequence) for origin, epoch, sequence in message.vector})
+        elif isinstance(message, MigRefuse):
+            departure.reason = message.reason
+            self.counters.refused += not departure.on(On.MIGREFUSE)
+        elif message.page == WHOLE:
+            self.counters.refused += not departure.on(On.MIGSYNCACK_WHOLE)
+        else:
+            departure.acknowledged(message.page)
+
+    def _for_nobody(self, source: str, message: MigToAck | MigSyncAck | MigRefuse) -> None:
+        """An answer to what we no longer ask."""
+        self.counters.refused += 1
+        arrival = self.arrivals.get(message.client)
+        if isinstance(message, MigToAck):
+            self.send(source, MigAbort(message.client, message.number, "taken back"))
+        elif isinstance(message, MigSyncAck):
+            self.send(source, MigAck(message.client, message.number))
+        elif arrival is not None and (arrival.source, arrival.number) == (source, message.number):
+            arrival.reason = message.reason
+            arrival.on(On.MIGREFUSE)

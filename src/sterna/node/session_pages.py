@@ -1,0 +1,99 @@
+"""A session's messages on their way to another node: read from our journal a page at a time, written down in theirs."""
+
+from __future__ import annotations
+
+from sterna.broker.broker import Broker
+from sterna.broker.decisions import FOR_NOBODY
+from sterna.broker.durability import grant_from
+from sterna.broker.moves import Staged
+from sterna.broker.session import Session
+from sterna.broker.subscriptions import Grant
+from sterna.migration.messages import Item
+from sterna.mqtt.message import Message
+from sterna.routing.forwarded import encode_record, opening, read_message, read_opening
+from sterna.vocabulary.errors import LinkProtocolError
+
+#: A page ends when it holds this much, or one message that is bigger.
+PAGE_BYTES = 128 * 1024
+PAGE_ITEMS = 1000
+
+
+class Pages:
+    """What a session that has stopped is owed, in order: what is in flight, then what waits."""
+
+    def __init__(self, broker: Broker, node: str, session: Session) -> None:
+        self._broker = broker
+        self._node = node
+        self._session = session
+        self._inflight = list(session.inflight.items())
+        self._queue = list(session.queue)
+        self._next = 0
+
+    def next(self) -> tuple[list[Item], bool]:
+        """The next page, and whether it is the last.  May raise JournalError; then it can be asked for again."""
+        items: list[Item] = []
+        size = 0
+        place = self._next
+        total = len(self._inflight) + len(self._queue)
+        while place < total and size < PAGE_BYTES and len(items) < PAGE_ITEMS:
+            item = self._item(place)
+            if item is not None:
+                if items and size + len(item.message) > PAGE_BYTES:
+                    break
+                size += len(item.message) + 32
+                items.append(item)
+            place += 1
+        self._next = place
+        return items, place >= total
+
+    def _item(self, place: int) -> Item | None:
+        if place < len(self._inflight):
+            packet_id, entry = self._inflight[place]
+            if entry is None:
+                return Item(packet_id, [], b"")
+            return Item(packet_id, list(entry[1]), self._encoded(entry[0]))
+        offset, grant = self._queue[place - len(self._inflight)]
+        message = self._broker.journal.read(offset) or self._broker.retained.at_offset(offset)
+        if message is None:
+            self._session.dropped_by_retention += 1
+            self._broker.delivery.retention_took(self._session, 1)
+            return None
+        return Item(0, list(grant), self._encoded(message))
+
+    def _encoded(self, message: Message) -> bytes:
+        known = message.identity or (self._node, self._broker.journal.epoch_of(message.offset), message.offset)
+        return opening(known[0], known[1]) + encode_record(message, known[2])
+
+
+def write_down(broker: Broker, node: str, items: list[Item]) -> list[Staged]:
+    """Put a page into our journal, for nobody: what points to it comes later."""
+    staged: list[Staged] = []
+    for item in items:
+        grant = _grant(item)
+        if grant is None:
+            staged.append(Staged(item.packet_id, -1, None))
+            continue
+        origin, epoch, position = read_opening(item.message)
+        message = read_message(item.message, position, origin, epoch)
+        staged.append(Staged(item.packet_id, _offset(broker, node, message), grant))
+    return staged
+
+
+def _grant(item: Item) -> Grant | None:
+    if not item.grant:
+        return None
+    try:
+        return grant_from(item.grant)
+    except (TypeError, ValueError) as error:
+        raise LinkProtocolError(f"not a grant: {error}") from error
+
+
+def _offset(broker: Broker, node: str, message: Message) -> int:
+    identity = message.identity
+    assert identity is not None
+    if identity.origin == node:
+        own = broker.journal.read(identity.sequence)
+        if own is not None and own.identity is None and broker.journal.epoch_of(identity.sequence) == identity.epoch:
+            return identity.sequence
+    message.shares = FOR_NOBODY
+    return broker.journal.append(message)
