@@ -8,7 +8,6 @@ own, moves all its clients at the same moment, and ends when everything has arri
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from statistics import median
 from sterna.experiments.clients import Client
 from sterna.experiments.errors import ExperimentError
 from sterna.experiments.migration_model import Latencies
+from sterna.experiments.migration_nodes import TOKEN, start_nodes
 from sterna.experiments.migration_orders import Moved, move
 from sterna.experiments.migration_plan import (
     BY_NAME,
@@ -36,15 +36,13 @@ from sterna.experiments.migration_plan import (
 )
 from sterna.experiments.migration_records import MOVES, Records, read
 from sterna.experiments.movers import Address, Mover
-from sterna.experiments.processes import Process, answers, wait_until
+from sterna.experiments.processes import Process
 from sterna.experiments.sites import AtADistance, Loopback, Place, Site, may_be_at_a_distance
 from sterna.experiments.switch import Distances
-from sterna.experiments.trees import look
 
 VERSIONS: dict[Kind, int] = {"gateway": 4, "mqtt5": 5, "mqtt311": 4}
 SOURCE, TARGET, CLIENT = range(3)
 NAMES = ("source", "target")
-START_S = 60.0
 MOVE_S = 30.0
 """Beyond what links take."""
 AROUND_S = 1.5
@@ -52,7 +50,6 @@ AROUND_S = 1.5
 ARRIVAL_S = 10.0
 BASELINE = BY_NAME["synced-A0_B1_C2"]
 BASELINE_RUNS = 3
-TOKEN = "of no use outside of this experiment"
 
 Talk = Callable[[str], None]
 
@@ -126,12 +123,7 @@ def _network(plan: Plan, experiment: Experiment) -> Iterator[Network]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sterna-migration-")))
         places = stack.enter_context(site).places
-        processes = []
-        for number, name in enumerate(NAMES):
-            file = directory / f"{name}.toml"
-            file.write_text(settings(name, places[number], places[SOURCE] if number else None, directory))
-            processes.append(_started(stack, name, ["node", "--config", str(file)], places[number], directory))
-        wait_until(lambda: _is_linked(places, processes), "source and target are linked", START_S)
+        processes = start_nodes(stack, NAMES, places, directory)
         gateway = None
         if "gateway" in plan.kinds:
             gateway = places[CLIENT].host, places[CLIENT].clients
@@ -143,50 +135,8 @@ def _network(plan: Plan, experiment: Experiment) -> Iterator[Network]:
         yield Network(places, processes, gateway)
 
 
-def _started(stack: ExitStack, name: str, words: list[str], place: Place, directory: Path) -> Process:
-    process = Process(name, [*place.prefix, sys.executable, "-m", "sterna", *words], directory)
-    process.start()
-    stack.callback(process.kill)
-    return process
-
-
 def _gateway(stack: ExitStack, places: list[Place], directory: Path) -> Process:
     raise ExperimentError("not yet")
-
-
-def _is_linked(places: list[Place], processes: list[Process]) -> bool:
-    for process in processes:
-        process.check()
-    views = [look(place, TOKEN) for place in places[:2]]
-    return all(view is not None and len(view.links) == len(view.synced) == 1 for view in views) and all(
-        answers(place.host, place.clients) for place in places[:2]
-    )
-
-
-def settings(name: str, place: Place, neighbour: Place | None, directory: Path) -> str:
-    """Every default but the patience that links of 2000 ms take."""
-    neighbours = f'"{neighbour.host}:{neighbour.links}"' if neighbour else ""
-    return f"""\
-[node]
-name = "{name}"
-data = "{directory}/{name}"
-[admin]
-bind = "{place.host}:{place.admin}"
-token = "{TOKEN}"
-[log]
-format = "json"
-[[listener]]
-bind = "{place.host}:{place.clients}"
-anonymous = true
-[network]
-name = "migration"
-key = "{TOKEN}"
-bind = "{place.host}:{place.links}"
-neighbours = [{neighbours}]
-settle_s = 20
-dead_after_s = 20
-handshake_s = 20
-"""
 
 
 # -- a run --
