@@ -22,8 +22,8 @@ FUNCTION_LINES_MAX = 70
 LONG_FUNCTIONS: dict[str, str] = {}
 
 COMMANDS = [
-    "node", "check-config", "network", "neighbours", "pub", "sub", "passwd", "bench", "simulate", "experiment", "demo",
-    "operators", "pipeline",
+    "node", "gateway", "check-config", "network", "neighbours", "pub", "sub", "passwd", "bench", "simulate",
+    "experiment", "demo", "operators", "pipeline",
 ]  # fmt: skip
 
 

@@ -43,6 +43,8 @@ def wait_until(holds: Callable[[], object], what: str, within_s: float = 10.0) -
 class LiveNode:
     """`with LiveNode(tmp_path, '[journal]\\ndurability = "os"') as node:` is a node that takes clients."""
 
+    command = "node"
+
     def __init__(self, directory: Path, toml: str = "", *, within: Sequence[str] = ()) -> None:
         """`within` are words before the command, such as those that take it into a network namespace."""
         self.directory = directory
@@ -88,7 +90,7 @@ class LiveNode:
         """Start it without waiting."""
         assert self._process is None or self._process.poll() is not None, "it is still running"
         self._lived = self._log.stat().st_size if self._log.exists() else 0
-        command = [*self._within, sys.executable, "-m", "sterna", "node", "--config", str(self.file)]
+        command = [*self._within, sys.executable, "-m", "sterna", self.command, "--config", str(self.file)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
 

@@ -261,7 +261,7 @@ class Connection:
             length = data[position + 1]
             body = position + 2
             if length >= 0x80:
-                length, body = _remaining_length(data, position + 1, end)
+                length, body = wire.remaining_length(data, position + 1, end)
                 if body == 0:
                     size = 5
                     break
@@ -429,20 +429,6 @@ class Connection:
                 session.outbox.congested = True  # whatever its socket takes, it is no longer served
                 return
             self._broker.delivery.pump(session)
-
-
-def _remaining_length(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """The length of a packet and where its body starts; (0, 0) if more bytes are needed to tell [MQTT-1.5.5]."""
-    value = shift = 0
-    for place in range(position, min(position + 4, end)):
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place + 1
-        shift += 7
-    if end - position >= 4:
-        raise wire.malformed("remaining length of five bytes")
-    return 0, 0
 
 
 Handler = Callable[[Connection, bytes, int, int], None]

@@ -17,6 +17,7 @@ from sterna.vocabulary.errors import SternaError
 
 COMMANDS = (
     "node",
+    "gateway",
     "check-config",
     "network",
     "neighbours",

@@ -20,7 +20,7 @@ from statistics import median
 from sterna.experiments.clients import Client
 from sterna.experiments.errors import ExperimentError
 from sterna.experiments.migration_model import Latencies
-from sterna.experiments.migration_nodes import TOKEN, start_nodes
+from sterna.experiments.migration_nodes import TOKEN, start_gateway, start_nodes
 from sterna.experiments.migration_orders import Moved, move
 from sterna.experiments.migration_plan import (
     BY_NAME,
@@ -126,17 +126,13 @@ def _network(plan: Plan, experiment: Experiment) -> Iterator[Network]:
         processes = start_nodes(stack, NAMES, places, directory)
         gateway = None
         if "gateway" in plan.kinds:
-            gateway = places[CLIENT].host, places[CLIENT].clients
-            processes.append(_gateway(stack, places, directory))
+            process, gateway = start_gateway(stack, places[CLIENT], places[: len(NAMES)], directory)
+            processes.append(process)
         latencies = plan.latencies(experiment)
         distances.put(SOURCE, TARGET, latencies.source_to_target / 1000, latencies.target_to_source / 1000)
         distances.put(SOURCE, CLIENT, latencies.source_client / 1000)
         distances.put(TARGET, CLIENT, latencies.target_client / 1000)
         yield Network(places, processes, gateway)
-
-
-def _gateway(stack: ExitStack, places: list[Place], directory: Path) -> Process:
-    raise ExperimentError("not yet")
 
 
 # -- a run --

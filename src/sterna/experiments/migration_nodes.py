@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from sterna.experiments.processes import Process, answers, wait_until
@@ -26,6 +26,27 @@ def start_nodes(stack: ExitStack, names: Sequence[str], places: Sequence[Place],
     nodes = places[: len(names)]
     wait_until(lambda: _are_linked(nodes, processes), f"{', '.join(names)} are linked", START_S)
     return processes
+
+
+def start_gateway(
+    stack: ExitStack, place: Place, nodes: Sequence[Place], directory: Path
+) -> tuple[Process, tuple[str, int]]:
+    """On the loopback of its place, for clients that are there too; the first node is its first choice."""
+    address = "127.0.0.1", place.clients
+    addresses = ",".join(f"{node.host}:{node.clients}" for node in nodes)
+    words = ["gateway", "--listen", f"{address[0]}:{address[1]}", "--nodes", addresses]
+    process = start(stack, "gateway", words, place, directory)
+    wait_until(lambda: _listens(process, place, address), "the gateway listens", START_S)
+    return process, address
+
+
+def _listens(process: Process, place: Place, address: tuple[str, int]) -> bool:
+    process.check()
+    with place.socket() as made, suppress(OSError):
+        made.settimeout(1.0)
+        made.connect(address)
+        return True
+    return False
 
 
 def start(stack: ExitStack, name: str, words: list[str], place: Place, directory: Path) -> Process:

@@ -52,6 +52,20 @@ def read_variable(data: bytes, position: int, end: int) -> tuple[int, int]:
             raise malformed("variable byte integer of five bytes")
 
 
+def remaining_length(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """The length of a packet and where its body starts; (0, 0) if more bytes are needed to tell [MQTT-1.5.5]."""
+    value = shift = 0
+    for place in range(position, min(position + 4, end)):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place + 1
+        shift += 7
+    if end - position >= 4:
+        raise malformed("remaining length of five bytes")
+    return 0, 0
+
+
 def read_binary(data: bytes, position: int, end: int) -> tuple[bytes, int]:
     length, position = read_two(data, position, end)
     if position + length > end:

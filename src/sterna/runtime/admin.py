@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import h11
 
-from sterna.runtime.admin_pages import Answer, Asked, Guard, Observed, answer
+from sterna.runtime.admin_pages import Answer, Asked, Guard, answer
 from sterna.runtime.settings import Bind
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -30,8 +31,17 @@ log = logging.getLogger(__name__)
 class AdminPort:
     """The listening socket and its connections."""
 
-    def __init__(self, node: Observed, guard: Guard | None = None, *, deadline_s: float = DEADLINE_S) -> None:
-        self.node = node
+    def __init__(
+        self,
+        observed: Any,
+        guard: Guard | None = None,
+        *,
+        deadline_s: float = DEADLINE_S,
+        pages: Callable[[Asked, Any, Guard], Answer] = answer,
+    ) -> None:
+        """`observed` is what `pages` ask: for those of a node, an `Observed`."""
+        self.observed = observed
+        self.pages = pages
         self.guard = guard or Guard()
         self.deadline_s = deadline_s
         self.connections: set[_Connection] = set()
@@ -110,11 +120,11 @@ class _Connection(asyncio.Protocol):
     def _answer(self, request: h11.Request) -> Answer:
         asked = Asked(request.method.decode(), request.target.decode("latin-1"), dict(request.headers), self._body)
         try:
-            return answer(asked, self._port.node, self._port.guard)
+            return self._port.pages(asked, self._port.observed, self._port.guard)
         except Exception:
-            # A fault in a statistic must not take the node's loop down with it.
+            # A fault in a statistic must not take the loop down with it.
             log.exception("admin request failed", extra={"target": request.target.decode("latin-1")})
-            return Answer(500, b"the node could not say; see its log\n")
+            return Answer(500, b"no answer to that; see the log\n")
 
     def _too_late(self) -> None:
         if self._is_answered or not self._has_begun:

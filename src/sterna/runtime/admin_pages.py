@@ -109,13 +109,14 @@ def answer(asked: Asked, node: Observed, guard: Guard) -> Answer:
     if asked.method not in allowed:
         said = f"only {' and '.join(allowed)}\n" if len(allowed) == 2 else "only GET, HEAD and POST\n"
         return Answer(405, said.encode(), headers=(("Allow", ", ".join(allowed)),))
-    refusal = _refusal(asked, page, guard)
-    if refusal is not None:
-        return refusal
+    refused = refusal(asked, page, guard)
+    if refused is not None:
+        return refused
     return _change(asked, node) if asked.method == "POST" else _page(page, node)
 
 
-def _refusal(asked: Asked, page: str, guard: Guard) -> Answer | None:
+def refusal(asked: Asked, page: str, guard: Guard) -> Answer | None:
+    """Why whoever asks may not, if so."""
     if guard.knows(asked.headers.get(b"authorization", b"")):
         return None
     changes = asked.method == "POST"

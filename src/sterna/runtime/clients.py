@@ -1,4 +1,5 @@
-"""Client connections on asyncio transports: the thin layer between a socket and `broker.Connection`.
+"""Client connections on asyncio transports: the thin layer between a socket and whoever serves the client, a broker or
+a gateway.
 
 Nothing is decided here.  Bytes in, bytes out, and the two words a transport has for flow: pause and resume.
 """
@@ -10,16 +11,52 @@ import ssl
 from time import monotonic
 from typing import Any, Protocol, cast
 
-from sterna.broker.broker import Broker
-from sterna.broker.connection import Connection, Peer
+from sterna.broker.connection import Peer
 from sterna.broker.outbox import Transport
 
 
+class Connection(Protocol):
+    """What serves one client."""
+
+    def feed(self, data: bytes) -> None: ...
+    def lost(self) -> None: ...
+    def congested(self) -> None: ...
+    def writable(self) -> None: ...
+    def fail(self, code: int, reason: str) -> None: ...
+
+
+class HostLimits(Protocol):
+    @property
+    def packet_bytes(self) -> int: ...
+    @property
+    def output_bytes(self) -> int: ...
+    @property
+    def connect_s(self) -> float: ...
+
+
+class HostCounters(Protocol):
+    def refused(self, reason: str) -> None: ...
+
+
+class Host(Protocol):
+    """What serves all of them."""
+
+    @property
+    def limits(self) -> HostLimits: ...
+    @property
+    def counters(self) -> HostCounters: ...
+    def at(self, now: float) -> object:
+        """It is this late."""
+
+    def accept(self, transport: Transport, peer: Peer) -> Connection | None:
+        """None: it is not taken in, and to be dropped."""
+
+
 class Server(Protocol):
-    """What a client connection needs of the node around it."""
+    """What a client connection needs of the process around it."""
 
-    broker: Broker
-
+    @property
+    def broker(self) -> Host: ...
     def socket_opened(self) -> None: ...
     def socket_closed(self) -> None: ...
     def after_work(self) -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
 from sterna.runtime.configuration_problems import InvalidConfiguration, Problem, Report
 from sterna.runtime.configuration_rules import apply_rules
-from sterna.runtime.settings import Bind, Configuration, Unusable, as_plain, is_table, keys_of, table_in_list
+from sterna.runtime.settings import Bind, Configuration, Table, Unusable, as_plain, is_table, keys_of, table_in_list
 from sterna.runtime.toml_source import BadSyntax, Place, TomlSource, write_toml
 
 __all__ = ["Bind", "Configuration", "InvalidConfiguration", "Problem", "as_plain", "as_toml", "load"]
@@ -35,22 +35,31 @@ _KINDS = {
 }
 
 
+T = TypeVar("T", bound=Table)
+Rules = Callable[[T, dict[str, Any], Report], T]
+
+
 def load(path: Path | None, environ: Mapping[str, str]) -> Configuration:
-    """Read, check and complete the configuration; raise InvalidConfiguration with everything that is wrong."""
+    """A node's configuration, read, checked and complete; InvalidConfiguration with everything that is wrong."""
+    return load_as(Configuration, apply_rules, path, environ)
+
+
+def load_as(kind: type[T], rules: Rules[T], path: Path | None, environ: Mapping[str, str]) -> T:
+    """The same for another kind of configuration, with its own rules."""
     source = _read(path)
     report = Report(str(path or ""), source)
     tree = source.tree
-    for name, place in _from_environment(environ, report):
+    for name, place in _from_environment(kind, environ, report):
         report.environment[place] = name
         _lay_over(tree, place, environ[name])
     reader = _Reader(report, path.absolute().parent if path else Path.cwd())
-    configuration: Configuration = reader.table(Configuration, tree, ())
-    configuration = apply_rules(configuration, tree, report)
+    configuration: T = reader.table(kind, tree, ())
+    configuration = rules(configuration, tree, report)
     report.raise_if_any()
     return configuration
 
 
-def as_toml(configuration: Configuration) -> str:
+def as_toml(configuration: Table) -> str:
     """The effective configuration, readable by `load`."""
     return write_toml(as_plain(configuration))
 
@@ -70,8 +79,8 @@ def _read(path: Path | None) -> TomlSource:
     raise InvalidConfiguration([problem])
 
 
-def _from_environment(environ: Mapping[str, str], report: Report) -> Iterator[tuple[str, Place]]:
-    names = {_PREFIX + "_".join(map(str, place)).upper(): place for place in _leaves(Configuration)}
+def _from_environment(kind: type[Table], environ: Mapping[str, str], report: Report) -> Iterator[tuple[str, Place]]:
+    names = {_PREFIX + "_".join(map(str, place)).upper(): place for place in _leaves(kind)}
     for name in sorted(environ):
         if not name.startswith(_PREFIX) or _RESERVED.fullmatch(name):
             continue

@@ -56,13 +56,13 @@ _RANGES |= {("feed", key): bounds for key, bounds in FEED_RANGES.items()}
 def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Report) -> Configuration:
     """Fill in the defaults that depend on other settings, then report every rule that is broken."""
     completed = _completed(configuration, tree)
-    _check_ranges(as_plain(completed), report)
+    check_ranges(as_plain(completed), _RANGES, report)
     _check_name(completed, report)
     _check_addresses(completed, report)
     _check_authentication(completed, report)
     _check_listeners(completed, report)
     _check_authorization(completed, report)
-    _check_admin(completed.admin, report)
+    check_admin(completed.admin, report)
     check_network(completed, report)
     check_feed(completed, report)
     return completed
@@ -96,10 +96,10 @@ def _list(raw: Any) -> list[Any]:
     return raw if isinstance(raw, list) else []
 
 
-def _check_ranges(plain: dict[str, Any], report: Report) -> None:
+def check_ranges(plain: dict[str, Any], ranges: dict[Place, tuple[float, float]], report: Report) -> None:
     for table, keys in plain.items():
         for key, value in keys.items() if isinstance(keys, dict) else ():
-            low, high = _RANGES.get((table, key), _ANY)
+            low, high = ranges.get((table, key), _ANY)
             # `not <=` rather than `>`, so that nan is refused too.
             if isinstance(value, int | float) and not (low <= value <= high and math.isfinite(value)):
                 bounds = f"{low} or more" if high == _ANY[1] else f"{low}..{high}"
@@ -159,14 +159,14 @@ def _check_listeners(configuration: Configuration, report: Report) -> None:
     checks_users = bool(authentication.password_file or authentication.token)
     for index, listener in enumerate(configuration.listeners):
         place: Place = ("listener", index)
-        _check_tls(listener, place, report)
-        _check_origins(listener, (*place, "allowed_origins"), report)
+        check_tls(listener, place, report)
+        check_origins(listener, (*place, "allowed_origins"), report)
         is_guarded = checks_users or (listener.require_certificate and listener.client_ca)
         if not is_guarded and not listener.anonymous and report.is_sound("authentication"):
             _refuse_unguarded(listener, (*place, "bind"), report)
 
 
-def _check_admin(admin: Admin, report: Report) -> None:
+def check_admin(admin: Admin, report: Report) -> None:
     if admin.token is not None and admin.token_file is not None:
         report.add(("admin", "token"), "there is a token and a token_file", "keep one of them")
     has_token = admin.token is not None or admin.token_file is not None
@@ -187,7 +187,7 @@ def _refuse_unguarded(listener: Listener, place: Place, report: Report) -> None:
     report.add(place, text, fix)
 
 
-def _check_origins(listener: Listener, place: Place, report: Report) -> None:
+def check_origins(listener: Listener, place: Place, report: Report) -> None:
     if listener.allowed_origins and listener.transport != "websocket":
         report.add(place, "only browsers have an origin, and they come by WebSocket", 'set transport = "websocket"')
     for origin in listener.allowed_origins:
@@ -195,7 +195,7 @@ def _check_origins(listener: Listener, place: Place, report: Report) -> None:
             report.add(place, f'"{origin}" is no origin', 'write "https://plant.example", without a path, or "*"')
 
 
-def _check_tls(listener: Listener, place: Place, report: Report) -> None:
+def check_tls(listener: Listener, place: Place, report: Report) -> None:
     if listener.key and not listener.certificate:
         report.add((*place, "key"), "a key without a certificate", "add certificate")
     if listener.client_ca and not listener.certificate:

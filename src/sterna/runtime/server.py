@@ -11,13 +11,10 @@ import gc
 import logging
 import math
 import random
-import resource
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -43,6 +40,7 @@ from sterna.runtime.logs import configure
 from sterna.runtime.network_view import NetworkView
 from sterna.runtime.networking import Networking
 from sterna.runtime.pace import WINDOW_S, Pace
+from sterna.runtime.processes import allow_many_sockets, outdated_modules
 from sterna.runtime.session_store import SessionStore
 from sterna.runtime.storage import FileStore
 from sterna.vocabulary.errors import JournalError, SternaError
@@ -70,30 +68,13 @@ def run_node(configuration: Configuration) -> int:
     """Run until SIGTERM or SIGINT; the process's exit status."""
     configure(configuration.log.level, configuration.log.format)
     do_without_pandas()
-    _allow_many_sockets()
+    allow_many_sockets()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(NodeServer(configuration).run())
     except SternaError as error:
         log.error("cannot run", extra={"reason": str(error)})
         return 1
-
-
-def _allow_many_sockets() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def outdated_modules() -> list[str]:
-    """Compiled modules whose source has been edited since: what runs is not what is read."""
-    found = []
-    for name, module in sorted(sys.modules.items()):
-        compiled = Path(getattr(module, "__file__", None) or "")
-        if name.startswith("sterna.") and compiled.suffix == ".so":
-            source = compiled.with_name(compiled.name.split(".")[0] + ".py")
-            if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:
-                found.append(name)
-    return found
 
 
 class NodeServer:

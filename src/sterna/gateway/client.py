@@ -1,0 +1,462 @@
+"""One client's stay: from its CONNECT to its end, with nodes that come and go meanwhile.
+
+The client's connection outlives those to nodes, and nothing of what happens to them shows on it.  What a client does
+wrong ends its own connection only, with the reason code the standard names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sterna.gateway.connecting import Wish, dismissal, goodbye, read_wish, refusal
+from sterna.gateway.deliveries import Deliveries
+from sterna.gateway.framing import Incoming, packet_end
+from sterna.gateway.ledger import Ledger
+from sterna.gateway.subscriptions import Subscriptions
+from sterna.gateway.tether import Tether
+from sterna.gateway.upstream import Transport, Upstream
+from sterna.gateway.welcome import for_client
+from sterna.mqtt import packets, wire
+from sterna.mqtt import properties as prop
+from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
+from sterna.mqtt.reasons import Reason
+from sterna.mqtt.server_packets import Connack
+from sterna.vocabulary.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from sterna.gateway.gateway import Gateway
+
+PINGREQ_BYTES: Final = b"\xc0\x00"
+
+#: Keep-alive is exceeded at one and a half times the interval [MQTT-3.1.2-22].
+KEEP_ALIVE_GRACE: Final = 1.5
+#: How long a client may take to read why it is sent away.
+FAREWELL_S: Final = 2.0
+
+
+class State:
+    AWAITING_CONNECT: Final = 0
+    #: CONNECT is in, CONNACK is not.
+    CONNECTING: Final = 1
+    OPEN: Final = 2
+    #: The client said goodbye; a node is yet to be told.
+    LEAVING: Final = 3
+    CLOSED: Final = 4
+
+
+class Client:
+    __slots__ = (
+        "_client",
+        "_client_congested",
+        "_direct",
+        "_ends",
+        "_gateway",
+        "_graceful",
+        "_heard_at",
+        "_held",
+        "_incoming",
+        "_keep_alive_s",
+        "_limits",
+        "_node_congested",
+        "_node_heard_at",
+        "_node_window",
+        "_parting",
+        "_presumed_version",
+        "_reading",
+        "_restoring",
+        "_size_max",
+        "_spoken",
+        "_timer",
+        "_up",
+        "address",
+        "deliveries",
+        "ledger",
+        "state",
+        "subscriptions",
+        "tether",
+        "wish",
+    )
+
+    def __init__(self, gateway: Gateway, client: Transport, address: str) -> None:
+        self._gateway = gateway
+        self._client = client
+        self._limits = gateway.limits
+        self._size_max = gateway.limits.packet_bytes
+        self.address = address
+        self.state: int = State.AWAITING_CONNECT
+        self.wish: Wish | None = None
+        self.tether: Tether | None = None
+        self.ledger = Ledger()
+        self.deliveries = Deliveries(gateway.patience.window)
+        self.subscriptions = Subscriptions(gateway.limits.subscription_bytes)
+        self._incoming = Incoming()
+        #: The node that has the session, if one has.
+        self._up: Upstream | None = None
+        #: What the client says may go straight on.
+        self._direct = False
+        #: Publications that node takes before it answers.
+        self._node_window = 65535
+        #: Identifiers of our own requests to subscribe anew.
+        self._restoring: set[int] = set()
+        #: The node's next packet has to wait for the client.
+        self._held = False
+        self._node_congested = False
+        self._client_congested = False
+        self._reading = True
+        self._heard_at = gateway.now
+        self._node_heard_at = gateway.now
+        #: Has the node been sent anything since we last looked?
+        self._spoken = False
+        self._keep_alive_s = 0.0
+        #: DISCONNECT for the node, once there is one; whether it is the client's own; whether the session ends with it.
+        self._parting = b""
+        self._graceful = False
+        self._ends = False
+        #: What a CONNECT that cannot be read is answered in; 0: not at all.
+        self._presumed_version = 0
+        self._timer = gateway.later(gateway.limits.connect_s, self._connect_timeout)
+
+    # -- bytes of the client --
+
+    def feed(self, data: bytes) -> None:
+        """HOT."""
+        if self.state >= State.LEAVING:
+            return  # it said goodbye, or was told so, and talks on
+        self._heard_at = self._gateway.now
+        data = self._incoming.with_more(data)
+        if not data:
+            return
+        try:
+            if self.state == State.OPEN:
+                self._from_client(data)
+            else:
+                self._before_connack(data)
+        except ProtocolError as error:
+            self.fail(error.code, error.reason)
+
+    def _before_connack(self, data: bytes) -> None:
+        body, stop = packet_end(data, 0, self._size_max)
+        kind = data[0] >> 4
+        if self.state == State.AWAITING_CONNECT:
+            if kind != packets.CONNECT:
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
+            if not body:
+                self._incoming.keep(data, stop)
+                return
+            self._connect(data, body, stop)
+        elif kind == packets.AUTH and body:
+            if self.tether is not None and self.tether.upstream is not None:
+                self.tether.upstream.write(data[:stop])
+        else:
+            # Whoever talks on before CONNACK may do so up to one packet's worth.
+            if len(data) > self._size_max:
+                raise ProtocolError(Reason.QUOTA_EXCEEDED, "too much data before CONNACK")
+            self._incoming.keep(data, 0)
+            return
+        if stop < len(data) and self.state < State.LEAVING:
+            self._before_connack(data[stop:])
+
+    def _connect(self, data: bytes, body: int, stop: int) -> None:
+        if data[0] != 0x10:
+            raise wire.malformed("reserved flags of CONNECT are set")
+        gateway = self._gateway
+        if data[body : body + 6] == b"\x00\x04MQTT" and body + 6 < stop:
+            self._presumed_version = MQTT_5 if data[body + 6] >= MQTT_5 else MQTT_3_1_1
+        name = b"gateway-%032x" % gateway.rng.getrandbits(128)
+        self.wish = read_wish(data, body, stop, self._limits.user_properties, name)
+        self.state = State.CONNECTING
+        self._ends = self.wish.is_transient
+        self.tether = Tether(gateway, self, self.wish)
+
+    def _from_client(self, data: bytes) -> None:
+        """Packets of a client that was let in."""
+        raise NotImplementedError
+
+    def from_node(self, upstream: Upstream, data: bytes) -> None:
+        """Packets of a node that has the session."""
+        raise NotImplementedError
+
+    def to_client(self, data: bytes) -> None:
+        """HOT."""
+        if self.state < State.LEAVING:
+            self._gateway.counters.bytes_down += len(data)
+            self._client.write(data)
+
+    def _settle_orphans(self) -> None:
+        """The client is owed a word about exchanges that no node knows of any more."""
+        for packet_id in self.deliveries.take_owed():
+            self.to_client(b"\x62\x02" + wire.two(packet_id))
+
+    # -- nodes come and go --
+
+    def admitted(self, upstream: Upstream, welcome: Connack) -> None:
+        """The first node has taken the client in."""
+        assert self.wish is not None
+        self._timer.cancel()
+        self.state = State.OPEN
+        self._gateway.admitted(self)
+        self.to_client(for_client(welcome, self.wish, self._limits))
+        self._keep_alive_s = KEEP_ALIVE_GRACE * welcome.properties.get(prop.SERVER_KEEP_ALIVE, self.wish.keep_alive_s)
+        self._look_later()
+        self._attach(upstream, welcome)
+        self._go_on()
+        if self._incoming.size:
+            self.feed(b"")
+
+    def attached(self, upstream: Upstream, welcome: Connack) -> None:
+        """Another node has taken the session over."""
+        assert self.wish is not None
+        self._attach(upstream, welcome)
+        if welcome.session_present:
+            self._go_on()
+            return
+        gateway = self._gateway
+        gateway.counters.sessions_lost += 1
+        gateway.report("session lost", self.wish, node=upstream.server, reason="the node knows of no session")
+        self.deliveries.forgotten()
+        self._settle_orphans()
+        requests = self.subscriptions.again(self.wish.version)
+        if not requests or self.state == State.LEAVING:
+            self._go_on()
+            return
+        for request in requests:
+            packet_id = self.ledger.free_identifier(self._restoring)
+            self._restoring.add(packet_id)
+            upstream.write(packets.packet(0x82, wire.two(packet_id) + request))
+
+    def _attach(self, upstream: Upstream, welcome: Connack) -> None:
+        self._up = upstream
+        self._held = False
+        self._node_congested = False
+        self._node_window = welcome.properties.get(prop.RECEIVE_MAXIMUM, 65535)
+        self._node_heard_at = self._gateway.now
+        self._restoring.clear()
+        self._gateway.attached += 1
+
+    def _go_on(self) -> None:
+        """The node is as the client believes it to be: tell it what it may have missed."""
+        self._send_more()
+        if self.state == State.LEAVING:
+            self._depart()
+
+    def _send_more(self) -> None:
+        up = self._up
+        if up is None or self._restoring:
+            return
+        waiting = self.ledger.to_send(self._node_window)
+        if waiting:
+            self._spoken = True
+            up.write(b"".join(waiting))
+        self._direct = not self.ledger.unsent
+        self._listen()
+
+    def detached(self) -> None:
+        """There is no node for the moment."""
+        if self._up is None:
+            return
+        self._up = None
+        self._direct = False
+        self._held = False
+        self._node_congested = False
+        self._restoring.clear()
+        self._gateway.attached -= 1
+        self._gateway.counters.resent += self.ledger.interrupted()
+        self.deliveries.interrupted()
+        self._listen()
+
+    @property
+    def has_unanswered(self) -> bool:
+        return bool(self.ledger.entries)
+
+    @property
+    def node(self) -> str | None:
+        """The node that serves it now."""
+        return self._up.server if self._up is not None else None
+
+    # -- flow --
+
+    def _listen(self) -> None:
+        """Read from the client, or do not, as there is room for what it says."""
+        ledger, limits = self.ledger, self._limits
+        full = len(ledger.entries) >= limits.unacknowledged or ledger.bytes_held >= limits.buffer_bytes
+        wanted = not full and not self._node_congested
+        if wanted != self._reading and self.state == State.OPEN:
+            self._reading = wanted
+            if wanted:
+                self._heard_at = self._gateway.now
+                self._client.resume_reading()
+            else:
+                self._client.pause_reading()
+
+    def node_congested(self, full: bool) -> None:
+        self._node_congested = full
+        self._listen()
+
+    def congested(self) -> None:
+        """The client's socket is full."""
+        self._client_congested = True
+        self._hear()
+
+    def writable(self) -> None:
+        self._client_congested = False
+        self._hear()
+
+    def _hear(self) -> None:
+        """Read from the node, or do not."""
+        if self._up is None or self._up.transport is None:
+            return
+        if self._held or self._client_congested:
+            self._up.transport.pause_reading()
+        else:
+            self._up.transport.resume_reading()
+
+    # -- signs of life --
+
+    def _look_later(self) -> None:
+        assert self.wish is not None
+        interval = self._gateway.patience.ping_s
+        if self._keep_alive_s:
+            interval = min(interval, self._keep_alive_s / KEEP_ALIVE_GRACE / 2)
+        self._timer = self._gateway.later(interval, self._look)
+
+    def _look(self) -> None:
+        """Is the client still there, and the node?"""
+        if self.state != State.OPEN:
+            return
+        now = self._gateway.now
+        if not self._reading:
+            self._heard_at = now  # it is we who do not listen
+        if self._keep_alive_s and now - self._heard_at >= self._keep_alive_s:
+            self.fail(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive exceeded")
+            return
+        up = self._up
+        if up is not None:
+            if up.spoken or self._held or self._client_congested:
+                self._node_heard_at = now
+            if now - self._node_heard_at >= self._gateway.patience.dead_after_s:
+                up.lost("the node is silent")
+            elif not (self._spoken and up.spoken):
+                up.write(PINGREQ_BYTES)
+            up.spoken = self._spoken = False
+        self._look_later()
+
+    def _connect_timeout(self) -> None:
+        if self.state == State.AWAITING_CONNECT:
+            self.fail(Reason.PROTOCOL_ERROR, "no CONNECT in time")
+        elif self.state == State.CONNECTING:
+            self.fail(Reason.SERVER_UNAVAILABLE, "no node can be reached")
+
+    # -- the end --
+
+    def refused(self, packet: bytes, code: int) -> None:
+        """No node takes the client in: it is told as they told us."""
+        if self.state == State.CONNECTING:
+            self._gateway.counters.refused(Reason(code).name.lower().replace("_", "-"))
+            self._end(packet)
+        else:
+            self.dismiss(code, "a node does not take the client in again")
+
+    def dismiss(self, code: int, reason: str) -> None:
+        """The nodes have ended it."""
+        if self.state == State.CLOSED:
+            return
+        assert self.wish is not None
+        self._gateway.report("client sent away", self.wish, code=f"0x{code:02x}", reason=reason)
+        self._end(dismissal(self.wish.version, code))
+
+    def fail(self, code: int, reason: str) -> None:
+        """The client, or something about it, is wrong."""
+        if self.state >= State.LEAVING:
+            return
+        gateway = self._gateway
+        gateway.report("connection failed", self.wish, address=self.address, code=f"0x{code:02x}", reason=reason)
+        if self.state == State.OPEN:
+            assert self.wish is not None
+            farewell = dismissal(self.wish.version, code)
+            self.to_client(farewell)
+            self._leave(goodbye(self.wish.version, Reason.DISCONNECT_WITH_WILL, self.wish.expiry_s), graceful=False)
+            return
+        gateway.counters.refused(Reason(code).name.lower().replace("_", "-"))
+        version = self.wish.version if self.wish is not None else self._presumed_version
+        self._end(refusal(version, code) if version else b"")
+
+    def lost(self) -> None:
+        """The client's connection is gone."""
+        if self.state == State.OPEN:
+            assert self.wish is not None
+            code = Reason.DISCONNECT_WITH_WILL
+            self._leave(goodbye(self.wish.version, code, self.wish.expiry_s), graceful=False)
+        elif self.state < State.OPEN:
+            self._end(b"")
+        self._gateway.forget(self)
+
+    def stop(self) -> None:
+        """The gateway stops."""
+        self.fail(Reason.SERVER_SHUTTING_DOWN, "the gateway stops")
+
+    def _leave(self, parting: bytes, *, graceful: bool) -> None:
+        """The client is gone; a node is told so, as the client would have."""
+        assert self.tether is not None
+        self._parting = parting
+        self._graceful = graceful
+        self.state = State.LEAVING
+        self._timer.cancel()
+        self._close()
+        if self._up is not None and not self._restoring:
+            self._send_more()
+            self._depart()
+        elif graceful:
+            self._timer = self._gateway.later(self._gateway.patience.linger_s, self._depart)
+        else:
+            self._depart()
+
+    def _depart(self) -> None:
+        if self.state == State.CLOSED:
+            return
+        assert self.tether is not None
+        assert self.wish is not None
+        gateway, wish = self._gateway, self.wish
+        live = self._up is not None
+        server = self.tether.server
+        raised = self.tether.raised
+        ends = self._ends
+        self._end(b"", departing=True)
+        upstream = self.tether.stop()
+        if live and upstream is not None and wish.version == MQTT_5:
+            upstream.write(self._parting)
+            upstream.close()
+            return
+        if not live or upstream is None or not self._graceful:
+            if upstream is not None:
+                upstream.abort()
+            if raised and ends:
+                gateway.end_session(wish, server, None, self.address)
+        elif raised:
+            gateway.end_session(wish, server, upstream, self.address)
+        else:
+            upstream.write(self._parting)
+            upstream.close()
+
+    def _end(self, farewell: bytes, *, departing: bool = False) -> None:
+        """It is over for the client, and for the nodes unless there is something left to say to them."""
+        if self.state == State.CLOSED:
+            return
+        self._timer.cancel()
+        if farewell:
+            self.to_client(farewell)
+        if self._up is not None:
+            self._up = None
+            self._gateway.attached -= 1
+        if not departing:
+            if self.tether is not None:
+                upstream = self.tether.stop()
+                if upstream is not None:
+                    upstream.abort()
+            self._close()
+        self.state = State.CLOSED
+        self._gateway.ended(self)
+
+    def _close(self) -> None:
+        self._client.close()
+        # A peer that does not read would keep the farewell, and the socket, for ever.
+        self._gateway.later(FAREWELL_S, self._client.abort)

@@ -1,0 +1,147 @@
+"""Messages of the node on their way to the client, by packet identifier: what the client has, and what it said of it.
+
+A node that has lost its connection sends again what it believes unacknowledged.  The client never lost anything, so a
+repetition must not reach it: while the client has yet to answer, its answer goes to the new connection; when it has
+answered already, the gateway repeats the answer itself.
+
+Why a remembered answer is never given for another message.  A node assigns identifiers in a circle, leaving out those
+in use, and has at most W messages (`window`) in flight.  The gateway remembers the last 2W final acknowledgements, and
+of what it has seen at most W are open, so what it remembers was assigned no more than 4W assignments before the latest
+it has seen.  What the node assigned since, unseen, is in flight there, so at most W, and lies no further than 2W ahead
+of the latest seen.  The two cannot meet as long as 6W < 65535 (`WINDOW_MAX`).  2W answers are enough: an answer matters
+until the node has had it; those it has not had belong to messages in flight there, and it sends these again before
+anything new has taken W more acknowledgements.
+
+The one way back in the circle is a node that crashed: at QoS 1 it may have forgotten its latest assignments.  It then
+sends without DUP, and what comes without DUP is always passed on.  Only if the very next connection is lost too before
+anything new was seen can the gateway not know; it then forgets what it knew at QoS 1, where a repetition is allowed.
+(At QoS 2 no identifier leaves a node before its assignment is safe.)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sterna.mqtt.packets import PUBACK, PUBREC
+
+WINDOW_MAX: Final = 65535 // 6
+
+#: How far an exchange has come: the client was sent the message at QoS 1, or at QoS 2; it said PUBREC; it was sent
+#: PUBREL.
+SENT_ONCE: Final = 1
+SENT_EXACTLY: Final = 2
+RECEIVED: Final = 3
+RELEASED: Final = 4
+
+#: What to do with a packet: pass it on, let it vanish, answer it in the other's place, or wait with it.
+PASS: Final = 0
+SWALLOW: Final = 1
+ANSWER: Final = 2
+HOLD: Final = 3
+
+
+class Deliveries:
+    __slots__ = ("_acknowledged", "_fresh", "_memory", "_window", "open", "orphans", "owed")
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._memory = 2 * window
+        #: identifier -> how far its exchange has come.
+        self.open: dict[int, int] = {}
+        #: Exchanges the node no longer knows of; the gateway ends them with the client by itself.
+        self.orphans: dict[int, int] = {}
+        #: Of these, what the client has yet to be sent PUBREL for.
+        self.owed: list[int] = []
+        #: Identifiers whose exchange the client has ended, with their QoS, the latest last.
+        self._acknowledged: dict[int, int] = {}
+        #: Has this connection brought anything new?
+        self._fresh = False
+
+    # -- what the node says --
+
+    def publish(self, first: int, packet_id: int) -> int:
+        """HOT.  PUBLISH at QoS 1 or 2, by its first byte."""
+        if self.orphans and packet_id in self.orphans:
+            return HOLD
+        stage = self.open.get(packet_id, 0)
+        if stage:
+            if first & 0x08:
+                return SWALLOW if stage <= SENT_EXACTLY else ANSWER
+            # Another message under an identifier whose answer the node did not wait for: it has forgotten.
+            self._orphan(packet_id)
+            return HOLD
+        if not first & 0x08:
+            self._fresh = True
+            self._acknowledged.pop(packet_id, 0)
+        elif packet_id in self._acknowledged:
+            return ANSWER
+        self.open[packet_id] = SENT_ONCE if first & 0x02 else SENT_EXACTLY
+        if len(self.open) > self._window and self._memory:
+            # More in flight than agreed: the reasoning above does not hold, so nothing is answered by memory.
+            self._memory = 0
+            self._acknowledged.clear()
+        return PASS
+
+    def release(self, packet_id: int) -> int:
+        """PUBREL."""
+        stage = self.open.get(packet_id, 0)
+        if stage == RELEASED:
+            return SWALLOW
+        if not stage and packet_id in self._acknowledged:
+            return ANSWER
+        if self.orphans and packet_id in self.orphans:
+            return SWALLOW
+        self.open[packet_id] = RELEASED
+        return PASS
+
+    # -- what the client says --
+
+    def acknowledge(self, kind: int, packet_id: int, *, refused: bool) -> int:
+        """HOT.  PUBACK, PUBREC or PUBCOMP."""
+        if self.orphans and packet_id in self.orphans:
+            if kind == PUBREC and not refused:
+                self.orphans[packet_id] = RELEASED
+                self.owed.append(packet_id)  # no node will send it
+            else:
+                del self.orphans[packet_id]
+            return SWALLOW
+        if kind == PUBREC and not refused:
+            if self.open.get(packet_id, 0) != RELEASED:
+                self.open[packet_id] = RECEIVED
+            return PASS
+        self.open.pop(packet_id, 0)
+        if self._memory:
+            acknowledged = self._acknowledged
+            acknowledged.pop(packet_id, 0)
+            acknowledged[packet_id] = 1 if kind == PUBACK else 2
+            if len(acknowledged) > self._memory:
+                del acknowledged[next(iter(acknowledged))]
+        return PASS
+
+    # -- connections come and go --
+
+    def interrupted(self) -> None:
+        """The connection to the node is lost."""
+        if not self._fresh:
+            self._acknowledged = {known: qos for known, qos in self._acknowledged.items() if qos == 2}
+            for packet_id in [known for known, stage in self.open.items() if stage == SENT_ONCE]:
+                self._orphan(packet_id)
+        self._fresh = False
+
+    def forgotten(self) -> None:
+        """The node has lost the session."""
+        self._acknowledged.clear()
+        for packet_id in list(self.open):
+            self._orphan(packet_id)
+
+    def _orphan(self, packet_id: int) -> None:
+        stage = self.open.pop(packet_id)
+        if stage == RECEIVED:
+            self.owed.append(packet_id)
+            stage = RELEASED
+        self.orphans[packet_id] = stage
+
+    def take_owed(self) -> list[int]:
+        """Identifiers for which the client is to be sent PUBREL, once."""
+        owed, self.owed = self.owed, []
+        return owed

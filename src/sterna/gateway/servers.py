@@ -1,0 +1,79 @@
+"""The nodes a gateway knows, what it has learned about each, and which one to try next."""
+
+from __future__ import annotations
+
+from random import Random
+
+from sterna.gateway.settings import Patience
+from sterna.mqtt.reasons import Reason
+from sterna.overlay.neighbours import checked_address
+from sterna.vocabulary.errors import ConfigurationError, ProtocolError
+
+#: A node that could not be reached is not tried for so long, if there are others.
+AVOIDED_S = 1.0
+#: A node that hung up on HELLO is spoken to as any broker for so long.
+PLAIN_S = 60.0
+#: Nodes about which something is remembered; a redirection may name any.
+KNOWN_MAX = 1024
+#: How often the pause before the next try is doubled.
+DOUBLINGS_MAX = 16
+
+
+class Servers:
+    def __init__(self, nodes: list[str], patience: Patience, rng: Random, *, control: bool = True) -> None:
+        assert nodes, "a gateway without nodes"
+        self.nodes = nodes
+        self._patience = patience
+        self._rng = rng
+        self._control = control
+        self._avoided: dict[str, float] = {}
+        self._plain: dict[str, float] = {}
+
+    def order(self, current: str | None) -> list[str]:
+        """The nodes in the order they are to be tried: the present one, those after it in the list, those before."""
+        if current is None:
+            return self.nodes
+        if current not in self.nodes:
+            return [current, *self.nodes]
+        place = self.nodes.index(current)
+        return self.nodes[place:] + self.nodes[:place]
+
+    def choose(self, current: str | None, attempt: int, now: float) -> str:
+        """Whom to try at the n-th attempt in a row, counted from 0."""
+        order = self.order(current)
+        turned = order[attempt % len(order) :] + order[: attempt % len(order)]
+        return next((server for server in turned if self._avoided.get(server, 0.0) <= now), turned[0])
+
+    def pause(self, current: str | None, attempt: int) -> float:
+        """How long to wait before the n-th attempt in a row: all nodes once, then all again after a longer pause."""
+        rounds = attempt // len(self.order(current))
+        patience = self._patience
+        longest = min(patience.retry_s * 2.0 ** min(rounds, DOUBLINGS_MAX), patience.retry_max_s)
+        is_first_of_round = attempt % len(self.order(current)) == 0
+        return longest * self._rng.uniform(0.5, 1.0) if is_first_of_round else 0.0
+
+    def failed(self, server: str, now: float) -> None:
+        if len(self._avoided) >= KNOWN_MAX:
+            self._avoided.clear()
+        self._avoided[server] = now + AVOIDED_S
+
+    def reached(self, server: str) -> None:
+        self._avoided.pop(server, None)
+
+    def knows_gateways(self, server: str, now: float) -> bool:
+        return self._control and self._plain.get(server, 0.0) <= now
+
+    def is_plain(self, server: str, now: float) -> None:
+        """It hung up on HELLO: presumably it is a broker that knows no gateways."""
+        if len(self._plain) >= KNOWN_MAX:
+            self._plain.clear()
+        self._plain[server] = now + PLAIN_S
+
+
+def reference(text: str) -> str:
+    """The first server of a Server Reference (they are separated by spaces), or a ProtocolError."""
+    first = text.split(" ", 1)[0]
+    try:
+        return checked_address(first)
+    except ConfigurationError as problem:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, f"sent to no usable server: {problem}") from None

@@ -1,0 +1,267 @@
+"""What ties one client to some node: dialling, greeting, following redirections, and trying again.
+
+The relay is told of two things only: a node has taken the session up, and there is none for the moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sterna.gateway.connecting import PASSING, Wish
+from sterna.gateway.framing import packet_end
+from sterna.gateway.servers import reference
+from sterna.gateway.upstream import Phase, Upstream
+from sterna.mqtt import gateway_packets, packets
+from sterna.mqtt import properties as prop
+from sterna.mqtt.gateway_packets import Drained
+from sterna.mqtt.packets import MQTT_5
+from sterna.mqtt.reasons import CONNACK_3_1_1_UNAVAILABLE, Reason
+from sterna.mqtt.server_packets import Connack, decode_connack
+from sterna.vocabulary.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from sterna.gateway.client import Client
+    from sterna.gateway.gateway import Gateway
+
+#: Redirections in a row that are followed without a pause.
+HOPS_MAX = 8
+#: A connection that lasted so long has proved itself.
+PROVEN_S = 5.0
+#: Connections in a row that ended before they had proved themselves, with packets waiting: one of these packets is what
+#: the nodes cannot bear.
+FRUITLESS_MAX = 4
+#: Times an old session is cleaned away before a clean one is asked for in so many words.
+CLEANINGS_MAX = 2
+
+
+class Tether:
+    def __init__(self, gateway: Gateway, relay: Client, wish: Wish) -> None:
+        self.address = relay.address
+        self._gateway = gateway
+        self._relay = relay
+        self._wish = wish
+        session_s = gateway.patience.session_s
+        #: Nodes are to keep the session for longer than the client wants.
+        self.raised = bool(session_s) and wish.is_transient and not wish.exchanges
+        self._expiry_s = wish.expiry_s if wish.exchanges else max(wish.expiry_s, session_s)
+        #: The node whose connection is in use or being made; it stays the first to ask when that is lost.
+        self.server: str | None = None
+        self.upstream: Upstream | None = None
+        self.prepared: Upstream | None = None
+        self._admitted = False
+        self._stopped = False
+        self._attempt = 0
+        self._hops = 0
+        self._fruitless = 0
+        self._cleanings = 0
+        self._stay_until = 0.0
+        self._timer = gateway.later(0.0, self._begin)
+
+    def _begin(self) -> None:
+        ending = self._gateway.endings.get(self._wish.client_id)
+        if ending is not None:
+            ending.then(self._dial)
+        else:
+            self._dial()
+
+    def stop(self) -> Upstream | None:
+        """No more of this: the connection in use is the caller's to end."""
+        self._stopped = True
+        self._timer.cancel()
+        self.cancel()
+        upstream, self.upstream = self.upstream, None
+        return upstream
+
+    # -- dialling --
+
+    def _dial(self) -> None:
+        if self._stopped or self.upstream is not None:
+            return
+        gateway = self._gateway
+        attempt = 0 if gateway.now < self._stay_until else self._attempt
+        self.upstream = Upstream(gateway, self, gateway.servers.choose(self.server, attempt, gateway.now))
+
+    def _try_again(self) -> None:
+        self._timer.cancel()
+        self._timer = self._gateway.later(self._gateway.servers.pause(self.server, self._attempt), self._dial)
+
+    def opened(self, upstream: Upstream) -> None:
+        if upstream is self.prepared:
+            upstream.wait()
+        else:
+            self._greet(upstream)
+
+    def _greet(self, upstream: Upstream) -> None:
+        wish = self._wish
+        # In 3.1.1 a session that begins clean cannot last, so it does not begin so.
+        clean = wish.clean and not (self._admitted if wish.version == MQTT_5 else self.raised)
+        upstream.greet(wish.connect(clean=clean, expiry_s=self._expiry_s, window=self._gateway.patience.window))
+
+    # -- the handshake --
+
+    def said(self, upstream: Upstream, data: bytes) -> None:
+        if upstream.phase == Phase.LIVE:
+            self._relay.from_node(upstream, data)
+            return
+        try:
+            if upstream.phase != Phase.GREETING:
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "a node that spoke first")
+            body, stop = packet_end(data, 0, self._gateway.limits.packet_bytes)
+            if not body:
+                upstream.incoming.keep(data, stop)
+                return
+            kind = data[0] >> 4
+            if kind == packets.AUTH and not self._admitted:
+                self._relay.to_client(data[:stop])
+            elif kind == 2:
+                self._answered(upstream, data[:stop], decode_connack(data, body, stop, self._wish.version))
+            else:
+                raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {kind} instead of CONNACK")
+        except ProtocolError as error:
+            upstream.abort()
+            self.broken(upstream, error.reason)
+            return
+        if stop < len(data) and upstream.phase <= Phase.LIVE:
+            self.said(upstream, data[stop:])
+
+    def _answered(self, upstream: Upstream, packet: bytes, welcome: Connack) -> None:
+        if not welcome.code:
+            self._welcomed(upstream, packet, welcome)
+            return
+        code = welcome.code if self._wish.version == MQTT_5 else _REASONS.get(welcome.code, Reason.SERVER_UNAVAILABLE)
+        target = welcome.properties.get(prop.SERVER_REFERENCE)
+        if code in (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED) and target is not None:
+            self.redirect(reference(target.decode()))
+            return
+        everybody_asked = not self._admitted and self._attempt + 1 >= len(self._gateway.servers.order(self.server))
+        if code not in PASSING or everybody_asked:
+            upstream.close()
+            self._relay.refused(packet, code)
+            return
+        upstream.abort()
+        self.broken(upstream, f"refused with 0x{code:02x}")
+
+    def _welcomed(self, upstream: Upstream, packet: bytes, welcome: Connack) -> None:
+        self._gateway.servers.reached(upstream.server)
+        self.server = upstream.server
+        self._attempt = 0
+        begins_clean = self._wish.clean and not self._admitted and self.raised
+        if begins_clean and welcome.session_present:
+            # The client wanted none of what it has left behind.
+            self._cleanings += 1
+            self.upstream = None
+            if self._cleanings > CLEANINGS_MAX:
+                self.raised = False
+            self._gateway.end_session(self._wish, upstream.server, upstream, self.address).then(self._dial)
+            return
+        upstream.live()
+        first = not self._admitted
+        self._admitted = True
+        if first:
+            self._relay.admitted(upstream, welcome)
+        else:
+            self._relay.attached(upstream, welcome)
+
+    # -- when it breaks --
+
+    def broken(self, upstream: Upstream, reason: str) -> None:
+        if upstream is self.prepared:
+            self.prepared = None
+            return
+        if upstream is not self.upstream:
+            return
+        self.upstream = None
+        gateway = self._gateway
+        if upstream.live_since:
+            self._lost_live(upstream, reason)
+            return
+        if upstream.greeted and upstream.hello and not upstream.spoken and "time" not in reason:
+            gateway.servers.is_plain(upstream.server, gateway.now)
+            self._dial()
+            return
+        gateway.counters.failures += 1
+        gateway.servers.failed(upstream.server, gateway.now)
+        self._attempt += 1
+        self._try_again()
+
+    def _lost_live(self, upstream: Upstream, reason: str) -> None:
+        gateway = self._gateway
+        gateway.counters.losses += 1
+        if gateway.now - upstream.live_since < PROVEN_S and self._relay.has_unanswered:
+            self._fruitless += 1
+        else:
+            self._fruitless = 0
+        gateway.report("node lost", self._wish, node=upstream.server, reason=reason)
+        if self._fruitless >= FRUITLESS_MAX:
+            self._relay.dismiss(Reason.PROTOCOL_ERROR, "nodes hang up on what this client sends")
+            return
+        if self._wish.exchanges:
+            self._relay.dismiss(Reason.SERVER_BUSY, "nobody else can prove who this client is")
+            return
+        self._relay.detached()
+        self._stay_until = gateway.now + gateway.patience.stay_s
+        self._try_again()
+
+    def progressed(self) -> None:
+        self._fruitless = 0
+
+    def crowded(self, upstream: Upstream, full: bool) -> None:
+        if upstream is self.upstream:
+            self._relay.node_congested(full)
+
+    # -- moving --
+
+    def prepare(self, server: str) -> None:
+        """A second connection, in case it is needed soon."""
+        self.cancel()
+        self.prepared = Upstream(self._gateway, self, server)
+
+    def cancel(self) -> None:
+        if self.prepared is not None:
+            self.prepared.abort()
+            self.prepared = None
+
+    def redirect(self, server: str) -> None:
+        """The session is there now, or this node wants to be left alone."""
+        if self._wish.exchanges:
+            self._relay.dismiss(Reason.SERVER_BUSY, "nobody else can prove who this client is")
+            return
+        gateway = self._gateway
+        old, self.upstream = self.upstream, None
+        if old is not None:
+            if gateway.now - old.live_since > PROVEN_S and old.live_since:
+                self._hops = 0
+            if old.hello and old.live_since:
+                old.write(gateway_packets.encode(Drained()))
+            old.close()
+        self._relay.detached()
+        gateway.counters.redirections += 1
+        gateway.report("client redirected", self._wish, node=old.server if old is not None else None, to=server)
+        self.server = server
+        self._attempt = 0
+        self._hops += 1
+        ready, self.prepared = self.prepared, None
+        if ready is not None and ready.server == server and ready.phase <= Phase.WAITING:
+            self.upstream = ready
+            if ready.phase == Phase.WAITING:
+                self._greet(ready)
+            return
+        if ready is not None:
+            ready.abort()
+        if self._hops > HOPS_MAX:
+            self._hops = 0
+            self._attempt = 1
+            self._timer.cancel()
+            self._timer = gateway.later(gateway.patience.retry_max_s, self._dial)
+        else:
+            self._dial()
+
+
+#: What the return codes of 3.1.1 mean, as far as a gateway has to tell them apart.
+_REASONS = {
+    1: Reason.UNSUPPORTED_PROTOCOL_VERSION,
+    2: Reason.CLIENT_IDENTIFIER_NOT_VALID,
+    CONNACK_3_1_1_UNAVAILABLE: Reason.SERVER_UNAVAILABLE,
+    4: Reason.BAD_USER_NAME_OR_PASSWORD,
+    5: Reason.NOT_AUTHORIZED,
+}

@@ -1,0 +1,182 @@
+"""One connection to a node, from dialling to its end.  What is said on it is its caller's business."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sterna.gateway.framing import Incoming
+from sterna.mqtt import gateway_packets
+from sterna.mqtt.gateway_packets import Hello
+
+if TYPE_CHECKING:
+    from sterna.gateway.gateway import Gateway
+
+
+#: How long a node may take to hang up after DISCONNECT.
+PARTING_S = 2.0
+
+
+class Transport(Protocol):
+    """What the world gives us to reach one peer."""
+
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None:
+        """Send what was written, then close."""
+
+    def abort(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class Caller(Protocol):
+    """Whoever had a node dialled."""
+
+    address: str
+
+    def opened(self, upstream: Upstream) -> None: ...
+    def said(self, upstream: Upstream, data: bytes) -> None:
+        """Bytes of the node; those of a packet that is not whole come again with more."""
+
+    def broken(self, upstream: Upstream, reason: str) -> None:
+        """It is over, and not because the caller ended it."""
+
+    def crowded(self, upstream: Upstream, full: bool) -> None:
+        """The node does not take more bytes for now, or does again."""
+
+
+class Phase:
+    """Plain numbers rather than an enumeration: compiled, these are constants."""
+
+    DIALLING: Final = 0
+    #: Connected, and nothing said but HELLO.
+    WAITING: Final = 1
+    #: CONNECT is sent.
+    GREETING: Final = 2
+    LIVE: Final = 3
+    #: The last word is said; the node is to hang up.
+    PARTING: Final = 4
+    OVER: Final = 5
+
+
+class Upstream:
+    __slots__ = (
+        "_caller",
+        "_gateway",
+        "_timer",
+        "greeted",
+        "hello",
+        "incoming",
+        "live_since",
+        "phase",
+        "server",
+        "spoken",
+        "transport",
+    )
+
+    def __init__(self, gateway: Gateway, caller: Caller, server: str) -> None:
+        self._gateway = gateway
+        self._caller = caller
+        self.server = server
+        self.phase: int = Phase.DIALLING
+        self.transport: Transport | None = None
+        self.incoming = Incoming()
+        #: Does the node know what a gateway is?
+        self.hello = gateway.servers.knows_gateways(server, gateway.now)
+        #: Has it said anything since somebody last looked?
+        self.spoken = False
+        self.greeted = False
+        #: 0 until CONNACK.
+        self.live_since = 0.0
+        self._timer = gateway.later(gateway.patience.handshake_s, self._too_late)
+        gateway.dial(server, self)
+
+    # -- what the world says --
+
+    def connected(self, transport: Transport) -> None:
+        if self.phase == Phase.OVER:
+            transport.abort()
+            return
+        self.transport = transport
+        self.phase = Phase.WAITING
+        if self.hello:
+            hello = Hello(self._gateway.name, gateway_packets.VERSION, self._caller.address)
+            transport.write(gateway_packets.encode(hello))
+        self._caller.opened(self)
+
+    def failed(self, reason: str) -> None:
+        self._break(reason)
+
+    def feed(self, data: bytes) -> None:
+        """HOT."""
+        if self.phase < Phase.PARTING:
+            self.spoken = True
+            data = self.incoming.with_more(data)
+            if data:
+                self._caller.said(self, data)
+
+    def lost(self, reason: str = "connection closed") -> None:
+        self._break(reason)
+
+    def congested(self) -> None:
+        if self.phase == Phase.LIVE:
+            self._caller.crowded(self, True)
+
+    def writable(self) -> None:
+        if self.phase == Phase.LIVE:
+            self._caller.crowded(self, False)
+
+    # -- what the caller does --
+
+    def write(self, data: bytes) -> None:
+        """HOT."""
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def greet(self, connect: bytes) -> None:
+        self.phase = Phase.GREETING
+        self.greeted = True
+        self._timer.cancel()
+        self._timer = self._gateway.later(self._gateway.patience.handshake_s, self._too_late)
+        self.write(connect)
+
+    def wait(self) -> None:
+        """It may take its time: nobody waits for an answer yet."""
+        self._timer.cancel()
+
+    def live(self) -> None:
+        self.phase = Phase.LIVE
+        self.live_since = self._gateway.now
+        self._timer.cancel()
+
+    def part(self, last_word: bytes, caller: Caller) -> None:
+        """Say this, and tell `caller` when the node has hung up."""
+        self._caller = caller
+        self.phase = Phase.PARTING
+        self._timer.cancel()
+        self._timer = self._gateway.later(PARTING_S, self._too_late)
+        if self.transport is not None:
+            self.transport.write(last_word)
+            self.transport.close()
+
+    def close(self) -> None:
+        """Say what was written, and no more."""
+        self._end()
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        self._end()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _end(self) -> None:
+        self.phase = Phase.OVER
+        self._timer.cancel()
+
+    def _too_late(self) -> None:
+        self._break("the node did not answer in time")
+
+    def _break(self, reason: str) -> None:
+        if self.phase != Phase.OVER:
+            self.abort()
+            self._caller.broken(self, reason)

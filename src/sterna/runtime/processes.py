@@ -1,0 +1,24 @@
+"""What every long-lived process of ours does at its start."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+
+def allow_many_sockets() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def outdated_modules() -> list[str]:
+    """Compiled modules whose source has been edited since: what runs is not what is read."""
+    found = []
+    for name, module in sorted(sys.modules.items()):
+        compiled = Path(getattr(module, "__file__", None) or "")
+        if name.startswith("sterna.") and compiled.suffix == ".so":
+            source = compiled.with_name(compiled.name.split(".")[0] + ".py")
+            if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:
+                found.append(name)
+    return found
