@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from node.joined_nodes import Town
 
 
 def row(strategy: str, names: str = "ABC") -> Town:
     town = Town(names, strategy)
-    town.connect(*(one + other for one, other in zip(names, names[1:], strict=False)))
+    town.connect(*(one + other for one, other in pairwise(names)))
     return town
 
 

@@ -35,6 +35,7 @@ class Directory:
         for client, (owner, number) in owners.items():
             bucket = bucket_of(client)
             self._buckets[bucket][client] = None
+            self.changed.add(bucket)  # as the journal may tell of it after the last checkpoint
             if owner:
                 self._digests[bucket] ^= _digest(client, owner, number)
 

@@ -153,6 +153,7 @@ ARRIVING: Table = {
     (Arriving.LISTENING, On.TROUBLE): _GIVEN_UP,
     (Arriving.LISTENING, On.GIVE_UP): _GIVEN_UP,
     (Arriving.EXPECTING, On.MIGTO): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
+    (Arriving.EXPECTING, On.RETRY): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
     (Arriving.EXPECTING, On.MIGSYNC): _row(Arriving.EXPECTING, Do.STAGE),
     (Arriving.EXPECTING, On.MIGSYNC_LAST): _row(Arriving.EXPECTING, Do.STAGE),
     (Arriving.EXPECTING, On.STAGED): _row(Arriving.IMPORTING, Do.IMPORT),

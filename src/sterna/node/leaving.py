@@ -178,11 +178,16 @@ class Departure:
         self._ours = self._moving.vector()
         self._broker.when_safe(self._marked)
 
+    def _mark_again(self) -> None:
+        if self.state is Leaving.FREEZING:
+            self._mark()
+
     def _marked(self, safe: bool) -> None:
         if self.state is not Leaving.FREEZING:
             return
         if not safe:
-            self._mark()  # what could not be written was not delivered either
+            # What could not be written was not delivered either, and is about to be taken back.
+            self._moving.later(LOOK_S, self._mark_again)
             return
         self._pages = Pages(self._broker, self._moving.node, self.session)
         self.on(On.FROZEN)
