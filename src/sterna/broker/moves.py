@@ -91,7 +91,7 @@ def end_moved(broker: Broker, session: Session, node: str, number: int) -> None:
     if broker.sessions.get(session.client_id) is session:
         del broker.sessions[session.client_id]
         session.will = None
-        broker.lifecycle.take_apart(session)
+        broker.lifecycle.take_apart(session, moved=True)
         broker.log.moved(session, node, number)
 
 
@@ -156,6 +156,8 @@ def complete(broker: Broker, session: Session, number: int, staged: list[Staged]
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     session.is_arriving = False
     raise_barrier(broker, session)
+    if broker.records is not None:
+        broker.records.arrived(session, rest.vector)
     if session.expiry_s:
         broker.log.imported(session, snapshot(session))
     broker.lifecycle.schedule_session(session)

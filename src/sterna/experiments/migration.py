@@ -20,8 +20,7 @@ from statistics import median
 from sterna.experiments.clients import Client
 from sterna.experiments.errors import ExperimentError
 from sterna.experiments.migration_model import Latencies
-from sterna.experiments.migration_nodes import TOKEN, start_gateway, start_nodes
-from sterna.experiments.migration_orders import Moved, move
+from sterna.experiments.migration_nodes import start_gateway, start_nodes
 from sterna.experiments.migration_plan import (
     BY_NAME,
     EXPERIMENTS,
@@ -208,19 +207,14 @@ class _Run:
             await client.leave()
 
     async def move(self, kind: Kind, within_s: float) -> None:
-        mover, source = self.movers[kind], self._network.places[SOURCE]
+        """It turns up at the target, and its session follows it."""
+        mover, target = self.movers[kind], self._network.address(TARGET)
         ordered = time.time()
-        told: Moved = await asyncio.to_thread(move, source, TOKEN, mover.name, NAMES[TARGET], within_s)
-        arrived: float | None = told.finished
-        present = True
-        if kind != "gateway":
-            arrived = await mover.arrives(self._network.address(TARGET), within_s)
-            present = mover.arrivals[-1].present
-        problem = told.problem or ("" if arrived else "never arrived at the target")
-        interrupted = len(mover.arrivals) - (1 if kind == "gateway" else 2)
+        mover.go(target)
+        arrived = await mover.arrives(target, within_s)
         self.records.moves.append(
-            (mover.name, self._experiment.name, self._number, kind, ordered, told.finished, arrived, present,
-             interrupted, problem)
+            (mover.name, self._experiment.name, self._number, kind, ordered, arrived, arrived,
+             mover.arrivals[-1].present, len(mover.arrivals) - 2, "" if arrived else "never arrived at the target")
         )  # fmt: skip
 
     async def end(self, within_s: float) -> None:

@@ -98,6 +98,12 @@ class Mover:
                     await self._news.wait()
         return None
 
+    async def arrives_again(self, before: int) -> None:
+        """Until it has been let in more often than before."""
+        while len(self.arrivals) <= before:
+            self._news.clear()
+            await self._news.wait()
+
     def go(self, where: Address) -> None:
         """There, at once and without a word to where it is."""
         self._reference = where
