@@ -56,6 +56,8 @@ class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
     number: int
     vector: list[tuple[str, int, int]]
     """What comes after it the new owner will have."""
+    heard: list[str]
+    """Nodes that said so just now: whatever they sent before that has passed everybody between."""
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):

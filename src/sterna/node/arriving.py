@@ -43,6 +43,7 @@ class Arrival:
         self._session: Session | None = None
         self._asked = 0
         self._vector: VersionVector = {}
+        self._heard_lately: list[str] = []
         self._staged: list[Staged] = []
         #: Pages that are safe; and of the one being written, how many.
         self._pages = 0
@@ -126,7 +127,7 @@ class Arrival:
         self._asked += 1
         if self._moving.router.strategy.everything():
             vector = self._moving.vector()
-            self._broker.commitments.in_turn(partial(self._heard, vector))
+            self._broker.commitments.in_turn(partial(self._heard, vector, [self._moving.node]))
         else:
             self._moving.ask_everybody(self._heard_from)
 
@@ -140,16 +141,17 @@ class Arrival:
         elif silent:
             self.trouble(f"{silent[0]} does not answer")
         else:
-            self._heard({**self._moving.vector(), **frontiers})
+            self._heard({**self._moving.vector(), **frontiers}, [*frontiers, self._moving.node])
 
-    def _heard(self, vector: VersionVector) -> None:
+    def _heard(self, vector: VersionVector, heard: list[str]) -> None:
         if self.state is Arriving.LISTENING:
             self._vector = vector
+            self._heard_lately = heard
             self.on(On.HEARD)
 
     def _send_migtoack(self) -> None:
         vector = [(origin, *stamp) for origin, stamp in self._vector.items()]
-        self._moving.send(self.source, MigToAck(self.client, self.number, vector))
+        self._moving.send(self.source, MigToAck(self.client, self.number, vector, self._heard_lately))
 
     def page_came(self, page: MigSync) -> None:
         if self.state is not Arriving.EXPECTING:

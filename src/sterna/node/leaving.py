@@ -42,8 +42,12 @@ class Departure:
         self._paths: dict[str, int] = {}
         #: From where on the other node hears everything.
         self._theirs: VersionVector = {}
+        self._heard: set[str] = set()
+        #: How far everybody had come when we asked; None if there was no need to.
+        self._frontiers: VersionVector | None = None
         self._ours: VersionVector = {}
         self._was_frozen = in_doubt
+        self._held: set[bytes] = set()
         self._pages: Pages | None = None
         self._page: MigSync | None = None
 
@@ -101,48 +105,51 @@ class Departure:
             MigTo(session.client_id, self.number, session.version, session.user, self._offered, self.by_plan),
         )
 
-    def theirs(self, vector: VersionVector) -> None:
+    def theirs(self, vector: VersionVector, heard: list[str]) -> None:
         """What the other node said in MIGTOACK."""
         if self.state is Leaving.OFFERED:
             self._theirs = vector
+            self._heard = set(heard)
             self.on(On.MIGTOACK)
 
     def _catch_up(self) -> None:
         """Serve the session until nothing is left that the other node has not heard.
 
-        Links keep the order, so whatever was published before the other node was known to listen came here before its
-        answer did, unless the way from there has changed meanwhile.
+        Links keep the order, so whatever somebody published before the other node heard from it came here before the
+        other node's answer did, unless the way from there has changed meanwhile.
         """
         if self.state is not Leaving.CATCHING_UP:
             return
-        behind = self._behind(self._paths, {})
-        if behind:
-            before = self._moving.digests_of_paths()
-            self._moving.ask_everybody(partial(self._heard_from, before))
+        if self._is_behind():
+            self._paths = self._moving.digests_of_paths()
+            self._moving.ask_everybody(self._heard_from)
         else:
             self._broker.commitments.in_turn(partial(self.on, On.CAUGHT_UP))
 
-    def _heard_from(self, before: dict[str, int], frontiers: VersionVector) -> None:
+    def _heard_from(self, frontiers: VersionVector) -> None:
+        self._frontiers = frontiers
+        self._heard.clear()  # that was by another way
         if self.state is not Leaving.CATCHING_UP:
             return
-        if self._behind(before, frontiers):
+        if self._is_behind():
             self._moving.later(self._moving.settings.retry_s / 5, self._catch_up)
         else:
             self._broker.commitments.in_turn(partial(self.on, On.CAUGHT_UP))
 
-    def _behind(self, paths: dict[str, int], frontiers: VersionVector) -> list[str]:
-        """Nodes whose messages we may not have read as far as needed."""
+    def _is_behind(self) -> bool:
+        """Is there a node whose messages we may not have read as far as needed?"""
         streams = self._moving.router.streams
         now = self._moving.digests_of_paths()
-        is_asked = bool(frontiers)
-        found = []
+        barrier = self.session.barrier
         for origin, stamp in self._theirs.items():
-            if origin == self._moving.node or streams.vector.get(origin, BEFORE_ALL) >= stamp:
+            read = max(streams.vector.get(origin, BEFORE_ALL), barrier.get(origin, BEFORE_ALL))
+            if origin == self._moving.node or read >= stamp:
                 continue
-            steady = origin in now and now[origin] == paths.get(origin) and streams.synced(origin)
-            if not steady or (is_asked and frontiers.get(origin, BEFORE_ALL) < stamp):
-                found.append(origin)
-        return found
+            is_steady = origin in now and now[origin] == self._paths.get(origin) and streams.synced(origin)
+            is_told = origin in self._heard or (self._frontiers or {}).get(origin, BEFORE_ALL) >= stamp
+            if not is_steady or not is_told:
+                return True
+        return False
 
     def _drain(self) -> None:
         session = self.session
@@ -165,6 +172,7 @@ class Departure:
             self._broker.turns.ask(self._changed_its_mind)
             return
         self._was_frozen = True
+        self._held = set(self._moving.router.own.held())
         moves.freeze(self._broker, session)
         self._broker.log.leaving(session)
         self._mark()
@@ -175,7 +183,13 @@ class Departure:
 
     def _mark(self) -> None:
         """The vector of now, taken together with what has been delivered when everything up to it has been."""
-        self._ours = self._moving.vector()
+        if self._is_behind() or self._is_holding():
+            self._moving.later(LOOK_S, self._mark_again)
+            return
+        vector = self._moving.vector()
+        for origin, stamp in self.session.barrier.items():  # of where it came from before we have read as far
+            vector[origin] = max(stamp, vector.get(origin, BEFORE_ALL))
+        self._ours = vector
         self._broker.when_safe(self._marked)
 
     def _mark_again(self) -> None:
@@ -191,6 +205,12 @@ class Departure:
             return
         self._pages = Pages(self._broker, self._moving.node, self.session)
         self.on(On.FROZEN)
+
+    def _is_holding(self) -> bool:
+        """Has the client had messages at QoS 0 that our links have not?  They must not meet it again."""
+        own = self._moving.router.own
+        self._held = {topic for topic in self._held if own.is_holding(topic)}
+        return bool(self._held)
 
     def _next_page(self) -> None:
         assert self._pages is not None

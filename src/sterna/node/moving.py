@@ -485,7 +485,8 @@ class Moving:
         if departure is None or (departure.target, departure.number) != (source, message.number):
             self._for_nobody(source, message)
         elif isinstance(message, MigToAck):
-            departure.theirs({origin: Stamp(epoch, sequence) for origin, epoch, sequence in message.vector})
+            vector = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in message.vector}
+            departure.theirs(vector, message.heard)
         elif isinstance(message, MigRefuse):
             departure.reason = message.reason
             self.counters.refused += not departure.on(On.MIGREFUSE)

@@ -110,6 +110,13 @@ class OwnMessages:
                 self._router.probes.after(partial(self._release, topic))
         return self._router.links_for(topic)
 
+    def held(self) -> list[bytes]:
+        """Topics whose QoS 0 messages wait."""
+        return list(self._held)
+
+    def is_holding(self, topic: bytes) -> bool:
+        return topic in self._held
+
     def _hold(self, held: list[Loose], messages: Loose) -> None:
         if len(held) < HELD_MAX:
             held.append(messages)
