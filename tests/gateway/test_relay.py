@@ -367,3 +367,16 @@ def test_a_node_that_goes_is_left_without_a_word(code: int) -> None:
     client.talk(2)
     assert not client.pending
     assert not client.end.closing
+
+
+def test_a_client_that_always_has_something_under_way_outlives_any_number_of_nodes() -> None:
+    town = Town()
+    client = connected(town)
+    for number in range(20):
+        client.publish(b"%d" % number, 1)
+        town.settle()
+        client.publish(b"and %d" % number, 1)
+        town.wire().cut()
+        client.talk(1)
+    assert not client.pending
+    assert not client.end.closing

@@ -197,6 +197,10 @@ class Household:
             "everything has arrived",
         )
 
+    def close(self) -> None:
+        for client in self.everybody:
+            client.leave()
+
     def check(self) -> None:
         for client in self.everybody:
             assert client.connections == 1, f"{client.client_id} noticed"
@@ -219,7 +223,7 @@ def test_clients_never_hear_of_a_node_that_is_killed_again_and_again(
 ) -> None:
     node = start_node('[journal]\ndurability = "os"\n[limits]\ninflight = 16\n')
     dice = random.Random(3)
-    with LiveGateway(tmp_path / "gateway", [node.port]) as gateway:
+    with LiveGateway(tmp_path / "gateway", [node.port], "[patience]\nretry_max_s = 0.5\n") as gateway:
         household = Household(gateway)
         for number in range(KILLS):
             household.run(dice.uniform(0.3, 1.2))
@@ -233,6 +237,7 @@ def test_clients_never_hear_of_a_node_that_is_killed_again_and_again(
             household.until(lambda: gateway.metric("sterna_gateway_attached") == 8, "everybody has a node again")
         household.run(1.0)
         household.finish()
+        household.close()
         household.check()
         assert household.published > 500
         assert gateway.metric("sterna_gateway_losses_total") >= 8 * KILLS
@@ -261,3 +266,4 @@ def connect_and_settle(client: Steadfast, gateway: LiveGateway) -> None:
         client.pump()
         time.sleep(0.01)
     assert client.is_connected
+    client.vanish()

@@ -50,6 +50,7 @@ class Client:
         "_client_congested",
         "_direct",
         "_ends",
+        "_fruitful",
         "_gateway",
         "_graceful",
         "_heard_at",
@@ -96,6 +97,8 @@ class Client:
         self._direct = False
         #: Publications that node takes before it answers.
         self._node_window = 65535
+        #: That node has answered something.
+        self._fruitful = False
         #: Identifiers of our own requests to subscribe anew.
         self._restoring: set[int] = set()
         #: The node's next packet has to wait for the client.
@@ -231,6 +234,7 @@ class Client:
         self._node_window = welcome.properties.get(prop.RECEIVE_MAXIMUM, 65535)
         self._node_heard_at = self._gateway.now
         self._restoring.clear()
+        self._fruitful = False
         self._gateway.attached += 1
 
     def _go_on(self) -> None:
@@ -265,8 +269,9 @@ class Client:
         self._listen()
 
     @property
-    def has_unanswered(self) -> bool:
-        return bool(self.ledger.entries)
+    def is_stuck(self) -> bool:
+        """Something waits for an answer, and the last node has answered nothing."""
+        return bool(self.ledger.entries) and not self._fruitful
 
     @property
     def node(self) -> str | None:

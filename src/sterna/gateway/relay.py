@@ -239,6 +239,7 @@ class Relay(Client):
         """HOT.  An exchange of the client's has ended; a node's word about something else is none."""
         if self.ledger.answered(packet_id) is None:
             return SWALLOW
+        self._fruitful = True
         if self.ledger.unsent or not self._reading or self.state == State.LEAVING:
             self._send_more()
         return PASS

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 HOPS_MAX = 8
 #: A connection that lasted so long has proved itself.
 PROVEN_S = 5.0
-#: Connections in a row that ended before they had proved themselves, with packets waiting: one of these packets is what
-#: the nodes cannot bear.
+#: Connections in a row that ended early, with packets waiting and none answered: one of these packets is what the nodes
+#: cannot bear.
 FRUITLESS_MAX = 4
 #: Times an old session is cleaned away before a clean one is asked for in so many words.
 CLEANINGS_MAX = 2
@@ -187,7 +187,7 @@ class Tether:
     def _lost_live(self, upstream: Upstream, reason: str) -> None:
         gateway = self._gateway
         gateway.counters.losses += 1
-        if gateway.now - upstream.live_since < PROVEN_S and self._relay.has_unanswered:
+        if gateway.now - upstream.live_since < PROVEN_S and self._relay.is_stuck:
             self._fruitless += 1
         else:
             self._fruitless = 0
@@ -201,9 +201,6 @@ class Tether:
         self._relay.detached()
         self._stay_until = gateway.now + gateway.patience.stay_s
         self._try_again()
-
-    def progressed(self) -> None:
-        self._fruitless = 0
 
     def crowded(self, upstream: Upstream, full: bool) -> None:
         if upstream is self.upstream:
