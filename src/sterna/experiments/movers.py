@@ -53,6 +53,7 @@ class Mover:
         self.name = name
         self._version = version
         self._open = open_
+        self._filters: dict[str, int] = {}
         #: Where to go when a connection ends without a word.
         self.elsewhere = elsewhere
         self.heard: list[Heard] = []
@@ -73,11 +74,10 @@ class Mover:
         self._living = asyncio.create_task(self._live(reader))
 
     async def subscribe(self, topic_filter: str, qos: int) -> None:
-        self._packet_id += 1
+        self._filters[topic_filter] = qos
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._answers[self._packet_id] = answer
-        filters = packets.subscribe(self._packet_id, [topic_filter], qos)
-        self._send(filters if self._version == 4 else _with_properties(filters, 2))
+        self._answers[self._packet_id + 1] = answer
+        self._ask_for(topic_filter, qos)
         try:
             async with asyncio.timeout(ANSWER_S):
                 body = await answer
@@ -85,6 +85,11 @@ class Mover:
             raise ExperimentError(f"{self.name} got no SUBACK within {ANSWER_S:g} s") from None
         if body[-1] != qos:
             raise ExperimentError(f"{self.name} may not subscribe to {topic_filter}: SUBACK {body.hex()}")
+
+    def _ask_for(self, topic_filter: str, qos: int) -> None:
+        self._packet_id += 1
+        filters = packets.subscribe(self._packet_id, [topic_filter], qos)
+        self._send(filters if self._version == 4 else _with_properties(filters, 2))
 
     async def arrives(self, where: Address, within_s: float) -> float | None:
         """When it was let in there; None: not in this time."""
@@ -97,6 +102,10 @@ class Mover:
                     self._news.clear()
                     await self._news.wait()
         return None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._writer is not None
 
     async def arrives_again(self, before: int) -> None:
         """Until it has been let in more often than before."""
@@ -154,10 +163,18 @@ class Mover:
             while True:
                 try:
                     reader = await self._connect()
+                    if not self.arrivals[-1].present:
+                        self._begin_anew()
                     break
                 except (OSError, TimeoutError, asyncio.IncompleteReadError):
                     await asyncio.sleep(RETRY_S)
                     self._where = self._reference or self._where
+
+    def _begin_anew(self) -> None:
+        """Its session is gone: it says again what it wants."""
+        self._unreleased.clear()
+        for topic_filter, qos in self._filters.items():
+            self._ask_for(topic_filter, qos)
 
     async def _connect(self, *, clean: bool = False) -> asyncio.StreamReader:
         async with asyncio.timeout(ANSWER_S):
