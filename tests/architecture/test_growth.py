@@ -23,7 +23,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 
 COMMANDS = [
     "node", "gateway", "check-config", "network", "neighbours", "pub", "sub", "passwd", "bench", "simulate",
-    "experiment", "demo", "operators", "pipeline",
+    "experiment", "demo", "operators", "pipeline", "clients", "migrations", "move", "evacuate",
 ]  # fmt: skip
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
+from conformance.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Will
 from node.joined_nodes import Town
+from sterna.vocabulary.errors import MigrationError
 
 
 def row(strategy: str, names: str = "ABC") -> Town:
@@ -27,3 +31,199 @@ def test_a_session_follows_its_client_with_what_waits_for_it(strategy: str) -> N
     assert b"c" not in town["A"].broker.sessions
     assert other.publish("t/1", b"3", 1) == 0
     assert client.payloads() == [b"3"]
+
+
+def test_what_is_in_flight_goes_on_where_it_was(strategy: str) -> None:
+    """QoS 2 after PUBREC: only the identifier is left, and it must be released at the new node."""
+    town = row(strategy)
+    client = town["A"].resume("c", receive_maximum=3)
+    client.subscribe("t", 2)
+    publisher = town["B"].join("p")
+    for number in range(5):
+        publisher.publish("t", b"%d" % number, 2)
+    first, second, third = client.messages()
+    client.send(Pubrec(first.packet_id))
+    town.settle()
+    assert client.take(Pubrel).packet_id == first.packet_id
+    client.vanish()
+    client = town["C"].resume("c", receive_maximum=3)
+    released, *again = client.received()
+    assert released == Pubrel(first.packet_id)
+    assert [(m.packet_id, m.payload, m.dup) for m in again] == [
+        (second.packet_id, b"1", True),
+        (third.packet_id, b"2", True),
+    ]
+    answers = client.say(Pubcomp(first.packet_id))
+    assert [m.payload for m in answers] == [b"3"]
+
+
+def test_a_publisher_that_moves_is_recognised_by_its_packet_identifiers(strategy: str) -> None:
+    town = row(strategy)
+    reader = town["B"].join("r")
+    reader.subscribe("t", 2)
+    publisher = town["A"].resume("p")
+    publisher.send(Publish("t", b"once", 2, packet_id=7))
+    town.settle()
+    publisher.vanish()
+    publisher = town["C"].resume("p")
+    publisher.send(Publish("t", b"once", 2, packet_id=7, dup=True))
+    town.settle()
+    assert publisher.take(Pubrec).packet_id == 7
+    assert [m.payload for m in reader.messages()] == [b"once"]
+
+
+def test_the_old_connection_is_told_that_it_was_taken_over(strategy: str) -> None:
+    town = row(strategy)
+    old = town["A"].resume("c")
+    new = town["C"].resume("c")
+    assert new.connack.session_present
+    assert old.farewell() == 0x8E
+
+
+def test_so_is_a_client_whose_session_nobody_keeps() -> None:
+    town = row("subscription-flooding")
+    old = town["A"].join("c")
+    new = town["C"].join("c")
+    assert old.farewell() == 0x8E
+    assert not new.wire.closed
+
+
+def test_a_clean_start_ends_the_session_wherever_it_is(strategy: str) -> None:
+    town = row(strategy)
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    client.vanish()
+    town["B"].join("p").publish("t", b"1", 1)
+    client = town["C"].join("c")
+    assert not client.connack.session_present
+    town.pass_time(1)
+    assert client.payloads() == []
+    assert b"c" not in town["A"].broker.sessions
+
+
+def test_a_session_belongs_to_its_user_at_every_node() -> None:
+    town = row("subscription-flooding")
+    town["A"].resume("c").vanish()
+    town["A"].session("c").user = "one"
+    other = town["C"].dial()
+    other.send(Connect("c", False, properties={"session_expiry": 100}))
+    town.pass_time(1)
+    assert other.farewell() == 0x87
+    assert b"c" in town["A"].broker.sessions
+
+
+def test_what_waits_survives_a_crash_of_the_new_node(strategy: str) -> None:
+    town = row(strategy)
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    client.vanish()
+    publisher = town["B"].join("p")
+    publisher.publish("t", b"1", 1)
+    client = town["C"].resume("c", receive_maximum=1)
+    publisher.publish("t", b"2", 1)
+    town.crash("C")
+    town.connect("BC")
+    client = town["C"].resume("c")
+    assert client.connack.session_present
+    assert client.payloads() == [b"1", b"2"]
+
+
+def test_a_member_of_a_share_takes_its_part_along(strategy: str) -> None:
+    town = row(strategy)
+    member = town["A"].resume("c")
+    member.subscribe("$share/g/t", 1)
+    member.vanish()
+    publisher = town["B"].join("p")
+    for number in range(4):
+        publisher.publish("t", b"%d" % number, 1)
+    member = town["C"].resume("c")
+    town.pass_time(2)
+    assert sorted(member.payloads()) == [b"0", b"1", b"2", b"3"]
+
+
+def test_an_owner_that_cannot_be_reached_does_not_hold_its_clients_up() -> None:
+    """It finds out when it is back: the later session counts."""
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    town.cut("A", "B")
+    other = town["C"].resume("c")
+    assert not other.connack.session_present
+    assert town["C"].network.moving.counters.begun_anew == 1
+    town.connect("AB")
+    town.pass_time(2)
+    assert client.farewell() == 0x8E
+    assert b"c" not in town["A"].broker.sessions
+    assert not other.wire.closed
+
+
+def test_old_news_of_a_session_does_not_bring_it_back() -> None:
+    town = row("subscription-flooding")
+    town["A"].resume("c").leave(session_expiry=0)
+    town.pass_time(1)
+    for name in "ABC":
+        assert town[name].network.moving.directory.get(b"c")[0] == ""
+    assert not town["C"].resume("c").connack.session_present
+
+
+def test_a_planned_move_sends_an_mqtt_5_client_to_its_new_node(strategy: str) -> None:
+    town = row(strategy)
+    client = town["A"].resume("c", will=Will("gone", b"", 1))
+    client.subscribe("t", 1)
+    town["B"].join("w").subscribe("gone", 1)
+    assert town["A"].network.moving.plans.move(b"c", "C") == "A"
+    town.pass_time(1)
+    assert client.farewell() == 0x9C
+    publisher = town["B"].join("p")
+    publisher.publish("t", b"1", 1)
+    client = town["C"].resume("c", will=Will("gone", b"", 1))
+    assert client.connack.session_present
+    assert client.payloads() == [b"1"]
+    assert town["A"].network.moving.counters.departed == 1
+
+
+def test_an_order_reaches_the_node_that_owns_the_session() -> None:
+    town = row("subscription-flooding")
+    town["A"].resume("c").subscribe("t", 1)
+    assert town["C"].network.moving.plans.move(b"c", "B") == "A"
+    town.pass_time(1)
+    assert b"c" in town["B"].broker.sessions
+
+
+@pytest.mark.parametrize(("client", "to"), [("c", "A"), ("c", "Z"), ("nobody", "B"), ("clean", "B")])
+def test_what_cannot_be_moved_is_said_at_once(client: str, to: str) -> None:
+    town = row("subscription-flooding")
+    town["A"].resume("c")
+    town["A"].join("clean")
+    with pytest.raises(MigrationError):
+        town["A"].network.moving.plans.move(client.encode(), to)
+
+
+def test_a_move_that_cannot_be_is_rolled_back_and_the_client_notices_nothing(strategy: str) -> None:
+    town = row(strategy)
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    town["C"].network.moving.plans.evacuate(1.0)
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(1)
+    town["B"].join("p").publish("t", b"1", 1)
+    assert client.payloads() == [b"1"]
+    assert town["A"].network.moving.counters.rolled_back == 1
+    assert b"c" not in town["C"].broker.sessions
+
+
+def test_an_evacuated_node_is_empty_and_stays_so() -> None:
+    town = row("subscription-flooding")
+    clients = [town["B"].resume(f"c{number}") for number in range(5)]
+    clean = town["B"].join("clean")
+    town["B"].network.moving.plans.evacuate(100.0)
+    town.pass_time(3)
+    assert not town["B"].broker.sessions
+    assert {client.farewell() for client in clients} == {0x9D}
+    assert clean.farewell() == 0x9D
+    again = town["B"].dial()
+    again.send(Connect("other", False))
+    town.settle()
+    assert again.farewell() in (0x88, 0x9D)
+    town["B"].network.moving.plans.stay()
+    assert town["B"].resume("c0").connack.session_present

@@ -239,6 +239,16 @@ class Handshake:
             values[prop.AUTHENTICATION_DATA] = accepted.data
         return values
 
+    def send_elsewhere(self, connection: Connection, code: int, server: str) -> None:
+        """Another node is to serve this client: CONNACK says which, where the protocol has a word for it."""
+        if connection.version != MQTT_5 or not server:
+            connection.fail(Reason.SERVER_UNAVAILABLE, "another node serves this client")
+            return
+        self._broker.report("client sent elsewhere", connection, server=server)
+        self._broker.counters.refused(Reason(code).name.lower().replace("_", "-"))
+        answer = encode_connack(MQTT_5, False, code, {prop.SERVER_REFERENCE: server.encode()})
+        self._broker.lifecycle.end(connection, answer, graceful=False)
+
     def refusal(self, connection: Connection, code: int, reason: str) -> bytes:
         """The CONNACK that says no; nothing to a peer that never spoke MQTT, or did so brokenly in 3.1.1."""
         if connection.version == MQTT_5:

@@ -27,7 +27,7 @@ class Unanswered(SternaError):
     """The node said no, or nothing."""
 
 
-def ask(admin: str, page: str, token_file: Path | None, change: dict[str, list[str]] | None = None) -> Any:
+def ask(admin: str, page: str, token_file: Path | None, change: dict[str, Any] | None = None) -> Any:
     """What a page says; with `change`, what it says after that."""
     headers = {"Content-Type": "application/json"} | _authorization(token_file)
     connection = _connection(admin)

@@ -120,9 +120,17 @@ class MigRefuse(msgspec.Struct, tag=9, array_like=True, frozen=True):
     reason: str
 
 
+class Migrate(msgspec.Struct, tag=10, array_like=True, frozen=True):
+    """Somebody who may has asked for this session to be moved; said to the node that owns it."""
+
+    client: bytes
+    number: int
+    target: str
+
+
 WHOLE = -1
 
-Message = Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
+Message = Migrate | Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
 
 #: client, node ("": nobody), number
 OwnerEntry = tuple[bytes, str, int]

@@ -271,6 +271,11 @@ def encode_unsuback(packet_id: int, codes: bytes, version: int) -> bytes:
     return packet(0xB0, wire.two(packet_id) + (b"\x00" + codes if version == MQTT_5 else b""))
 
 
+def encode_redirection(code: int, server: str) -> bytes:
+    """DISCONNECT that names another server."""
+    return packet(0xE0, bytes((code,)) + write_properties({prop.SERVER_REFERENCE: server.encode()}))
+
+
 def encode_disconnect(code: int, reason: str = "") -> bytes:
     if code == Reason.SUCCESS and not reason:
         return b"\xe0\x00"

@@ -127,7 +127,8 @@ class Arrival:
         self._asked += 1
         if self._moving.router.strategy.everything():
             vector = self._moving.vector()
-            self._broker.commitments.in_turn(partial(self._heard, vector, [self._moving.node]))
+            # Everything comes here anyway; that members of shared subscriptions do is yet to be known.
+            self._moving.router.when_known(partial(self._heard, vector, [self._moving.node]))
         else:
             self._moving.ask_everybody(self._heard_from)
 

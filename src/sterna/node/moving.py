@@ -24,6 +24,7 @@ from sterna.migration.messages import (
     Digests,
     MigAbort,
     MigAck,
+    Migrate,
     MigRefuse,
     MigSync,
     MigSyncAck,
@@ -38,6 +39,7 @@ from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
 from sterna.node.arriving import Arrival
 from sterna.node.leaving import Departure, taken_over
+from sterna.node.plans import Plans
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.stamps import Stamp, VersionVector
 
@@ -90,6 +92,7 @@ class Moving:
         #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
         self._claims: dict[bytes, float] = {}
         self._news: list[OwnerEntry] = []
+        self.plans = Plans(self)
         broker.keeper = self
         self._recover()
 
@@ -100,7 +103,7 @@ class Moving:
             self.directory.learn(session.client_id, self.node, session.number)
             owner, number = self.directory.get(session.client_id)
             if session.leaving is not None:
-                self._depart(Departure(self, session, *session.leaving, by_plan=False))
+                self.depart(session, *session.leaving, by_plan=False)
             elif owner != self.node:
                 self._owner_changed(session.client_id, owner, number)
         for client, (owner, number) in list(self.broker.state.owners.items()):
@@ -143,11 +146,13 @@ class Moving:
                 self.router.tell(links, messages.encode(Owners(news[start : start + messages.OWNERS_A_FRAME])))
 
     def farewell(self, connection: Connection, target: str) -> bytes:
-        return b""
+        return self.plans.farewell(connection, target)
 
     # -- the broker asks --
 
     def is_at_home(self, client_id: bytes) -> bool:
+        if self.plans.evacuation is not None:
+            return False
         session = self.broker.sessions.get(client_id)
         if session is not None:
             return not session.is_moving
@@ -158,6 +163,8 @@ class Moving:
     def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
         assert connection.connect is not None
         client = connection.connect.client_id
+        if self.plans.send_elsewhere(connection, client):
+            return
         parked = Parked(connection, user, then)
         self._parked.setdefault(client, []).append(parked)
         self.later(self.settings.patience_s, partial(self._too_long, client, parked))
@@ -245,14 +252,15 @@ class Moving:
 
     # -- moves tell how they ended --
 
-    def _depart(self, departure: Departure) -> None:
-        self.departures[departure.session.client_id] = departure
+    def depart(self, session: Session, target: str, number: int, *, by_plan: bool) -> None:
+        departure = self.departures[session.client_id] = Departure(self, session, target, number, by_plan=by_plan)
         departure.begin()
 
     def departed(self, departure: Departure) -> None:
         client = departure.session.client_id
         if self.departures.get(client) is departure:
             del self.departures[client]
+        self.plans.departed(departure)
         if departure.state is Leaving.GONE:
             self.counters.departed += 1
         else:
@@ -270,9 +278,11 @@ class Moving:
             self._release(arrival.client)
         elif arrival.reason == "user":
             self._fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
-        elif arrival.client in self._parked:
+        elif arrival.client in self._parked and arrival.reason:
             # Not in a loop: whatever was in the way may take a moment.
-            self.later(self.settings.retry_s / 5 if arrival.reason else 0.0, partial(self._fetch, arrival.client))
+            self.later(self.settings.retry_s / 5, partial(self._fetch, arrival.client))
+        else:
+            self._fetch(arrival.client)
 
     def arrived(self, arrival: Arrival) -> None:
         if self.arrivals.get(arrival.client) is arrival:
@@ -387,7 +397,9 @@ class Moving:
         except LinkProtocolError:
             self.counters.refused += 1
             return
-        if isinstance(message, Pull):
+        if isinstance(message, Migrate):
+            self.plans.ordered(source, message)
+        elif isinstance(message, Pull):
             self._pulled(source, message)
         elif isinstance(message, MigTo):
             self._offered(source, message)
@@ -418,7 +430,7 @@ class Moving:
             owner, number = self.directory.get(client)
             self.broker.when_safe(lambda safe: self.send(source, Absent(client, pull.number, "", number)))
         elif client not in self.departures and len(self.departures) < self.settings.at_once:
-            self._depart(Departure(self, session, source, pull.number, by_plan=False))
+            self.depart(session, source, pull.number, by_plan=False)
 
     def _offered(self, source: str, offer: MigTo) -> None:
         client = offer.client
@@ -433,6 +445,9 @@ class Moving:
             return
         if session is not None:
             self._fenced(session, source, offer.number)
+        if self.plans.evacuation is not None:
+            self.send(source, MigRefuse(client, offer.number, "it is being evacuated"))
+            return
         if len(self.arrivals) >= self.settings.at_once or len(self.broker.sessions) >= self.broker.limits.sessions:
             self.send(source, MigRefuse(client, offer.number, "too much is arriving here"))
             return

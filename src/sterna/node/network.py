@@ -70,6 +70,8 @@ class NetworkSettings:
     """How long a subscriber may wait for the news of its subscription to have reached every node."""
     feed: str = ""
     """Where bulk readers find this node's journal, if anywhere."""
+    clients: str = ""
+    """Where clients are to connect to this node, for other nodes to send them here; empty: nobody is told."""
     migration: MigrationSettings = field(default_factory=MigrationSettings)
 
 
@@ -99,6 +101,7 @@ class Network:
             vector,
             settle_s=settings.settle_s,
             feed=settings.feed,
+            clients=settings.clients,
             now=now,
             schedule=schedule,
         )

@@ -44,6 +44,8 @@ class Announce(msgspec.Struct, array_like=True, frozen=True):
     shares: list[tuple[bytes, int]]
     #: Where bulk readers find the origin's journal; empty: nowhere.
     feed: str
+    #: Where clients reach the origin; empty: nobody is told.
+    clients: str = ""
 
 
 class Lost(msgspec.Struct, array_like=True, frozen=True):

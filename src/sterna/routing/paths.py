@@ -27,6 +27,7 @@ class Path(NamedTuple):
     number: tuple[int, int]
     digest: int
     feed: str
+    clients: str
 
 
 class PathUser(Protocol):
@@ -48,10 +49,11 @@ class PathUser(Protocol):
 
 
 class Paths:
-    def __init__(self, node: str, epoch: int, user: PathUser, feed: str) -> None:
+    def __init__(self, node: str, epoch: int, user: PathUser, feed: str, clients: str) -> None:
         self._node = node
         self._epoch = epoch
         self._feed = feed[:FEED_CHARACTERS_MAX]
+        self._clients = clients[:FEED_CHARACTERS_MAX]
         self._user = user
         self._number = 0
         self._paths: dict[str, Path] = {}
@@ -76,9 +78,14 @@ class Paths:
         """Where the journals of those that can be reached are to be read."""
         return {origin: path.feed for origin, path in self._paths.items() if path.feed}
 
+    def clients_of(self, origin: str) -> str:
+        """Where clients reach that node; empty: nobody knows."""
+        path = self._paths.get(origin)
+        return "" if path is None else path.clients
+
     def announce(self, shares: list[tuple[bytes, int]], *, ask: bool) -> None:
         self._number += 1
-        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares, self._feed))
+        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares, self._feed, self._clients))
         for link in self._user.links():
             self._user.send(link, Frame.ANNOUNCE, body)
 
@@ -95,7 +102,8 @@ class Paths:
         self._heard[origin] = number
         digest = fold(announce.digest, self._user.session_of(link))
         before = self._paths.get(origin)
-        self._paths[origin] = Path(link, number, digest, announce.feed[:FEED_CHARACTERS_MAX])
+        feed, clients = announce.feed[:FEED_CHARACTERS_MAX], announce.clients[:FEED_CHARACTERS_MAX]
+        self._paths[origin] = Path(link, number, digest, feed, clients)
         onward = encode(structs.replace(announce, digest=digest))
         for other in self._user.links():
             if other != link:

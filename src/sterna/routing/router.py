@@ -113,6 +113,7 @@ class Router:
         *,
         settle_s: float,
         feed: str,
+        clients: str = "",
         now: Callable[[], float],
         schedule: Callable[[float, Callable[[], None]], None],
     ) -> None:
@@ -122,7 +123,7 @@ class Router:
         self._now = now
         self._schedule = schedule
         self._links: dict[str, Link] = {}
-        self.paths = Paths(node, epoch, self, feed)
+        self.paths = Paths(node, epoch, self, feed, clients)
         self.streams = Streams(node, local, self, vector, now=now, schedule=schedule)
         self.probes = Probes(node, self, timeout_s=settle_s, now=now, schedule=schedule)
         self.strategy = strategy(StrategyOutput(self))

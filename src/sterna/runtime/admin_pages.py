@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,9 +16,10 @@ from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime import access
 from sterna.runtime.feed_view import FeedView
 from sterna.runtime.metrics import CONTENT_TYPE, exposition
+from sterna.runtime.moves_desk import MovesDesk
 from sterna.runtime.network_view import NetworkView
 from sterna.runtime.settings import Admin
-from sterna.vocabulary.errors import ConfigurationError
+from sterna.vocabulary.errors import ConfigurationError, MigrationError
 
 SESSIONS_SHOWN = 1000
 """A node may have a million: those that lost most and wait longest are shown."""
@@ -31,6 +32,10 @@ _INDEX = """Sterna admin port
 /sessions what waits for whom, and what retention took from them, worst first (JSON)
 /readyz   200 when the node serves clients and can write its journal, else 503 and the reason
 /network  links, streams, paths and the overlay (JSON)
+/clients  who is where (JSON, at most 1,000)
+/migrations  clients on their way, and what became of others (JSON)
+/move     POST {"client": "...", "to": "node"} moves one
+/evacuate POST {"node": "...", "rate": 50} empties this node, {"node": "...", "stop": true} no longer
 /neighbours  addresses this node was given; POST {"add": [...], "remove": [...]} changes them (JSON)
 """
 _ALONE = "this node is alone: its configuration has no [network] table\n"
@@ -48,6 +53,9 @@ class Observed(Protocol):
 
     def network_view(self, *, tables: bool = False) -> NetworkView | None:
         """None for a node that is alone.  Sizes of tables only if asked for: they take a look at every filter."""
+
+    def moves(self) -> MovesDesk | None:
+        """None for a node that is alone."""
 
     def feed_view(self) -> FeedView | None:
         """None for a node without a feed."""
@@ -102,17 +110,35 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remove: list[str] = []
 
 
+class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /move."""
+
+    client: str
+    to: str
+
+
+class Evacuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /evacuate."""
+
+    node: str = ""
+    rate: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
+    stop: bool = False
+
+
+_CHANGED_BY = ("/neighbours", "/move", "/evacuate")
+
+
 def answer(asked: Asked, node: Observed, guard: Guard) -> Answer:
     """What one request gets, whatever it was."""
     page = asked.target.partition("?")[0]
-    allowed = ("GET", "HEAD", "POST") if page == "/neighbours" else ("GET", "HEAD")
+    allowed = ("GET", "HEAD", "POST") if page in _CHANGED_BY else ("GET", "HEAD")
     if asked.method not in allowed:
         said = f"only {' and '.join(allowed)}\n" if len(allowed) == 2 else "only GET, HEAD and POST\n"
         return Answer(405, said.encode(), headers=(("Allow", ", ".join(allowed)),))
     refused = refusal(asked, page, guard)
     if refused is not None:
         return refused
-    return _change(asked, node) if asked.method == "POST" else _page(page, node)
+    return _change(asked, page, node) if asked.method == "POST" else _page(page, node)
 
 
 def refusal(asked: Asked, page: str, guard: Guard) -> Answer | None:
@@ -148,6 +174,11 @@ def _page(page: str, node: Observed) -> Answer:
             return _text(404, _ALONE) if view is None else _json(view)
         case "/neighbours":
             return _neighbours(node)
+        case "/clients" | "/migrations" | "/move" | "/evacuate":
+            desk = node.moves()
+            if desk is None:
+                return _text(404, _ALONE)
+            return _json(desk.clients() if page == "/clients" else desk.migrations())
     return Answer(404, b"no such page; / lists them\n")
 
 
@@ -158,12 +189,15 @@ def _neighbours(node: Observed) -> Answer:
     return _json({"neighbours": addresses, "dialled": view.dialled})
 
 
-def _change(asked: Asked, node: Observed) -> Answer:
-    if node.neighbours() is None:
+def _change(asked: Asked, page: str, node: Observed) -> Answer:
+    desk = node.moves()
+    if node.neighbours() is None or (desk is None and page != "/neighbours"):
         return _text(404, _ALONE)
     # Another type could come from a form on a web page.
     if asked.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON.encode():
         return _text(415, f"send {_JSON}\n")
+    if desk is not None and page != "/neighbours":
+        return _order(asked, page, desk)
     try:
         change = msgspec.json.decode(asked.body, type=Change)
         node.change_neighbours(change.add, change.remove)
@@ -172,6 +206,19 @@ def _change(asked: Asked, node: Observed) -> Answer:
     except ConfigurationError as error:
         return _text(400, f"{error}\n")
     return _neighbours(node)
+
+
+def _order(asked: Asked, page: str, desk: MovesDesk) -> Answer:
+    try:
+        if page == "/move":
+            move = msgspec.json.decode(asked.body, type=Move)
+            return _json(desk.move(move.client, move.to))
+        order = msgspec.json.decode(asked.body, type=Evacuate)
+        return _json(desk.evacuate(order.node, order.rate, stop=order.stop))
+    except msgspec.MsgspecError as error:
+        return _text(400, f"{error}; / says what to send\n")
+    except MigrationError as error:
+        return _text(409, f"{error}\n")
 
 
 def _text(status: int, text: str, *headers: tuple[str, str]) -> Answer:

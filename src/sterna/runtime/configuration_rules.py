@@ -18,7 +18,7 @@ from sterna.runtime import access
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
 from sterna.runtime.configuration_problems import Report
 from sterna.runtime.feed_settings import FEED_RANGES, check_feed
-from sterna.runtime.network_rules import NETWORK_RANGES, check_network
+from sterna.runtime.network_rules import MIGRATION_RANGES, NETWORK_RANGES, check_network
 from sterna.runtime.settings import Admin, Bind, Configuration, Listener, Token, as_plain
 from sterna.runtime.toml_source import Place
 
@@ -50,6 +50,7 @@ _RANGES: dict[Place, tuple[float, float]] = {
     ("mqtt", "sys_interval_s"): (0, 86400),
 }
 _RANGES |= {("network", key): bounds for key, bounds in NETWORK_RANGES.items()}
+_RANGES |= {("migration", key): bounds for key, bounds in MIGRATION_RANGES.items()}
 _RANGES |= {("feed", key): bounds for key, bounds in FEED_RANGES.items()}
 
 

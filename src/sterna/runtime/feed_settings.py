@@ -12,7 +12,7 @@ from sterna.mqtt.topics import is_topic_filter
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.configuration_files import attempt, check_pair, contents
 from sterna.runtime.configuration_problems import Report
-from sterna.runtime.settings import Bind, Configuration, Feed
+from sterna.runtime.settings import Bind, Configuration, Feed, Network
 from sterna.vocabulary.errors import ConfigurationError
 
 FEED_TOKEN_BYTES_MIN = 16
@@ -57,9 +57,25 @@ def feed_address(configuration: Configuration, bind: Bind | None) -> str:
         return ""
     if feed.advertise or bind.host not in EVERY_ADDRESS:
         return feed.advertise or str(bind)
+    return _at_our_host(network, bind.port)
+
+
+def _at_our_host(network: Network | None, port: int) -> str:
     known = network.advertise or str(network.bind or "") if network is not None else ""
     host = known.rpartition(":")[0]
-    return f"{host}:{bind.port}" if host.strip("[]") not in (*EVERY_ADDRESS, "") else ""
+    return f"{host}:{port}" if host.strip("[]") not in (*EVERY_ADDRESS, "") else ""
+
+
+def clients_address(configuration: Configuration) -> str:
+    """Where clients are sent to reach this node; empty if nobody can say."""
+    network = configuration.network
+    if network is not None and network.clients:
+        return network.clients
+    for listener in configuration.listeners:
+        bind = listener.bind
+        if listener.transport == "tcp" and bind.port:
+            return str(bind) if bind.host not in EVERY_ADDRESS else _at_our_host(network, bind.port)
+    return ""
 
 
 def check_feed(configuration: Configuration, report: Report) -> None:

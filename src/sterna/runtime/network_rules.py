@@ -28,6 +28,15 @@ NETWORK_RANGES: dict[str, tuple[float, float]] = {
     "connections": (1, COUNT_MAX),
 }
 
+MIGRATION_RANGES: dict[str, tuple[float, float]] = {
+    "drain_s": (0, 10),
+    "retry_s": (0.02, 60),
+    "patience_s": (0.1, 3600),
+    "at_once": (1, 10_000),
+    "redirect_s": (0, 86400),
+    "rate": (0.01, 100_000),
+}
+
 FRAME_OVERHEAD_BYTES = 16 * 1024
 """What a link may add to a message: where it came from and how far it got."""
 
@@ -52,6 +61,8 @@ def _check_addresses(network: Network, report: Report) -> None:
         attempt(partial(checked_address, address), ("network", "neighbours"), report)
     if network.advertise is not None:
         attempt(partial(checked_address, network.advertise), ("network", "advertise"), report)
+    if network.clients is not None:
+        attempt(partial(checked_address, network.clients), ("network", "clients"), report)
     if network.overlay == "spanning-tree" and network.bind is None:
         report.add(("network", "bind"), "is missing, and in a tree every node may become a parent", "add bind = ...")
 

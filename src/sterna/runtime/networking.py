@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import struct
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -19,15 +20,17 @@ from typing import Any, Protocol
 import msgspec
 
 from sterna.broker.broker import Broker
+from sterna.migration.settings import MigrationSettings
 from sterna.node.network import Network, NetworkSettings
 from sterna.node.node import Node
 from sterna.overlay.neighbours import checked_address
 from sterna.overlay.tree_settings import TreeSettings
 from sterna.routing.strategy import RoutingSettings
 from sterna.runtime.links import LinkWorld
+from sterna.runtime.moves_desk import MovesDesk
 from sterna.runtime.network_settings import link_settings, network_key
 from sterna.runtime.network_view import NetworkView, view_of
-from sterna.runtime.settings import Bind
+from sterna.runtime.settings import Bind, Migration
 from sterna.runtime.settings import Network as NetworkTable
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -52,16 +55,21 @@ class Networking:
         self._links: LinkWorld | None = None
         self._datagrams: _Datagrams | None = None
         self.network: Network | None = None
+        self.moves: MovesDesk | None = None
 
-    async def start(self, feed: str) -> Bind | None:
+    async def start(self, feed: str, clients: str, migration: Migration) -> Bind | None:
         """Open the doors, then look for neighbours; where others can connect, if they can.  `feed` is the address of
-        this node's feed, for the others to know."""
+        this node's feed and `clients` that of its door for clients, for the others to know."""
+        moving = MigrationSettings(**msgspec.structs.asdict(migration))
         bind = self._table.bind
         # The port must be known before the overlay tells others about it.
         if bind is not None and self._table.overlay == "spanning-tree":
             self._datagrams = await _Datagrams.open(self._table, self._heard)
             bind = self._datagrams.bind
-        self.network = self._node.join(lambda epoch: self._settings(epoch, bind, feed), self)
+        self.network = self._node.join(
+            lambda epoch: replace(self._settings(epoch, bind, feed), clients=clients, migration=moving), self
+        )
+        self.moves = MovesDesk(self.network.moving, self._server)
         table = msgspec.structs.replace(self._table, bind=bind)
         self._links = LinkWorld(table, self._server, self.network, self._rng)
         address = await self._links.open()

@@ -33,10 +33,11 @@ from sterna.runtime.admin_pages import guard
 from sterna.runtime.arrow import do_without_pandas
 from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
-from sterna.runtime.feed_settings import feed_address
+from sterna.runtime.feed_settings import clients_address, feed_address
 from sterna.runtime.feed_view import FeedView
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
+from sterna.runtime.moves_desk import MovesDesk
 from sterna.runtime.network_view import NetworkView
 from sterna.runtime.networking import Networking
 from sterna.runtime.pace import WINDOW_S, Pace
@@ -158,6 +159,7 @@ class NodeServer:
 
     async def run(self) -> int:
         self._loop = asyncio.get_running_loop()
+        configuration = self._configuration
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         self._report_start()
@@ -166,7 +168,9 @@ class NodeServer:
         if feed is not None:
             log.info("feed", extra={"address": str(feed)})
         if self.networking is not None:
-            door = await self.networking.start(feed_address(self._configuration, feed))
+            door = await self.networking.start(
+                feed_address(self._configuration, feed), clients_address(self._configuration), configuration.migration
+            )
             log.info("open to other nodes", extra={"address": str(door) if door else None})
         for listener in self._configuration.listeners:
             address = await self._listeners.open(listener)
@@ -414,6 +418,9 @@ class NodeServer:
     def network_view(self, *, tables: bool = False) -> NetworkView | None:
         self.broker.at(time.monotonic())
         return self.networking.view(tables=tables) if self.networking is not None else None
+
+    def moves(self) -> MovesDesk | None:
+        return self.networking.moves if self.networking is not None else None
 
     def feed_view(self) -> FeedView | None:
         return self.feed.view() if self.feed is not None else None

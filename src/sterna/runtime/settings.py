@@ -227,6 +227,8 @@ class Network(Table, frozen=True):
     tls: NetworkTls | None = None
     tree: Tree = field(default_factory=Tree)
     routing: Routing = field(default_factory=Routing)
+    clients: str | None = None
+    """Address (host:port) that clients are sent to when they are moved here, if it is not the first listener's."""
     settle_s: float = 1.0
     """How long SUBACK may wait for the news of a subscription to have reached every node."""
     dial_s: float = 0.1
@@ -309,6 +311,25 @@ class Log(Table, frozen=True):
     format: Literal["text", "json"] = "text"
 
 
+class Migration(Table, frozen=True):
+    """Clients that change their node, see `migration.settings`."""
+
+    owner_unreachable: Literal["begin-anew", "refuse"] = "begin-anew"
+    """A client whose session is on a node that cannot be reached gets a new session, or no connection."""
+    drain_s: float = 0.05
+    """How long a client that is moved by plan may take to acknowledge what it was sent."""
+    retry_s: float = 0.5
+    """After how long without an answer nodes say something again."""
+    patience_s: float = 10.0
+    """How long a step of a move may take, and a client waits for its session."""
+    at_once: int = 64
+    """Sessions that may be on their way from this node at a time, and to it."""
+    redirect_s: float = 60.0
+    """How long after a planned move a client that comes to its old node is sent to the new one."""
+    rate: float = 50.0
+    """Clients an evacuation begins to move per second."""
+
+
 class Configuration(Table, frozen=True):
     """The whole file, every default filled in and every path absolute."""
 
@@ -321,6 +342,7 @@ class Configuration(Table, frozen=True):
     authorization: Authorization = field(default_factory=Authorization)
     operators: OperatorSettings = field(default_factory=OperatorSettings)
     network: Network | None = None
+    migration: Migration = field(default_factory=Migration)
     feed: Feed | None = None
     admin: Admin = field(default_factory=Admin)
     log: Log = field(default_factory=Log)

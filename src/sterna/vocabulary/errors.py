@@ -4,6 +4,7 @@ SternaError
 ├── ConfigurationError      the operator's: the message says file, place and fix
 ├── ProtocolError           the client's: carries the MQTT reason code that closes its connection
 ├── LinkProtocolError       a neighbour's: its link session is given up and begun afresh
+├── MigrationError          whoever asked for a client to be moved: the message says why that cannot be
 ├── JournalError            the disk's: the message says which file and what was done about it
 │   └── JournalCorrupt      bytes that a checksum refuses; never guessed at
 └── (our own bugs are assertions, not errors)
@@ -31,6 +32,10 @@ class ProtocolError(SternaError):
 
 class LinkProtocolError(SternaError):
     """A neighbour said what makes no sense; the text says what."""
+
+
+class MigrationError(SternaError):
+    """A client cannot be moved as somebody asked; the text says why."""
 
 
 class JournalError(SternaError):

@@ -1,0 +1,28 @@
+"""`sterna move`: have a client's session, and the client if it is connected, go to another node."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from sterna.cli.admin_client import DEFAULT_ADMIN, AdminOption, JsonOption, TokenOption, ask
+
+app = typer.Typer()
+
+
+@app.command("move")
+def move(
+    client: Annotated[str, typer.Argument(help="Client identifier.")],
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="Name of the node it is to go to.")],
+    admin: AdminOption = DEFAULT_ADMIN,
+    token_file: TokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move a client to another node with everything it is owed.  Any node of the network takes the order."""
+    answer = ask(admin, "/move", token_file, {"client": client, "to": to})
+    if as_json:
+        print(json.dumps(answer))
+    else:
+        print(f"node {answer['begun_at']} moves {client} to {to}; `sterna migrations` shows how it goes")

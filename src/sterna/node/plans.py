@@ -1,0 +1,185 @@
+"""Moves that somebody planned: one client to another node, or all of them because this node is to be emptied.
+
+A client that is moved while it is connected is told where to go, if its protocol has a word for that: MQTT 5 has.  One
+that comes back to its old node soon after is told again; later its session is brought back here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.broker.connection import Connection
+from sterna.broker.session import Session
+from sterna.migration.messages import Migrate
+from sterna.migration.tables import Leaving
+from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
+from sterna.mqtt.reasons import Reason
+from sterna.node.leaving import Departure
+from sterna.vocabulary.errors import MigrationError
+
+if TYPE_CHECKING:
+    from sterna.node.moving import Moving
+
+#: Clients that were moved lately and are told so when they come back.
+SENT_AWAY_MAX = 10_000
+#: How often an evacuation looks for more clients to move.
+STEP_S = 0.1
+
+
+@dataclass(slots=True)
+class Evacuation:
+    """A node that is being emptied; it stays empty until it is started again or told otherwise."""
+
+    total: int
+    rate: float
+    moved: int = 0
+    sent_away: int = 0
+    failed: int = 0
+    """Moves that did not come about; they are tried again."""
+    turn: int = 0
+    allowance: float = 0.0
+    waiting: dict[bytes, float] = field(default_factory=dict)
+    """Clients that could not be moved -> when to try again."""
+
+
+class Plans:
+    def __init__(self, moving: Moving) -> None:
+        self._moving = moving
+        self._broker = moving.broker
+        self.evacuation: Evacuation | None = None
+        #: client -> the node it was moved to, and until when it is told.
+        self._sent_away: dict[bytes, tuple[str, float]] = {}
+
+    # -- one client --
+
+    def move(self, client: bytes, target: str) -> str:
+        """Begin to move a client's session; the node that does it.  MigrationError if nobody can."""
+        owner, _ = self._moving.directory.get(client)
+        session = self._broker.sessions.get(client)
+        if target != self._moving.node and self._moving.router.link_to(target) is None:
+            raise MigrationError(f"node {target} cannot be reached")
+        if session is not None and not session.is_arriving:
+            self._move(session, target)
+            return self._moving.node
+        if not owner or owner == self._moving.node:
+            raise MigrationError(f"no node has a session of client {client.decode()!r} that outlives its connection")
+        if owner == target:
+            raise MigrationError(f"client {client.decode()!r} is at node {target} already")
+        if self._moving.router.link_to(owner) is None:
+            raise MigrationError(f"its session is at node {owner}, which cannot be reached")
+        self._moving.send(owner, Migrate(client, 0, target))
+        return owner
+
+    def _move(self, session: Session, target: str) -> None:
+        moving = self._moving
+        if target == moving.node:
+            raise MigrationError(f"client {session.name()!r} is at node {target} already")
+        if session.client_id in moving.departures or session.is_moving:
+            raise MigrationError(f"client {session.name()!r} is on its way already")
+        if not session.persistent:
+            raise MigrationError(f"the session of client {session.name()!r} ends with its connection")
+        if len(moving.departures) >= moving.settings.at_once:
+            raise MigrationError(f"{moving.settings.at_once} clients are on their way already")
+        moving.depart(session, target, moving.next_number(session.client_id), by_plan=True)
+
+    def ordered(self, source: str, order: Migrate) -> None:
+        """Another node was asked to; what comes of it is seen here."""
+        session = self._broker.sessions.get(order.client)
+        try:
+            if session is None or self._moving.router.link_to(order.target) is None:
+                raise MigrationError("the client is not here, or its new node cannot be reached")
+            self._move(session, order.target)
+        except MigrationError as error:
+            self._broker.tell("a client is not moved", {"client": order.client.decode(), "reason": str(error)})
+
+    # -- what clients are told --
+
+    def farewell(self, connection: Connection, target: str) -> bytes:
+        server = self._moving.router.paths.clients_of(target)
+        if connection.version != MQTT_5:
+            return b""
+        code = Reason.USE_ANOTHER_SERVER if self.evacuation is None else Reason.SERVER_MOVED
+        bare = encode_disconnect(code)
+        return connection.within_limit(encode_redirection(code, server) if server else bare, bare)
+
+    def send_elsewhere(self, connection: Connection, client: bytes) -> bool:
+        """Tell a client that comes here to go to the node it was moved to; False if it may stay."""
+        moving = self._moving
+        owner, _ = moving.directory.get(client)
+        if self.evacuation is not None:
+            server = moving.router.paths.clients_of(owner or self._target() or "")
+            self._broker.handshake.send_elsewhere(connection, Reason.SERVER_MOVED, server)
+            return True
+        where, until = self._sent_away.get(client, ("", 0.0))
+        server = moving.router.paths.clients_of(where)
+        if not server or where != owner or self._broker.now > until or connection.version != MQTT_5:
+            return False
+        self._broker.handshake.send_elsewhere(connection, Reason.USE_ANOTHER_SERVER, server)
+        return True
+
+    def departed(self, departure: Departure) -> None:
+        if not departure.by_plan:
+            return
+        client, evacuation = departure.session.client_id, self.evacuation
+        if departure.state is Leaving.GONE:
+            self._sent_away.pop(client, None)
+            self._sent_away[client] = (departure.target, self._broker.now + self._moving.settings.redirect_s)
+            if len(self._sent_away) > SENT_AWAY_MAX:
+                del self._sent_away[next(iter(self._sent_away))]
+            if evacuation is not None:
+                evacuation.moved += 1
+        else:
+            what = {"client": client.decode(), "reason": departure.reason, "target": departure.target}
+            self._broker.tell("a client is not moved", what)
+            if evacuation is not None:
+                evacuation.failed += 1
+                evacuation.waiting[client] = self._broker.now + self._moving.settings.retry_s
+
+    # -- all of them --
+
+    def evacuate(self, rate: float) -> Evacuation:
+        """Empty this node, so many clients a second.  Asked again, it goes on with what is left."""
+        if self._target() is None:
+            raise MigrationError("there is no other node that can be reached")
+        if self.evacuation is None:
+            self.evacuation = Evacuation(len(self._broker.sessions), rate)
+            self._moving.later(0.0, partial(self._step, self.evacuation))
+        self.evacuation.rate = rate
+        return self.evacuation
+
+    def stay(self) -> None:
+        """Stop emptying it, and let clients in again."""
+        self.evacuation = None
+
+    def _target(self) -> str | None:
+        """Nodes take turns."""
+        nodes = sorted(self._moving.router.paths.origins)
+        return nodes[(self.evacuation.turn if self.evacuation else 0) % len(nodes)] if nodes else None
+
+    def _step(self, evacuation: Evacuation) -> None:
+        if self.evacuation is not evacuation:
+            return
+        now, departures = self._broker.now, self._moving.departures
+        evacuation.allowance = min(evacuation.allowance + evacuation.rate * STEP_S, max(1.0, evacuation.rate))
+        for session in list(self._broker.sessions.values()):
+            if evacuation.allowance < 1 or len(departures) >= self._moving.settings.at_once:
+                break
+            if session.client_id in departures or evacuation.waiting.get(session.client_id, 0.0) > now:
+                continue
+            target = self._target()
+            if target is not None and not session.is_moving:
+                evacuation.turn += 1
+                evacuation.allowance -= 1
+                self._evacuate(session, target, evacuation)
+        self._moving.later(STEP_S, partial(self._step, evacuation))
+
+    def _evacuate(self, session: Session, target: str, evacuation: Evacuation) -> None:
+        if session.persistent:
+            self._move(session, target)
+        elif session.connection is not None:
+            # It ends with its connection; that it is we who end it is no reason for its will.
+            session.will = None
+            evacuation.sent_away += 1
+            self._broker.lifecycle.end(session.connection, self.farewell(session.connection, target), graceful=True)
