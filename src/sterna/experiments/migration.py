@@ -20,7 +20,8 @@ from statistics import median
 from sterna.experiments.clients import Client
 from sterna.experiments.errors import ExperimentError
 from sterna.experiments.migration_model import Latencies
-from sterna.experiments.migration_nodes import start_gateway, start_nodes
+from sterna.experiments.migration_nodes import TOKEN, start_gateway, start_nodes
+from sterna.experiments.migration_orders import is_served, leaves, order
 from sterna.experiments.migration_plan import (
     BY_NAME,
     EXPERIMENTS,
@@ -207,15 +208,27 @@ class _Run:
             await client.leave()
 
     async def move(self, kind: Kind, within_s: float) -> None:
-        """It turns up at the target, and its session follows it."""
-        mover, target = self.movers[kind], self._network.address(TARGET)
+        mover, places = self.movers[kind], self._network.places
         ordered = time.time()
-        mover.go(target)
-        arrived = await mover.arrives(target, within_s)
+        problem = await order(places[SOURCE], TOKEN, mover.name, NAMES[TARGET])
+        finished = arrived = None
+        if not problem:
+            finished, arrived = await asyncio.gather(
+                leaves(places[SOURCE], TOKEN, mover.name, within_s), self._arrives(kind, within_s)
+            )
+            problem = "" if finished and arrived else "never arrived at the target"
+        connections = 1 if kind == "gateway" else 2
         self.records.moves.append(
-            (mover.name, self._experiment.name, self._number, kind, ordered, arrived, arrived,
-             mover.arrivals[-1].present, len(mover.arrivals) - 2, "" if arrived else "never arrived at the target")
+            (mover.name, self._experiment.name, self._number, kind, ordered, finished, arrived,
+             all(one.present for one in mover.arrivals[1:]), len(mover.arrivals) - connections, problem)
         )  # fmt: skip
+
+    async def _arrives(self, kind: Kind, within_s: float) -> float | None:
+        """A client behind a gateway notices nothing: the target is asked."""
+        mover, target = self.movers[kind], self._network.address(TARGET)
+        if kind == "gateway":
+            return await is_served(self._network.places[TARGET], TOKEN, mover.name, within_s)
+        return await mover.arrives(target, within_s)
 
     async def end(self, within_s: float) -> None:
         """Publish no more, and wait for what is under way."""

@@ -2,9 +2,9 @@
 
 Three nodes in a row on loopback, a crowd of clients on the first (a third each at QoS 0, 1 and 2), and publishers on
 all of them.  In every round the crowd connects again where it is (the peer everything is compared with), and goes to
-the last node and back: all at once, which tells how many moves a second there can be, and one after another, which
-tells what a move costs the one who moves.  Some clients never move: what they wait in the same moments is what there
-is to wait anyway.  In the end every message is accounted for.
+the last node and back, by order and by itself: all at once, which tells how many moves a second there can be, and one
+after another, which tells what a move costs the one who moves.  Some clients never move: what they wait in the same
+moments is what there is to wait anyway.  In the end every message is accounted for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import msgspec
 from sterna.bench.meter import resident_kib
 from sterna.experiments.clients import Client
 from sterna.experiments.errors import ExperimentError
-from sterna.experiments.migration_nodes import start_nodes
+from sterna.experiments.migration_nodes import TOKEN, start_nodes
+from sterna.experiments.migration_orders import order
 from sterna.experiments.movers import Address, Heard, Mover
 from sterna.experiments.processes import Process
 from sterna.experiments.sites import Loopback, Place
@@ -39,7 +40,11 @@ AFTERWARDS_S = 0.5
 
 ALL_AT_ONCE = float("inf")
 CONNECT_AGAIN = "connect again"
+ORDERED = "moved by order"
 TURN_UP = "turn up elsewhere"
+BUSY = "on their way already"
+"""What a node says that moves as many as it may at a time."""
+ASK_AGAIN_S = 0.02
 
 Talk = Callable[[str], None]
 Act = Callable[[Mover, int], Awaitable[None]]
@@ -149,16 +154,17 @@ class _Crowd:
         publishing = [asyncio.create_task(self._publish(number)) for number in range(len(NAMES))]
         try:
             await asyncio.sleep(CALM_S)
-            await self._phase(TURN_UP, self._go, LAST, self._plan.pace)
+            await self._phase(ORDERED, self._ordered, LAST, self._plan.pace)
             arrived = self._resident_kib(LAST) - last
-            await self._phase(TURN_UP, self._go, FIRST, self._plan.pace)
+            await self._phase(ORDERED, self._ordered, FIRST, self._plan.pace)
             self._phases.clear()  # the first time warms up
             warm = sum(self._resident_kib(number) for number in range(len(NAMES)))
             for _ in range(self._plan.rounds):
                 for pace in (ALL_AT_ONCE, self._plan.pace):
                     await self._phase(CONNECT_AGAIN, self._go, FIRST, pace)
-                    await self._phase(TURN_UP, self._go, LAST, pace)
-                    await self._phase(TURN_UP, self._go, FIRST, pace)
+                    for what, act in ((ORDERED, self._ordered), (TURN_UP, self._go)):
+                        await self._phase(what, act, LAST, pace)
+                        await self._phase(what, act, FIRST, pace)
             grown = sum(self._resident_kib(number) for number in range(len(NAMES))) - warm
             self._over = True
             await asyncio.gather(*publishing)
@@ -222,6 +228,15 @@ class _Crowd:
     async def _go(self, mover: Mover, target: int) -> None:
         before = len(mover.arrivals)
         mover.go(self._address(target))
+        await mover.arrives_again(before)
+
+    async def _ordered(self, mover: Mover, target: int) -> None:
+        before, here = len(mover.arrivals), mover.arrivals[-1].where
+        source = next(place for place in self._places if (place.host, place.clients) == here)
+        while problem := await order(source, TOKEN, mover.name, NAMES[target]):
+            if BUSY not in problem:
+                raise ExperimentError(f"{mover.name} cannot be moved: {problem}")
+            await asyncio.sleep(ASK_AGAIN_S)
         await mover.arrives_again(before)
 
     # -- the account --
