@@ -126,7 +126,7 @@ class Arrival:
         """Have every node know what the session wants, and learn from where on it comes."""
         self._asked += 1
         if self._moving.router.strategy.everything():
-            vector = self._moving.vector()
+            vector = self._moving.heard_up_to()
             # Everything comes here anyway; that members of shared subscriptions do is yet to be known.
             self._moving.router.when_known(partial(self._heard, vector, [self._moving.node]))
         else:
@@ -142,7 +142,7 @@ class Arrival:
         elif silent:
             self.trouble(f"{silent[0]} does not answer")
         else:
-            self._heard({**self._moving.vector(), **frontiers}, [*frontiers, self._moving.node])
+            self._heard({**self._moving.heard_up_to(), **frontiers}, [*frontiers, self._moving.node])
 
     def _heard(self, vector: VersionVector, heard: list[str]) -> None:
         if self.state is Arriving.LISTENING:

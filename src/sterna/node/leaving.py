@@ -124,7 +124,7 @@ class Departure:
             self._paths = self._moving.digests_of_paths()
             self._moving.ask_everybody(self._heard_from)
         else:
-            self._broker.commitments.in_turn(partial(self.on, On.CAUGHT_UP))
+            self._broker.when_safe(self._caught_up)
 
     def _heard_from(self, frontiers: VersionVector) -> None:
         self._frontiers = frontiers
@@ -134,7 +134,13 @@ class Departure:
         if self._is_behind():
             self._moving.later(self._moving.settings.retry_s / 5, self._catch_up)
         else:
-            self._broker.commitments.in_turn(partial(self.on, On.CAUGHT_UP))
+            self._broker.when_safe(self._caught_up)
+
+    def _caught_up(self, safe: bool) -> None:
+        if safe:
+            self.on(On.CAUGHT_UP)
+        else:
+            self._moving.later(LOOK_S, self._catch_up)  # what was read is about to be taken back
 
     def _is_behind(self) -> bool:
         """Is there a node whose messages we may not have read as far as needed?"""

@@ -133,6 +133,10 @@ class Moving:
         journal = self.broker.journal
         return {**self._network.settled_vector(), self.node: Stamp(journal.epoch, journal.next_offset - 1)}
 
+    def heard_up_to(self) -> VersionVector:
+        """What a session that begins to listen now has not heard: what came before."""
+        return {**self.vector(), self.node: self._network.frontier()}
+
     def learn(self, client: bytes, node: str, number: int, *, noted: bool = False) -> None:
         if self.directory.learn(client, node, number, noted=noted):
             self._news.append((client, node, number))

@@ -297,6 +297,8 @@ class Network:
         """HOT.  A sequenced message of our own, safe in the journal."""
         self._frontier = max(self._frontier, message.offset)
         self.router.own.publish(message)
+        if message.shares:
+            self._handing_over.hand_over_own(message)
 
     def publish_loose(self, message: Message) -> None:
         self.router.own.publish_loose(

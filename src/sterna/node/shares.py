@@ -169,6 +169,12 @@ class HandingOver:
             self._broker.commitments.publication(copy_for(passed_on, message), None, MADE_OF_ANOTHER)
         return bool(passed_on)
 
+    def hand_over_own(self, message: Message) -> None:
+        """One of our own that is safe: the members it was for may have gone elsewhere while it was written."""
+        for key in self.orphaned(message):
+            if key in self._elsewhere:
+                self._broker.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
+
     def waiting(self, key: bytes, offsets: deque[int]) -> bool:
         """The same for some of what waited for them; True if that was all."""
         broker = self._broker

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
 from sterna.node.node import Node
+from sterna.node.plans import Plans
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.faults import LONE_KINDS, Faults
@@ -33,6 +35,7 @@ from sterna.simulation.network_checkers import (
 from sterna.simulation.population import Mover, Publisher, Roamer, habits, shared_habits
 from sterna.simulation.records import Violation
 from sterna.simulation.scene import new_scene
+from sterna.vocabulary.errors import MigrationError
 
 FAULT_PAUSE_S = 0.8
 PUBLISH_PAUSE_S = 0.4
@@ -121,6 +124,7 @@ class Chaos:
         self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s)
         for machine in self.scene.machines:
             self._populate(machine)
+        self._orders = self.scene.kernel.dice("orders")
         self._roamers = [self._roamer(number) for number in range(plan.roamers)]
 
     def _roamer(self, number: int) -> Roamer:
@@ -200,12 +204,28 @@ class Chaos:
             mover.start(until)
         for roamer in self._roamers:
             roamer.start(until)
+        if self._roamers:
+            scene.kernel.after(1.0, self._order_a_move, until)
         self._faults.start(until)
         scene.records.acquainted_at = math.inf if self.plan.strategy else 0.0
         self._look_at_bounds()
         while scene.kernel.now < until:
             scene.kernel.run_until(min(until, scene.kernel.now + PROGRESS_S))
             self._progress(self.plan.seconds - (until - scene.kernel.now))
+
+    def _order_a_move(self, until: float) -> None:
+        """Somebody has a client moved by plan."""
+        kernel, dice = self.scene.kernel, self._orders
+        machine = dice.choice(self.scene.machines)
+        running = machine.running
+        if running is not None and running.node.network is not None:
+            clients = sorted(c for c, s in running.broker.sessions.items() if s.persistent and s.connection is not None)
+            client, target = dice.choice(clients) if clients else b"", dice.choice(self.scene.machines).name
+            if client:
+                kernel.tell(f"{client.decode()} is to be moved from {machine.name} to {target}")
+                running.work(_move, running.node.network.moving.plans, client, target)
+        if kernel.now < until:
+            kernel.after(dice.expovariate(2.0), self._order_a_move, until)
 
     def _calm(self) -> list[Violation]:
         """Everything is mended and everybody is there: within bounded time every promise must be kept."""
@@ -304,3 +324,8 @@ class Chaos:
             alarms=tuple(damage for machine in scene.machines for damage in machine.damage),
             virtual_s=scene.kernel.now,
         )
+
+
+def _move(plans: Plans, client: bytes, target: str) -> None:
+    with suppress(MigrationError):
+        plans.move(client, target)

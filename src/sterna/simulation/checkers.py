@@ -114,17 +114,22 @@ def nothing_twice(records: Records) -> Iterable[Violation]:
 
 
 def nothing_reordered(records: Records) -> Iterable[Violation]:
-    """First arrivals: at QoS 1 what is repeated may repeat in between."""
+    """First arrivals: at QoS 1 what is repeated may repeat in between.
+
+    A publisher that moves has its messages read from two nodes, and a reader may be cut off from one of them: what it
+    said at one node comes in order.
+    """
     for client in records.arrivals:
         if any(span.client == client and split_share(span.topic_filter) for span in records.spans):
             continue  # a share is worked off by several; only each member's own order would be left
-        newest: dict[tuple[str, bytes, int, int], int] = {}
+        newest: dict[tuple[str, str, bytes, int, int], int] = {}
         seen: set[str] = set()
         for arrival, publication in _live(records, client):
-            if arrival.identity in seen:
+            if arrival.identity in seen or len(publication.nodes) > 1:
                 continue
             seen.add(arrival.identity)
-            key = publication.publisher, publication.topic, publication.qos, arrival.qos
+            node = next(iter(publication.nodes), "")
+            key = publication.publisher, node, publication.topic, publication.qos, arrival.qos
             before = newest.get(key, 0)
             if publication.number < before:
                 detail = f"{_name(publication)} came to {client} after number {before}"

@@ -123,3 +123,13 @@ def _frame(data: bytes, place: int) -> tuple[int, int] | None:
         shift += 7
         assert shift < 28, "a remaining length of five bytes"
     return None
+
+
+def server_reference(section: bytes) -> str:
+    """The server that the properties of a CONNACK or DISCONNECT name; empty if none."""
+    if not section:
+        return ""
+    length, start = wire.read_variable(section, 0, len(section))
+    if length > 3 and section[start] == prop.SERVER_REFERENCE:
+        return section[start + 3 : start + length].decode()
+    return ""

@@ -23,6 +23,7 @@ from sterna.simulation.client_packets import (
     encode_publish,
     encode_subscribe,
     encode_unsubscribe,
+    server_reference,
 )
 from sterna.simulation.network import Network, host_of
 from sterna.simulation.records import Arrival, LastWill, Publication, Records, Span, Violation
@@ -301,6 +302,13 @@ class Client:
             self.conversation.pinged_at = None
         else:
             self._expect(kind == DISCONNECT_KIND, "protocol", f"packet type {kind}")
+            self._follow(server_reference(body[1:]))
+
+    def _follow(self, server: str) -> None:
+        """Go where the broker says, from the next connection on."""
+        if server:
+            self.kernel.tell(f"{self.name} is sent to {server}")
+            self.address = server
 
     def _expect(self, kept: bool, claim: str, what: str) -> None:
         if not kept:
@@ -311,6 +319,7 @@ class Client:
         assert conversation is not None
         self._expect(not conversation.welcome, "protocol", "a second CONNACK")
         if body[1]:
+            self._follow(server_reference(body[2:]))
             return  # not now: the broker closes, we try again
         present = bool(body[0] & 1)
         conversation.welcome = True
@@ -345,6 +354,7 @@ class Client:
         if p.sent_at is None:
             p.sent_at = self.kernel.now
         p.sends += 1
+        p.nodes.add(host_of(self.address))
         self.kernel.tell(f"{p.identity} sent to {p.topic.decode()} at QoS {p.qos}, time {p.sends}")
         dup = p.sends > 1
         self._send(encode_publish(p.topic, payload, p.qos, packet_id, self.habits.version, retain=p.retain, dup=dup))

@@ -15,6 +15,7 @@ NETWORK = "simulated"
 KEY = b"a key everybody in the simulation knows"
 #: Rather no session than a second one: then every promise holds whatever fails.
 MIGRATION = MigrationSettings(owner_unreachable="refuse")
+CLIENT_PORT = 1883
 OVERLAYS = ("spanning-tree", "static")
 
 
@@ -35,6 +36,11 @@ def _tree(name: str, dice: Random) -> TreeSettings:
 
 def _member(name: str, strategy: str, overlay: TreeSettings | tuple[str, ...]) -> Callable[[int], NetworkSettings]:
     def settings(epoch: int) -> NetworkSettings:
-        return NetworkSettings(LinkSettings(NETWORK, name, epoch, strategy, KEY), overlay, migration=MIGRATION)
+        return NetworkSettings(
+            LinkSettings(NETWORK, name, epoch, strategy, KEY),
+            overlay,
+            clients=f"{name}:{CLIENT_PORT}",
+            migration=MIGRATION,
+        )
 
     return settings

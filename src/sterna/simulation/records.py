@@ -33,6 +33,8 @@ class Publication:
     sent_at: float | None = None
     """When its first byte left the publisher."""
     sends: int = 0
+    nodes: set[str] = field(default_factory=set)
+    """Those it was sent to."""
     acknowledged_at: float | None = None
     refused: bool = False
     abandoned: bool = False
