@@ -14,6 +14,7 @@ from live.certificates import Authority
 from live.nodes import LiveNode
 from sterna.broker.passwords import hash_password
 from sterna.runtime.configuration import load
+from sterna.runtime.gateway_settings import GatewayConfiguration, load_gateway
 from sterna.runtime.settings import Configuration, is_table, keys_of, table_in_list
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,8 @@ def test_a_configuration_snippet_is_valid(toml: str, tmp_path: Path) -> None:
     (tmp_path / "passwords").write_text(hash_password("alice", "secret", random_bytes=os.urandom) + "\n")
     file = tmp_path / "sterna.toml"
     file.write_text(toml)
-    assert load(file, {}).listeners
+    configuration = load_gateway(file, {}) if "[upstream]" in toml else load(file, {})
+    assert configuration.listeners
 
 
 @pytest.mark.parametrize("session", snippets("console"))
@@ -63,9 +65,10 @@ def test_no_placeholder_is_left(page: Path) -> None:
     assert not re.findall(r"^[A-Z]+_[A-Z_]+$", page.read_text(), re.MULTILINE)
 
 
-def test_every_key_is_documented() -> None:
+@pytest.mark.parametrize("kind", [Configuration, GatewayConfiguration])
+def test_every_key_is_documented(kind: type) -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    missing = [key for key in _keys(Configuration) if not re.search(rf"[`.]{key}`", page)]
+    missing = [key for key in _keys(kind) if not re.search(rf"[`.]{key}`", page)]
     assert not missing
 
 

@@ -152,7 +152,8 @@ class ModelConnection:
         network = self._network
         if network.refusal:
             self.end.write(network.refusal)
-            self.end.close()
+            if network.refusal[0] >> 4 != packets.AUTH:
+                self.end.close()
             return
         known = network.sessions.get(connect.client_id)
         if known is not None and known.connection is not None:

@@ -196,3 +196,15 @@ def test_no_bytes_of_a_node_break_the_gateway(tail: bytes) -> None:
         wire.cut()
     town.pass_time(1)
     served(town)
+
+
+def test_who_pings_and_does_not_read_fills_no_memory() -> None:
+    town = Town()
+    client = ModelClient(town)
+    client.connect()
+    client.client.congested()
+    for _ in range(1000):
+        client.send(b"\xc0\x00")
+    assert not client.end.sent
+    client.client.writable()
+    assert client.hear() == [(0xD0, b"")]

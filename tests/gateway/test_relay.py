@@ -380,3 +380,24 @@ def test_a_client_that_always_has_something_under_way_outlives_any_number_of_nod
         client.talk(1)
     assert not client.pending
     assert not client.end.closing
+
+
+def test_an_exchange_of_proofs_passes_and_cannot_be_repeated_for_the_client() -> None:
+    town = Town()
+    client = ModelClient(town)
+    # Authentication method "M"; the model lets in whoever comes, and we let it ask first.
+    body = b"\x00\x04MQTT\x05\x02\x00\x3c\x04\x15\x00\x01M\x00\x01c"
+    town.network.refusal = packet(0xF0, b"\x18\x04\x15\x00\x01M")
+    client.send(packet(0x10, body))
+    town.pass_time(0.01)
+    assert bytes(client.end.sent) == packet(0xF0, b"\x18\x04\x15\x00\x01M")
+    client.end.sent.clear()
+    client.send(packet(0xF0, b"\x18\x04\x15\x00\x01M"))
+    wire = town.wire()
+    assert bytes(wire.up.sent).endswith(packet(0xF0, b"\x18\x04\x15\x00\x01M"))
+    wire.upstream.feed(b"\x20\x03\x00\x00\x00")
+    assert client.hear() == [(0x20, client.heard[0][1])]
+    wire.cut()
+    client.talk(1)
+    assert client.heard[-1] == (0xE0, b"\x89\x00")
+    assert len(town.dialled) == 1

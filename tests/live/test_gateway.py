@@ -262,8 +262,10 @@ def test_a_session_is_found_at_another_node_of_the_network(tmp_path: Path) -> No
 def connect_and_settle(client: Steadfast, gateway: LiveGateway) -> None:
     client.connect(gateway.address)
     deadline = time.monotonic() + 20
-    while not client.is_connected and time.monotonic() < deadline:
-        client.pump()
-        time.sleep(0.01)
-    assert client.is_connected
-    client.vanish()
+    try:
+        while not client.is_connected and time.monotonic() < deadline:
+            client.pump()
+            time.sleep(0.01)
+        assert client.is_connected
+    finally:
+        client.vanish()

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from sterna.runtime.configuration import InvalidConfiguration, as_plain, as_toml, load
+from sterna.runtime.gateway_settings import load_gateway
 
 app = typer.Typer()
 
@@ -20,13 +21,14 @@ app = typer.Typer()
 def check_config(
     file: Annotated[Path | None, typer.Argument(help="TOML file; without it: defaults and environment.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")] = False,
+    gateway: Annotated[bool, typer.Option("--gateway", help="It is the file of a gateway.")] = False,
 ) -> None:
     """Check a configuration file together with the environment.
 
     Prints the effective configuration, or every problem with its file, line and fix; the exit status is then 1.
     """
     try:
-        configuration = load(file, os.environ)
+        configuration = load_gateway(file, os.environ) if gateway else load(file, os.environ)
     except InvalidConfiguration as error:
         if as_json:
             print(json.dumps({"valid": False, "problems": [asdict(problem) for problem in error.problems]}, indent=2))

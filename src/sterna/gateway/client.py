@@ -61,6 +61,7 @@ class Client:
         "_node_congested",
         "_node_heard_at",
         "_node_window",
+        "_owes_pingresp",
         "_parting",
         "_presumed_version",
         "_reading",
@@ -105,6 +106,7 @@ class Client:
         self._held = False
         self._node_congested = False
         self._client_congested = False
+        self._owes_pingresp = False
         self._reading = True
         self._heard_at = gateway.now
         self._node_heard_at = gateway.now
@@ -305,6 +307,14 @@ class Client:
     def writable(self) -> None:
         self._client_congested = False
         self._hear()
+        if self._owes_pingresp:
+            self._answer_ping()
+
+    def _answer_ping(self) -> None:
+        """At once, or, to who does not read what it was sent already, once it does."""
+        self._owes_pingresp = self._client_congested
+        if not self._client_congested:
+            self.to_client(packets.PINGRESP_BYTES)
 
     def _hear(self) -> None:
         """Read from the node, or do not."""

@@ -155,6 +155,7 @@ class Gateway:
         self.clients.discard(client)
         if client.wish is not None and self._named.get(client.wish.client_id) is client:
             del self._named[client.wish.client_id]
+            self.report("client disconnected", client.wish, address=client.address)
 
     def forget(self, client: Client) -> None:
         """Its connection is gone; it may still have something to say to a node."""

@@ -133,7 +133,7 @@ class Relay(Client):
 
     def _speak(self, kind: int, data: bytes, position: int, body: int, stop: int) -> bool:
         if kind == packets.PINGREQ:
-            self._client.write(packets.PINGRESP_BYTES)
+            self._answer_ping()
             return False
         if kind == packets.AUTH:
             return self._direct

@@ -378,7 +378,10 @@ def _without_none(kind: Any, required: bool) -> tuple[Any, bool, bool]:
 
 
 def is_table(kind: Any) -> bool:
-    return isinstance(kind, type) and (issubclass(kind, Table) or kind in (Limits, JournalSettings, OperatorSettings))
+    """Ours are structs, those of the cores dataclasses; an address is a value."""
+    return isinstance(kind, type) and (
+        issubclass(kind, Table) or (dataclasses.is_dataclass(kind) and not issubclass(kind, Bind))
+    )
 
 
 def table_in_list(kind: Any) -> type[Any] | None:
