@@ -137,6 +137,15 @@ def test_travelling_clients_lose_nothing_and_the_audit_knows(spark: SparkSession
     lost = {mover.name: len(travellers.missing(mover)) for mover in travellers.movers if travellers.qos(mover)}
     assert {name: count for name, count in lost.items() if count and name not in anew} == {}
     twice = [mover.name for mover in travellers.movers if travellers.qos(mover) != 1 and travellers.repeated(mover)]
+    for name in twice[:6]:
+        mover = next(one for one in travellers.movers if one.name == name)
+        seen = {}
+        for h in mover.heard:
+            if h.payload in seen:
+                f = seen[h.payload]
+                print(name, "qos", h.qos, h.payload, "first", f.at, f.via, f.again, "again", h.at, h.via, h.again, [(round(a.at,3), a.where[1], a.present) for a in mover.arrivals])
+                break
+            seen[h.payload] = h
     assert twice == []
     for mover in travellers.movers:
         of_it = [row for row in rows if row.client == mover.name]
