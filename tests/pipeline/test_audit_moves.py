@@ -62,6 +62,7 @@ class Travellers:
         travel = asyncio.create_task(self._travel())
         await asyncio.sleep(SECONDS / 3)
         self._down = VICTIM
+        self.killed = time.time()
         await asyncio.to_thread(self._network[VICTIM].kill)
         await asyncio.sleep(1.0)
         await asyncio.to_thread(self._network[VICTIM].launch)
@@ -114,6 +115,7 @@ class Travellers:
     async def leave(self) -> None:
         for mover in self.movers:
             await mover.leave()
+        await asyncio.sleep(0.1)  # connections that were broken off are closed in a moment
 
 
 def test_travelling_clients_lose_nothing_and_the_audit_knows(spark: SparkSession, tmp_path: Path) -> None:
@@ -133,11 +135,10 @@ def test_travelling_clients_lose_nothing_and_the_audit_knows(spark: SparkSession
         rows = found.table.withColumn("violation", violations()).collect()
     anew = {mover.name for mover in travellers.movers if not all(one.present for one in mover.arrivals[1:])}
     print(f"{travellers.moved} moves, {len(anew)} began anew")
-    assert [row for row in rows if row.violation] == []
-    lost = {mover.name: len(travellers.missing(mover)) for mover in travellers.movers if travellers.qos(mover)}
-    assert {name: count for name, count in lost.items() if count and name not in anew} == {}
+    for row in rows:
+        if row.violation: print(row)
     twice = [mover.name for mover in travellers.movers if travellers.qos(mover) != 1 and travellers.repeated(mover)]
-    for name in twice[:6]:
+    for name in twice:
         mover = next(one for one in travellers.movers if one.name == name)
         seen = {}
         for h in mover.heard:
@@ -146,6 +147,12 @@ def test_travelling_clients_lose_nothing_and_the_audit_knows(spark: SparkSession
                 print(name, "qos", h.qos, h.payload, "first", f.at, f.via, f.again, "again", h.at, h.via, h.again, [(round(a.at,3), a.where[1], a.present) for a in mover.arrivals])
                 break
             seen[h.payload] = h
+    for mover in travellers.movers:
+        if travellers.qos(mover) and travellers.missing(mover): print("MISSING", mover.name, travellers.qos(mover), travellers.missing(mover), [(round(a.at,3), a.where[1], a.present) for a in mover.arrivals])
+    print({n: node.address for n, node in network.nodes.items()}, travellers.killed)
+    assert [row for row in rows if row.violation] == []
+    lost = {mover.name: len(travellers.missing(mover)) for mover in travellers.movers if travellers.qos(mover)}
+    assert {name: count for name, count in lost.items() if count and name not in anew} == {}
     assert twice == []
     for mover in travellers.movers:
         of_it = [row for row in rows if row.client == mover.name]

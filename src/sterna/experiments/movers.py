@@ -180,13 +180,16 @@ class Mover:
         async with asyncio.timeout(ANSWER_S):
             where = self._where
             reader, writer = await self._open(where)
-            writer.write(_connect(self.name, self._version, clean))
-            header, body = await _packet(reader)
-            if header != 0x20 or body[1]:
+            try:
+                writer.write(_connect(self.name, self._version, clean))
+                header, body = await _packet(reader)
+                if header != 0x20 or body[1]:
+                    if header == 0x20 and body[1] in MOVED:
+                        self._reference = _server_reference(body[2:])
+                    raise ConnectionRefusedError(f"{self.name} was not let in: {header:02x} {body.hex()}")
+            except BaseException:
                 writer.transport.abort()
-                if header == 0x20 and body[1] in MOVED:
-                    self._reference = _server_reference(body[2:])
-                raise ConnectionRefusedError(f"{self.name} was not let in: {header:02x} {body.hex()}")
+                raise
         self._writer = writer
         self.arrivals.append(Arrival(time.time(), where, bool(body[0] & 1)))
         self._news.set()
