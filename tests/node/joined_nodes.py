@@ -121,7 +121,9 @@ class JoinedNode(LoneNode):
         self.network.start()
 
     def _settings(self, epoch: int) -> NetworkSettings:
-        return NetworkSettings(LinkSettings("test", self.name, epoch, self.town.strategy, b"key"))
+        return NetworkSettings(
+            LinkSettings("test", self.name, epoch, self.town.strategy, b"key"), clients=f"{self.name}:1883"
+        )
 
     def work(self) -> None:
         super().settle()

@@ -6,8 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from conformance.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Will
+from broker.lone_node import Client
+from conformance.packets import Connack, Connect, Pubcomp, Publish, Pubrec, Pubrel, Will
+from conformance.properties import Properties
 from node.joined_nodes import Town
+from sterna.mqtt import gateway_packets
 from sterna.vocabulary.errors import MigrationError
 
 
@@ -226,4 +229,62 @@ def test_an_evacuated_node_is_empty_and_stays_so() -> None:
     town.settle()
     assert again.farewell() in (0x88, 0x9D)
     town["B"].network.moving.plans.stay()
-    assert town["B"].resume("c0").connack.session_present
+    assert town["B"].resume("c0", 4).connack.session_present
+
+
+def gateway_words(client: Client) -> list[gateway_packets.Control]:
+    """What the node said to the gateway, taken out of what it said to the client."""
+    data, rest, words = bytes(client.wire.written), bytearray(), []
+    place = 0
+    while place < len(data):
+        assert data[place + 1] < 0x80, "small packets only"
+        stop = place + 2 + data[place + 1]
+        if data[place] == gateway_packets.CONTROL:
+            words.append(gateway_packets.decode(data, place + 2, stop))
+        else:
+            rest += data[place:stop]
+        place = stop
+    client.wire.written[:] = rest
+    client._read = min(client._read, len(rest))
+    return words
+
+
+def behind_a_gateway(town: Town, name: str, client_id: str, version: int) -> Client:
+    client = town[name].dial(version)
+    client.send(gateway_packets.encode(gateway_packets.Hello("g", 1, "")))
+    properties: Properties = {"session_expiry": 100} if version == 5 else {}
+    client.send(Connect(client_id, False, properties=properties))
+    town.settle()
+    client.connack = client.take(Connack)
+    return client
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_gateway_is_told_to_prepare_and_then_where_to_go(version: int) -> None:
+    town = row("subscription-flooding")
+    client = behind_a_gateway(town, "A", "c", version)
+    client.subscribe("t", 0)
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(1)
+    assert gateway_words(client) == [gateway_packets.Prepare("C:1883"), gateway_packets.Redirect("C:1883")]
+    assert client.wire.closed
+    publisher = town["B"].join("p")
+    publisher.publish("t", b"while it was under way", 0)
+    town.settle()
+    client = behind_a_gateway(town, "C", "c", version)
+    assert client.connack.session_present
+    assert client.payloads() == [b"while it was under way"]
+
+
+def test_a_3_1_1_client_behind_a_gateway_hears_why_it_ends() -> None:
+    town = row("subscription-flooding")
+    client = behind_a_gateway(town, "A", "c", 4)
+    town["C"].resume("c")
+    assert gateway_words(client) == [gateway_packets.Farewell(0x8E)]
+
+
+def test_whoever_is_no_gateway_may_not_speak_like_one() -> None:
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    client.send(gateway_packets.encode(gateway_packets.Drained()))
+    assert client.farewell() == 0x82

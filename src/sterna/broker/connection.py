@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sterna.broker import effort
 from sterna.broker.outbox import Transport
-from sterna.mqtt import packets, wire
+from sterna.mqtt import gateway_packets, packets, wire
 from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import Reason
 from sterna.vocabulary.errors import ProtocolError
@@ -66,6 +66,7 @@ class Connection:
         "asking",
         "connect",
         "exchange",
+        "gateway",
         "heard_at",
         "keep_alive_s",
         "method",
@@ -76,6 +77,7 @@ class Connection:
         "state",
         "transport",
         "unanswered",
+        "unsaid",
         "version",
         "wants_reasons",
     )
@@ -114,6 +116,10 @@ class Connection:
         # What is done for this client over several turns, and whether it is neither heard nor read from meanwhile.
         self._errands: deque[Iterator[None]] = deque()
         self._held = False
+        #: QoS 0 messages that came while the client was on its way here; they follow CONNACK.
+        self.unsaid = b""
+        #: The name of the gateway it comes through, which can follow its session to another node; empty: none.
+        self.gateway = ""
         #: SUBSCRIBE packets that are not answered yet, or whose retained messages are not all found.
         self.asking = 0
         #: Topic aliases the client defined.
@@ -269,7 +275,7 @@ class Connection:
             if stop - position > size_max:
                 raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes")
             if stop > end:
-                if self.state == State.AWAITING_CONNECT and first >> 4 != packets.CONNECT:
+                if self.state == State.AWAITING_CONNECT and not self._may_be_first(first, length):
                     raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
                 size = stop - position
                 break
@@ -314,6 +320,12 @@ class Connection:
             self._partial_size = len(rest)
             self._needed = size
 
+    def _may_be_first(self, first: int, length: int) -> bool:
+        """A CONNECT, or before it a gateway that says that it is one."""
+        if first == gateway_packets.CONTROL and not self.gateway:
+            return length <= gateway_packets.BODY_MAX
+        return first >> 4 == packets.CONNECT
+
     def _packet(self, first: int, data: bytes, body: int, stop: int) -> None:
         kind = first >> 4
         if kind == packets.PUBLISH and self.state == State.CONNECTED:
@@ -329,6 +341,18 @@ class Connection:
         handler(self, data, body, stop)
 
     # -- who takes which packet --
+
+    def _on_hello(self, data: bytes, body: int, stop: int) -> None:
+        control = gateway_packets.decode(data, body, stop)
+        if self.gateway or not isinstance(control, gateway_packets.Hello):
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "a gateway says HELLO once, and nothing else before CONNECT")
+        self.gateway = control.gateway or "gateway"
+        self._broker.report("gateway", self, gateway=self.gateway, client_address=control.address)
+
+    def _on_control(self, data: bytes, body: int, stop: int) -> None:
+        control = gateway_packets.decode(data, body, stop)
+        if not self.gateway or not isinstance(control, gateway_packets.Drained):
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "a control packet that is not a gateway's to send")
 
     def _on_puback(self, data: bytes, body: int, stop: int) -> None:
         self._broker.acknowledgements.puback(self, data, body, stop)
@@ -402,7 +426,9 @@ class Connection:
         3.1.1 has no DISCONNECT from the server at all.
         """
         if self.version != MQTT_5:
-            return bare if bare[0] >> 4 != packets.DISCONNECT else b""
+            if bare[0] >> 4 != packets.DISCONNECT:
+                return bare
+            return gateway_packets.encode(gateway_packets.Farewell(bare[2])) if self.gateway and len(bare) > 2 else b""
         limit = self.session.packet_bytes_max if self.session is not None else 0
         return full if not limit or len(full) <= limit else bare
 
@@ -435,7 +461,7 @@ Handler = Callable[[Connection, bytes, int, int], None]
 
 #: Which packets may come in which state, and who takes them.  PUBLISH in CONNECTED is dealt with before this table.
 _HANDLERS: dict[int, dict[int, Handler]] = {
-    State.AWAITING_CONNECT: {packets.CONNECT: Connection._on_connect},
+    State.AWAITING_CONNECT: {packets.CONNECT: Connection._on_connect, 0: Connection._on_hello},
     State.AUTHENTICATING: {packets.AUTH: Connection._on_auth, packets.DISCONNECT: Connection._on_disconnect},
     State.CONNECTED: {
         packets.PUBACK: Connection._on_puback,
@@ -447,6 +473,7 @@ _HANDLERS: dict[int, dict[int, Handler]] = {
         packets.PINGREQ: Connection._on_pingreq,
         packets.DISCONNECT: Connection._on_disconnect,
         packets.AUTH: Connection._on_auth,
+        0: Connection._on_control,
     },
     State.CLOSED: {},
 }

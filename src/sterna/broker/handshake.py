@@ -218,6 +218,9 @@ class Handshake:
         values = self._connack_properties(request, session, accepted) if request.version == MQTT_5 else prop.NONE
         connection.send(encode_connack(request.version, present, Reason.SUCCESS, values))
         broker.report("client connected", connection, user=session.user, session_present=present)
+        if connection.unsaid:
+            session.outbox.send(connection.unsaid)
+            connection.unsaid = b""
         broker.delivery.resend(session)
         connection.proceed()
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.authorization import Permissions
 from sterna.broker.connection import Connection, State
+from sterna.broker.outbox import WaitingRoom
 from sterna.broker.session import Session
 from sterna.mqtt import properties as prop
 from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, Will, encode_disconnect
+from sterna.mqtt.packets import MQTT_3_1_1, Connect, Will, encode_disconnect
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
 from sterna.vocabulary.errors import ProtocolError
@@ -51,7 +52,7 @@ class Lifecycle:
             # What is noted about sessions waits until the journal takes it, so it may not go on for ever.
             raise ProtocolError(Reason.SERVER_UNAVAILABLE, self._broker.unavailable)
         if known is not None and known.connection is not None:
-            self._take_over(known.connection)
+            self.take_over(known.connection)
             known = self._broker.sessions.get(request.client_id)
         wait = False
         if known is not None and request.clean_start:
@@ -89,7 +90,7 @@ class Lifecycle:
         asked: int = request.properties.get(prop.SESSION_EXPIRY, 0)
         return min(asked, self._broker.limits.session_expiry_s)
 
-    def _take_over(self, old: Connection) -> None:
+    def take_over(self, old: Connection) -> None:
         """The same client on a new connection: the old one ends [MQTT-3.1.4-3]."""
         farewell = b""
         if old.state == State.CONNECTED:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
@@ -113,6 +114,9 @@ class Lifecycle:
             self._broker.routes.forget_all()  # they are sorted by it
         session.needs = needs
         connection.admit(session)
+        waiting = session.outbox.transport
+        if isinstance(waiting, WaitingRoom) and session.version == waiting.version and not session.packet_bytes_max:
+            connection.unsaid = waiting.taken()
         session.outbox.attach(connection.transport)
         self._broker.clients_connected += 1
         self._broker.clients_maximum = max(self._broker.clients_maximum, self._broker.clients_connected)
@@ -286,6 +290,6 @@ class Lifecycle:
         for session in list(self._broker.sessions.values()):
             connection = session.connection
             if connection is not None:
-                told = connection.version == MQTT_5 and connection.state == State.CONNECTED
-                farewell = encode_disconnect(Reason.SERVER_SHUTTING_DOWN) if told else b""
+                word = encode_disconnect(Reason.SERVER_SHUTTING_DOWN)
+                farewell = connection.within_limit(word, word) if connection.state == State.CONNECTED else b""
                 self.end(connection, farewell, graceful=False)

@@ -8,16 +8,19 @@ and is put together (`complete`) from what it heard itself and what was sent aft
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker.barriers import Barriers
 from sterna.broker.broker import Broker
 from sterna.broker.durability import will_from
+from sterna.broker.outbox import Outbox, WaitingRoom
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
+from sterna.mqtt.topics import SHARE
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
 
 
@@ -113,7 +116,8 @@ def begin_arrival(
     session.needs = (version, False, False)
     session.disconnected_at = broker.wall
     for fields in subscriptions:
-        broker.routes.subscribe(session, Subscription(*fields))
+        if not fields[0].startswith(SHARE):  # what is for a member is decided once, so it joins when it is to stay
+            broker.routes.subscribe(session, Subscription(*fields))
     return session
 
 
@@ -123,7 +127,15 @@ def drop_arrival(broker: Broker, session: Session) -> None:
         broker.lifecycle.take_apart(session)
 
 
-def complete(broker: Broker, session: Session, number: int, staged: list[Staged], rest: Remainder, node: str) -> None:
+def complete(
+    broker: Broker,
+    session: Session,
+    number: int,
+    staged: list[Staged],
+    rest: Remainder,
+    subscriptions: list[tuple[bytes, int, bool, bool, int]],
+    node: str,
+) -> None:
     """Put it together: what it was owed where it came from, then what it heard here and was not served there.
 
     Only to be called between two groups: what is delivered and what is not must be the same after a crash.  May raise
@@ -155,12 +167,30 @@ def complete(broker: Broker, session: Session, number: int, staged: list[Staged]
     session.dropped_by_full_queue = rest.dropped_by_full_queue
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     session.is_arriving = False
+    for fields in subscriptions:
+        if fields[0].startswith(SHARE):
+            broker.routes.subscribe(session, Subscription(*fields))
     raise_barrier(broker, session)
     if broker.records is not None:
         broker.records.arrived(session, rest.vector)
     if session.expiry_s:
         broker.log.imported(session, snapshot(session))
     broker.lifecycle.schedule_session(session)
+    if rest.gone_s < 0:
+        _await_client(broker, session, -rest.gone_s)
+
+
+def _await_client(broker: Broker, session: Session, seconds: float) -> None:
+    """It is on its way: what comes at QoS 0 meanwhile is kept for it."""
+    room = WaitingRoom(session.outbox, session.version)
+    session.window = 0
+    session.outbox.attach(room)
+    broker.deadlines.at(broker.now + seconds, partial(_no_longer_await, session.outbox, room))
+
+
+def _no_longer_await(outbox: Outbox, room: WaitingRoom) -> None:
+    if outbox.transport is room:
+        outbox.detach()
 
 
 def _served(broker: Broker, node: str, message: Message | None, vector: VersionVector) -> bool:

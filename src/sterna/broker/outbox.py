@@ -14,6 +14,9 @@ from sterna.broker.statistics import Counters
 #: Gathered bytes that are handed over at once instead of at the end of the turn, so that one turn cannot pile up.
 FLUSH_BYTES = 256 * 1024
 
+#: Kept for a client that is on its way here.
+WAITING_BYTES_MAX = 256 * 1024
+
 
 class Transport(Protocol):
     """What the world gives us to reach one client."""
@@ -73,6 +76,35 @@ class Outbox:
         self.flush()
         self.transport = None
         self.congested = True
+
+
+class WaitingRoom:
+    """In place of a transport while a client is on its way here from another node: keeps what it is given, within
+    bounds, for the client to have after CONNACK."""
+
+    def __init__(self, outbox: Outbox, version: int) -> None:
+        self.version = version
+        self._outbox = outbox
+        self._kept: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        self._kept.append(data)
+        self._size += len(data)
+        if self._size > WAITING_BYTES_MAX:
+            self._outbox.congested = True
+
+    def taken(self) -> bytes:
+        self._outbox.flush()
+        return b"".join(self._kept)
+
+    def get_write_buffer_size(self) -> int:
+        return self._size
+
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
 
 
 def send_to_all(outboxes: list[Outbox], data: bytes, dirty: list[Outbox]) -> int:

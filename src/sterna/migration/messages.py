@@ -106,6 +106,8 @@ class MigSyncAck(msgspec.Struct, tag=6, array_like=True, frozen=True):
 class MigAck(msgspec.Struct, tag=7, array_like=True, frozen=True):
     client: bytes
     number: int
+    is_gone: bool = False
+    """The client hung up while its session was on its way: it has not been told where to go."""
 
 
 class MigAbort(msgspec.Struct, tag=8, array_like=True, frozen=True):

@@ -127,8 +127,7 @@ class Arrival:
         self._asked += 1
         if self._moving.router.strategy.everything():
             vector = self._moving.heard_up_to()
-            # Everything comes here anyway; that members of shared subscriptions do is yet to be known.
-            self._moving.router.when_known(partial(self._heard, vector, [self._moving.node]))
+            self._broker.commitments.in_turn(partial(self._heard, vector, [self._moving.node]))
         else:
             self._moving.ask_everybody(self._heard_from)
 
@@ -188,9 +187,10 @@ class Arrival:
         self._broker.between_groups(self._import_now)
 
     def _import_now(self) -> None:
-        session, rest = self._session, self._rest
+        session, rest, offer = self._session, self._rest, self._offer
         assert session is not None
         assert rest is not None
+        assert offer is not None
         vector = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in rest.vector}
         remainder = Remainder(
             rest.expiry_s,
@@ -204,7 +204,9 @@ class Arrival:
             vector,
         )
         try:
-            moves.complete(self._broker, session, self.number, self._staged, remainder, self._moving.node)
+            moves.complete(
+                self._broker, session, self.number, self._staged, remainder, offer.subscriptions, self._moving.node
+            )
         except JournalError:
             self._moving.later(LOOK_S, self._import)  # the disk did not give what is there
             return
@@ -218,7 +220,16 @@ class Arrival:
         else:
             self._broker.when_safe(self._imported)
 
+    def client_is_gone(self) -> None:
+        """It hung up before it was told to come here: as if it had done so here, just now."""
+        session = self._session
+        if session is not None and session.connection is None and session.disconnected_at > self._broker.wall:
+            session.disconnected_at = self._broker.wall
+            self._broker.lifecycle.schedule_session(session)
+
     def _announce(self) -> None:
+        # Ahead of the answer: what waited for the last member at the old node is handed over to where members are.
+        self._moving.router.announce_pending()
         self._moving.took_over(self)
 
     def _send_whole(self) -> None:

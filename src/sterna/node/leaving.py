@@ -11,8 +11,6 @@ from sterna.broker.durability import subscription_fields, will_fields
 from sterna.broker.session import Session
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo, Rest
 from sterna.migration.tables import LEAVING, Do, Leaving, Machine, On
-from sterna.mqtt.packets import MQTT_5, encode_disconnect
-from sterna.mqtt.reasons import Reason
 from sterna.node.session_pages import Pages
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
@@ -47,7 +45,11 @@ class Departure:
         self._frontiers: VersionVector | None = None
         self._ours: VersionVector = {}
         self._was_frozen = in_doubt
+        #: It was connected when the last page was made, and was not when its client was to be sent on.
+        self._is_gone = False
+        self._was_connected = False
         self._held: set[bytes] = set()
+        self._prepared = False
         self._pages: Pages | None = None
         self._page: MigSync | None = None
 
@@ -110,6 +112,7 @@ class Departure:
         if self.state is Leaving.OFFERED:
             self._theirs = vector
             self._heard = set(heard)
+            self._prepared = self._moving.plans.prepare(self.session, self.target)
             self.on(On.MIGTOACK)
 
     def _catch_up(self) -> None:
@@ -240,6 +243,7 @@ class Departure:
 
     def _rest(self) -> Rest:
         session = self.session
+        self._was_connected = session.connection is not None
         gone_s = -self._moving.grace_s if session.connection else self._broker.wall - session.disconnected_at
         will = will_fields(session.will)
         return Rest(
@@ -265,18 +269,21 @@ class Departure:
             self._send_migabort()  # it was we who were killed meanwhile: ask how it stands
 
     def _send_migack(self) -> None:
-        self._moving.send(self.target, MigAck(self.session.client_id, self.number))
+        self._moving.send(self.target, MigAck(self.session.client_id, self.number, self._is_gone))
 
     def _send_migabort(self) -> None:
         self._moving.send(self.target, MigAbort(self.session.client_id, self.number, self.reason))
 
     def _thaw(self) -> None:
         if self._broker.sessions.get(self.session.client_id) is self.session:
+            if self._prepared:
+                self._moving.plans.cancel(self.session)
             moves.thaw(self._broker, self.session, self._window, was_frozen=self._was_frozen)
 
     def _send_away(self) -> None:
         session = self.session
         farewell = b""
+        self._is_gone = self._was_connected and session.connection is None
         if session.connection is not None:
             farewell = self._moving.farewell(session.connection, self.target)
         moves.part_from(self._broker, session, farewell)
@@ -294,11 +301,6 @@ class Departure:
 
     def _end(self) -> None:
         self._moving.departed(self)
-
-
-def taken_over(version: int) -> bytes:
-    reason = "another connection with this client identifier"
-    return encode_disconnect(Reason.SESSION_TAKEN_OVER, reason) if version == MQTT_5 else b""
 
 
 _DOES: dict[Do, Callable[[Departure], None]] = {

@@ -18,29 +18,18 @@ from sterna.broker.session import Session
 from sterna.migration import messages
 from sterna.migration.directory import Directory
 from sterna.migration.messages import (
-    WHOLE,
-    Absent,
     Claim,
     Digests,
-    MigAbort,
-    MigAck,
-    Migrate,
-    MigRefuse,
-    MigSync,
-    MigSyncAck,
-    MigTo,
-    MigToAck,
     OwnerEntry,
     Owners,
-    Pull,
 )
 from sterna.migration.settings import MigrationSettings
 from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
 from sterna.node.arriving import Arrival
-from sterna.node.leaving import Departure, taken_over
+from sterna.node.leaving import Departure
 from sterna.node.plans import Plans
-from sterna.vocabulary.errors import LinkProtocolError
+from sterna.node.words import Words
 from sterna.vocabulary.stamps import Stamp, VersionVector
 
 if TYPE_CHECKING:
@@ -93,6 +82,7 @@ class Moving:
         self._claims: dict[bytes, float] = {}
         self._news: list[OwnerEntry] = []
         self.plans = Plans(self)
+        self._words = Words(self)
         broker.keeper = self
         self._recover()
 
@@ -297,6 +287,9 @@ class Moving:
 
     # -- who owns what --
 
+    def directed_came(self, source: str, body: bytes) -> None:
+        self._words.came(source, body)
+
     def link_started(self, peer: str) -> None:
         self.router.tell([peer], messages.encode(Digests(self.directory.digests())))
 
@@ -349,22 +342,20 @@ class Moving:
             return  # how that ends decides
         elif not session.number:
             if session.connection is not None and owner:
-                self._take_over(session)
+                self.take_over(session)
         elif not owner:
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number)
         else:
-            self._fenced(session, owner, number)
+            self.fenced(session, owner, number)
 
-    def _take_over(self, session: Session) -> None:
+    def take_over(self, session: Session) -> None:
         connection = session.connection
         if connection is not None:
-            farewell = taken_over(session.version) if connection.state == State.CONNECTED else b""
-            self.broker.report("session taken over", connection)
-            self.broker.lifecycle.end(connection, farewell, graceful=False)
+            self.broker.lifecycle.take_over(connection)
 
-    def _fenced(self, session: Session, owner: str, number: int) -> None:
+    def fenced(self, session: Session, owner: str, number: int) -> None:
         """Another node has come to own it while we could not be reached."""
         self.counters.fenced += 1
         left = len(session.queue) + len(session.inflight)
@@ -376,7 +367,7 @@ class Moving:
         if departure is not None:
             departure.trouble("another node has come to own it")
         session.will = None
-        self._take_over(session)
+        self.take_over(session)
         moves.end_moved(self.broker, session, owner, number)
 
     def _claim(self, client: bytes, user: str | None) -> None:
@@ -389,139 +380,6 @@ class Moving:
             return
         ours = self._claims.get(claim.client, 0.0)
         if (claim.wall, claim.node) > (ours, self.node):
-            self._take_over(session)
+            self.take_over(session)
         else:
             self._claim(claim.client, session.user)  # it has a clock that is behind: the later word counts
-
-    # -- what other nodes say about one session --
-
-    def directed_came(self, source: str, body: bytes) -> None:
-        try:
-            message = messages.decode(body)
-        except LinkProtocolError:
-            self.counters.refused += 1
-            return
-        if isinstance(message, Migrate):
-            self.plans.ordered(source, message)
-        elif isinstance(message, Pull):
-            self._pulled(source, message)
-        elif isinstance(message, MigTo):
-            self._offered(source, message)
-        elif isinstance(message, MigSync | MigAbort | MigAck | Absent):
-            self._for_arrival(source, message)
-        else:
-            self._for_departure(source, message)
-
-    def _pulled(self, source: str, pull: Pull) -> None:
-        client = pull.client
-        session = self.broker.sessions.get(client)
-        owner, number = self.directory.get(client)
-        if session is not None and session.is_moving:
-            return  # it will be asked for again
-        if session is not None and session.user not in (None, pull.user):
-            self.send(source, MigRefuse(client, pull.number, "user"))
-            return
-        if session is not None and session.number >= pull.number:
-            self.send(source, Absent(client, pull.number, self.node, session.number))
-            return
-        if session is not None and client not in self.departures:
-            self._take_over(session)
-            session = self.broker.sessions.get(client)
-        if session is None:
-            self.send(source, Absent(client, pull.number, owner if owner != source else "", number))
-        elif pull.ends:
-            self.broker.lifecycle.end_session(session)
-            owner, number = self.directory.get(client)
-            self.broker.when_safe(lambda safe: self.send(source, Absent(client, pull.number, "", number)))
-        elif client not in self.departures and len(self.departures) < self.settings.at_once:
-            self.depart(session, source, pull.number, by_plan=False)
-
-    def _offered(self, source: str, offer: MigTo) -> None:
-        client = offer.client
-        _, number = self.directory.get(client)
-        session = self.broker.sessions.get(client)
-        arrival = self.arrivals.get(client)
-        if arrival is not None and arrival.source == source and not arrival.served:
-            arrival.offered(offer)
-            return
-        if number >= offer.number or (session is not None and session.is_moving):
-            self._say_how_it_stands(source, client, offer.number)
-            return
-        if session is not None:
-            self._fenced(session, source, offer.number)
-        if self.plans.evacuation is not None:
-            self.send(source, MigRefuse(client, offer.number, "it is being evacuated"))
-            return
-        if len(self.arrivals) >= self.settings.at_once or len(self.broker.sessions) >= self.broker.limits.sessions:
-            self.send(source, MigRefuse(client, offer.number, "too much is arriving here"))
-            return
-        arrival = self.arrivals[client] = Arrival(self, client, source, offer.number)
-        arrival.begin(pull=False)
-        arrival.offered(offer)
-
-    def _say_how_it_stands(self, source: str, client: bytes, number: int) -> None:
-        """To whoever asks about a move of which we know nothing more: did it come about?"""
-        session = self.broker.sessions.get(client)
-        owner, known = self.directory.get(client)
-        is_here = session is not None and not session.is_arriving and session.number >= number
-        if is_here or (known >= number and owner != source):
-            self.send(source, MigSyncAck(client, number, WHOLE))
-        else:
-            self.send(source, MigRefuse(client, number, "there is no such move"))
-
-    def _for_arrival(self, source: str, message: MigSync | MigAbort | MigAck | Absent) -> None:
-        arrival = self.arrivals.get(message.client)
-        if arrival is None or (arrival.source, arrival.number) != (source, message.number):
-            self.counters.refused += 1
-            if isinstance(message, MigSync | MigAbort):
-                self._say_how_it_stands(source, message.client, message.number)
-            return
-        known = True
-        if isinstance(message, MigSync):
-            arrival.page_came(message)
-        elif isinstance(message, MigAck):
-            known = arrival.on(On.MIGACK)
-        elif isinstance(message, MigAbort):
-            arrival.reason = message.reason or "taken back"
-            known = arrival.on(On.MIGABORT)
-        else:
-            self._absent(arrival, message)
-        self.counters.refused += not known
-
-    def _absent(self, arrival: Arrival, absent: Absent) -> None:
-        """The one we asked does not have it."""
-        if arrival.state is not Arriving.AWAITING:
-            return
-        client = arrival.client
-        if absent.owner not in ("", self.node):
-            self.directory.learn(client, absent.owner, absent.owner_number)
-        if self.directory.get(client)[0] in (arrival.source, self.node) and absent.owner != arrival.source:
-            self.directory.learn(client, "", max(self.directory.get(client)[1], absent.owner_number) + 1)
-        arrival.on(On.ABSENT)
-
-    def _for_departure(self, source: str, message: MigToAck | MigSyncAck | MigRefuse) -> None:
-        departure = self.departures.get(message.client)
-        if departure is None or (departure.target, departure.number) != (source, message.number):
-            self._for_nobody(source, message)
-        elif isinstance(message, MigToAck):
-            vector = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in message.vector}
-            departure.theirs(vector, message.heard)
-        elif isinstance(message, MigRefuse):
-            departure.reason = message.reason
-            self.counters.refused += not departure.on(On.MIGREFUSE)
-        elif message.page == WHOLE:
-            self.counters.refused += not departure.on(On.MIGSYNCACK_WHOLE)
-        else:
-            departure.acknowledged(message.page)
-
-    def _for_nobody(self, source: str, message: MigToAck | MigSyncAck | MigRefuse) -> None:
-        """An answer to what we no longer ask."""
-        self.counters.refused += 1
-        arrival = self.arrivals.get(message.client)
-        if isinstance(message, MigToAck):
-            self.send(source, MigAbort(message.client, message.number, "taken back"))
-        elif isinstance(message, MigSyncAck):
-            self.send(source, MigAck(message.client, message.number))
-        elif arrival is not None and (arrival.source, arrival.number) == (source, message.number):
-            arrival.reason = message.reason
-            arrival.on(On.MIGREFUSE)

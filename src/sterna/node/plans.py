@@ -14,6 +14,8 @@ from sterna.broker.connection import Connection
 from sterna.broker.session import Session
 from sterna.migration.messages import Migrate
 from sterna.migration.tables import Leaving
+from sterna.mqtt import gateway_packets
+from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
 from sterna.node.leaving import Departure
@@ -98,11 +100,25 @@ class Plans:
 
     def farewell(self, connection: Connection, target: str) -> bytes:
         server = self._moving.router.paths.clients_of(target)
+        if connection.gateway and server:
+            return gateway_packets.encode(Redirect(server))
         if connection.version != MQTT_5:
             return b""
         code = Reason.USE_ANOTHER_SERVER if self.evacuation is None else Reason.SERVER_MOVED
         bare = encode_disconnect(code)
         return connection.within_limit(encode_redirection(code, server) if server else bare, bare)
+
+    def prepare(self, session: Session, target: str) -> bool:
+        """Have a gateway open the way to the new node; False if there is none."""
+        server = self._moving.router.paths.clients_of(target)
+        if session.connection is None or not session.connection.gateway or not server:
+            return False
+        session.connection.send(gateway_packets.encode(Prepare(server)))
+        return True
+
+    def cancel(self, session: Session) -> None:
+        if session.connection is not None and session.connection.gateway:
+            session.connection.send(gateway_packets.encode(Cancel()))
 
     def send_elsewhere(self, connection: Connection, client: bytes) -> bool:
         """Tell a client that comes here to go to the node it was moved to; False if it may stay."""

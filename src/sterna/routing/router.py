@@ -229,6 +229,10 @@ class Router:
             self._announcing = True
             self._schedule(self._now() + GATHER_S, self._announce_now)
 
+    def announce_pending(self) -> None:
+        """What has changed about us goes out now, ahead of what is said next."""
+        self._announce_now()
+
     def _announce_now(self) -> None:
         """What is to be announced, unless that has happened already."""
         if self._announcing:
