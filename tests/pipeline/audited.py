@@ -11,9 +11,9 @@ from live.nodes import LiveNode
 class AuditedNetwork(LiveNetwork):
     """Three nodes in a row that note their deliveries."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: str = "") -> None:
         self.feeds: dict[str, str] = {}
-        super().__init__(directory, ("ab", "bc"))
+        super().__init__(directory, ("ab", "bc"), more=more)
 
     def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
         self.feeds[name] = f"127.0.0.1:{free_port()}"

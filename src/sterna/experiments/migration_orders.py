@@ -50,8 +50,9 @@ async def _page(place: Place, token: str, page: str) -> Any:
 
 
 async def _ask(place: Place, token: str, method: str, page: str, body: str = "") -> tuple[int, str]:
+    proof = f"Authorization: Bearer {token}\r\n" if token else ""
     head = (
-        f"{method} {page} HTTP/1.1\r\nHost: {place.host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+        f"{method} {page} HTTP/1.1\r\nHost: {place.host}\r\n{proof}Connection: close\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     try:
