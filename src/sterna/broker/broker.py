@@ -366,6 +366,8 @@ class Broker:
             if self.network is not None and message.identity is None and not is_reserved(message.topic):
                 self.network.publish(message)
                 matched = matched or self.network.wants_elsewhere(message.topic)
+            elif message.shares and message.identity is not None and self.network is not None:
+                self.network.delivered(message)
             if connection is not None:
                 assert isinstance(detail, int)
                 self.publications.published(connection, message, detail, matched=matched)

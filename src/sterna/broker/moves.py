@@ -166,7 +166,6 @@ def complete(
     session.dropped_by_retention = rest.dropped_by_retention
     session.dropped_by_full_queue = rest.dropped_by_full_queue
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
-    session.is_arriving = False
     for fields in subscriptions:
         if fields[0].startswith(SHARE):
             broker.routes.subscribe(session, Subscription(*fields))
@@ -175,9 +174,14 @@ def complete(
         broker.records.arrived(session, rest.vector)
     if session.expiry_s:
         broker.log.imported(session, snapshot(session))
-    broker.lifecycle.schedule_session(session)
     if rest.gone_s < 0:
         _await_client(broker, session, -rest.gone_s)
+
+
+def settle_down(broker: Broker, session: Session) -> None:
+    """All of it is safe: it is here."""
+    session.is_arriving = False
+    broker.lifecycle.schedule_session(session)
 
 
 def _await_client(broker: Broker, session: Session, seconds: float) -> None:

@@ -26,6 +26,9 @@ class Network(Protocol):
     def publish(self, message: Message) -> None:
         """A message of one of our clients that is safe in the journal."""
 
+    def delivered(self, message: Message) -> None:
+        """A message of another node that is safe, and was for members of shared subscriptions here."""
+
     def publish_loose(self, message: Message) -> None:
         """A message at QoS 0."""
 

@@ -228,6 +228,8 @@ class Arrival:
             self._broker.lifecycle.schedule_session(session)
 
     def _announce(self) -> None:
+        assert self._session is not None
+        moves.settle_down(self._broker, self._session)
         # Ahead of the answer: what waited for the last member at the old node is handed over to where members are.
         self._moving.router.announce_pending()
         self._moving.took_over(self)

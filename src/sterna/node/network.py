@@ -298,7 +298,11 @@ class Network:
         self._frontier = max(self._frontier, message.offset)
         self.router.own.publish(message)
         if message.shares:
-            self._handing_over.hand_over_own(message)
+            self._handing_over.hand_over_late(message)
+
+    def delivered(self, message: Message) -> None:
+        """A message of another node, with a decision about members of shares."""
+        self._handing_over.hand_over_late(message)
 
     def publish_loose(self, message: Message) -> None:
         self.router.own.publish_loose(

@@ -167,10 +167,13 @@ class HandingOver:
         passed_on = {key: self._elsewhere.decide(key, 0) for key in self.orphaned(message) if key in self._elsewhere}
         if passed_on:
             self._broker.commitments.publication(copy_for(passed_on, message), None, MADE_OF_ANOTHER)
+            only, decision = decode_decision(message.shares)
+            rest = {key: node for key, node in decision.items() if key not in passed_on}
+            message.shares = encode_decision(rest, only=only)  # so that it is not done twice
         return bool(passed_on)
 
-    def hand_over_own(self, message: Message) -> None:
-        """One of our own that is safe: the members it was for may have gone elsewhere while it was written."""
+    def hand_over_late(self, message: Message) -> None:
+        """One that is safe and delivered: the members it was for may have gone elsewhere while it was written."""
         for key in self.orphaned(message):
             if key in self._elsewhere:
                 self._broker.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))

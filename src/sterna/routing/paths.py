@@ -78,6 +78,13 @@ class Paths:
         """Where the journals of those that can be reached are to be read."""
         return {origin: path.feed for origin, path in self._paths.items() if path.feed}
 
+    def clients_are_at(self, address: str) -> bool:
+        """False if another address has been given."""
+        if self._clients:
+            return False
+        self._clients = address[:FEED_CHARACTERS_MAX]
+        return True
+
     def clients_of(self, origin: str) -> str:
         """Where clients reach that node; empty: nobody knows."""
         path = self._paths.get(origin)

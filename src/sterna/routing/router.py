@@ -229,6 +229,11 @@ class Router:
             self._announcing = True
             self._schedule(self._now() + GATHER_S, self._announce_now)
 
+    def clients_are_at(self, address: str) -> None:
+        """Where clients reach us, if nothing has been said about that yet."""
+        if self.paths.clients_are_at(address) and self._links:
+            self._announce_soon(ask=False)
+
     def announce_pending(self) -> None:
         """What has changed about us goes out now, ahead of what is said next."""
         self._announce_now()

@@ -26,11 +26,12 @@ from sterna.node.node import Node
 from sterna.overlay.neighbours import checked_address
 from sterna.overlay.tree_settings import TreeSettings
 from sterna.routing.strategy import RoutingSettings
+from sterna.runtime.feed_settings import EVERY_ADDRESS
 from sterna.runtime.links import LinkWorld
 from sterna.runtime.moves_desk import MovesDesk
 from sterna.runtime.network_settings import link_settings, network_key
 from sterna.runtime.network_view import NetworkView, view_of
-from sterna.runtime.settings import Bind, Migration
+from sterna.runtime.settings import Bind, Listener, Migration
 from sterna.runtime.settings import Network as NetworkTable
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -77,6 +78,12 @@ class Networking:
         self.network.start()
         self._server.after_work()
         return address
+
+    def listens(self, listener: Listener, address: Bind) -> None:
+        """A port that was left to the system is known: other nodes send clients there, if nowhere else."""
+        is_told = listener.transport == "tcp" and not listener.bind.port and address.host not in EVERY_ADDRESS
+        if self.network is not None and is_told:
+            self.network.router.clients_are_at(str(address))
 
     async def stop(self) -> None:
         if self.network is not None:

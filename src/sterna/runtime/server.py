@@ -174,6 +174,8 @@ class NodeServer:
             log.info("open to other nodes", extra={"address": str(door) if door else None})
         for listener in self._configuration.listeners:
             address = await self._listeners.open(listener)
+            if self.networking is not None:
+                self.networking.listens(listener, address)
             log.info("listening", extra={"address": str(address), "transport": listener.transport})
         if self._configuration.admin.bind is not None:
             address = await self._admin.start(self._configuration.admin.bind)
