@@ -2,7 +2,7 @@
 
 Source and target are real nodes; the clients, one of each kind, are at a place of their own, and so is their gateway.
 Publishers are everywhere at once.  A network serves all runs of an experiment; every run has clients and topics of its
-own, moves all its clients at the same moment, and ends when everything has arrived or can no longer be hoped for.
+own, moves all its clients, one shortly after the other, and ends when everything has arrived or can no longer be hoped for.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ MOVE_S = 30.0
 AROUND_S = 1.5
 """Of messages before a move and after it, once those under way have arrived."""
 ARRIVAL_S = 10.0
+APART_S = 0.1
+"""Between the moves of a run, beyond a round trip: a node asks all others one question at a time."""
 BASELINE = BY_NAME["synced-A0_B1_C2"]
 BASELINE_RUNS = 3
 
@@ -207,7 +209,8 @@ class _Run:
         finally:
             await client.leave()
 
-    async def move(self, kind: Kind, within_s: float) -> None:
+    async def move(self, kind: Kind, within_s: float, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         mover, places = self.movers[kind], self._network.places
         ordered = time.time()
         problem = await order(places[SOURCE], TOKEN, mover.name, NAMES[TARGET])
@@ -265,7 +268,13 @@ async def _run(plan: Plan, experiment: Experiment, number: int, network: Network
         await found.begin()
         found.publish()
         await asyncio.sleep(longest_s + AROUND_S)
-        await asyncio.gather(*(found.move(kind, MOVE_S + 10 * longest_s) for kind in plan.kinds))
+        there_and_back_s = (latencies.source_to_target + latencies.target_to_source) / 1000
+        await asyncio.gather(
+            *(
+                found.move(kind, MOVE_S + 10 * longest_s, number * (there_and_back_s + APART_S))
+                for number, kind in enumerate(plan.kinds)
+            )
+        )
         await asyncio.sleep(longest_s + AROUND_S)
         await found.end(longest_s + ARRIVAL_S)
     except (TimeoutError, OSError) as error:
