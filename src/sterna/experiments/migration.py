@@ -2,7 +2,8 @@
 
 Source and target are real nodes; the clients, one of each kind, are at a place of their own, and so is their gateway.
 Publishers are everywhere at once.  A network serves all runs of an experiment; every run has clients and topics of its
-own, moves all its clients, one shortly after the other, and ends when everything has arrived or can no longer be hoped for.
+own, moves all its clients, one shortly after the other, and ends when everything has arrived or can no longer be hoped
+for.
 """
 
 from __future__ import annotations

@@ -319,8 +319,8 @@ def _shown(one: Spread | None) -> str:
 
 def _method(report: Report) -> str:
     return (
-        f"{report.version}.  {report.site}.  Every run moves a client of each kind, one shortly after the other; counts come from "
-        f"the audit on Spark of what publishers and clients wrote down.  Processing is what a move takes where links "
-        f"take no time: {report.processing_ms:.0f} ms.  The paper says of its durations only that the shortest were "
-        f"{PAPER_SHORTEST_MS} ms, where its model has 120."
+        f"{report.version}.  {report.site}.  Every run moves a client of each kind, one shortly after another; counts "
+        f"come from the audit on Spark of what publishers and clients wrote down.  Processing is what a move takes "
+        f"where links take no time: {report.processing_ms:.0f} ms.  The paper says of its durations only that the "
+        f"shortest were {PAPER_SHORTEST_MS} ms, where its model has 120."
     )
