@@ -177,17 +177,16 @@ class _Run:
 
     async def begin(self) -> None:
         """Everybody is there and has what it wants."""
-        for kind, mover in self.movers.items():
-            first = self._network.gateway if kind == "gateway" else self._network.address(SOURCE)
-            assert first is not None
-            await mover.start(first)
-        await asyncio.gather(*(self._subscribe(mover) for mover in self.movers.values()))
+        at_source, gateway = self._network.address(SOURCE), self._network.gateway
+        firsts = {kind: gateway if kind == "gateway" and gateway else at_source for kind in self.movers}
+        await asyncio.gather(*(mover.start(firsts[kind]) for kind, mover in self.movers.items()))
+        topics = self._experiment.topics
+        await asyncio.gather(*(self._subscribe(mover, topic) for mover in self.movers.values() for topic in topics))
 
-    async def _subscribe(self, mover: Mover) -> None:
-        for topic in self._experiment.topics:
-            since = time.time()
-            await mover.subscribe(self.topic(topic), topic.qos)
-            self.records.subscriptions.append((mover.name, self.topic(topic), topic.qos, since, time.time()))
+    async def _subscribe(self, mover: Mover, topic: Topic) -> None:
+        since = time.time()
+        await mover.subscribe(self.topic(topic), topic.qos)
+        self.records.subscriptions.append((mover.name, self.topic(topic), topic.qos, since, time.time()))
 
     def publish(self) -> None:
         self._publishing = [asyncio.create_task(self._publish(topic, where)) for topic, where in self._flows]
@@ -244,7 +243,7 @@ class _Run:
                 await asyncio.gather(*(mover.hears(due) for mover in self.movers.values()))
         for mover in self.movers.values():
             self._note(mover)
-            await mover.forget()
+        await asyncio.gather(*(mover.forget() for mover in self.movers.values()))
 
     def _note(self, mover: Mover) -> None:
         """Behind a gateway a client cannot tell who serves it: the moment of the move divides what it heard."""
