@@ -19,6 +19,7 @@ from sterna.runtime.admin import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
 from sterna.runtime.admin_pages import Guard
 from sterna.runtime.feed_view import FeedView
 from sterna.runtime.metrics import METRICS, exposition
+from sterna.runtime.moves_desk import MovesDesk
 from sterna.runtime.network_view import LinkView, NetworkView
 from sterna.runtime.settings import Bind
 from sterna.vocabulary.errors import ConfigurationError
@@ -43,6 +44,9 @@ class Node:
         return self.reason
 
     def network_view(self, *, tables: bool = False) -> NetworkView | None:
+        return None
+
+    def moves(self) -> MovesDesk | None:
         return None
 
     def feed_view(self) -> FeedView | None:

@@ -52,6 +52,45 @@ def test_nodes_that_are_one_network_keep_every_promise(block: list[int], strateg
         assert outcome.arrived > outcome.acknowledged, "messages cross the network"
 
 
+@pytest.mark.parametrize("overlay", ["static", "spanning-tree"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", seeds(4000, 20))
+def test_clients_that_move_keep_every_promise_too(block: list[int], strategy: str, overlay: str) -> None:
+    """Some turn up at one node after the other, and any may be moved by plan."""
+    for seed in block:
+        plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, overlay=overlay, roamers=3)
+        outcome = Chaos(plan).run()
+        assert outcome.kept, told(outcome)
+
+
+#: (seed, nodes, roamers, strategy, overlay): each broke something once.
+MOVES_THAT_BROKE = [
+    (8, 3, 3, "subscription-flooding", "spanning-tree"),
+    (15, 3, 3, "subscription-flooding", "spanning-tree"),
+    (19, 3, 3, "subscription-flooding", "spanning-tree"),
+    (22, 3, 3, "subscription-flooding", "spanning-tree"),
+    (29, 3, 3, "subscription-flooding", "spanning-tree"),
+    (42, 3, 3, "subscription-flooding", "spanning-tree"),
+    (49, 3, 3, "subscription-flooding", "spanning-tree"),
+    (106, 4, 5, "advertisement", "static"),
+    (113, 4, 5, "publication-flooding", "spanning-tree"),
+    (116, 4, 5, "publication-flooding", "static"),
+    (121, 4, 5, "publication-flooding", "spanning-tree"),
+    (201, 4, 5, "subscription-flooding", "spanning-tree"),
+    (204, 4, 5, "subscription-flooding", "spanning-tree"),
+    (311, 4, 5, "subscription-flooding", "spanning-tree"),
+    (325, 4, 5, "subscription-flooding", "spanning-tree"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "nodes", "roamers", "strategy", "overlay"), MOVES_THAT_BROKE)
+def test_what_broke_once_is_kept(seed: int, nodes: int, roamers: int, strategy: str, overlay: str) -> None:
+    plan = Plan(seed, nodes=nodes, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=roamers)
+    outcome = Chaos(plan).run()
+    assert outcome.kept, told(outcome)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_seven_nodes_keep_every_promise(strategy: str) -> None:

@@ -134,17 +134,9 @@ class Broker:
         self._dirty = state.dirty
         self._paused: list[Connection] = []
         self.delivery: Delivery = (RecordedDelivery if recorded else Delivery)(
-            limits,
-            journal,
-            self.commitments,
-            self.log,
-            self.routes,
-            self.retained,
-            self.counters,
-            self._dirty,
-            self.effort,
-            self.turns,
-        )
+            limits, journal, self.commitments, self.log, self.routes,
+            self.retained, self.counters, self._dirty, self.effort, self.turns,
+        )  # fmt: skip
         #: What is noted for an audit; None if nothing is.
         self.records: Records | None = None
         #: Who sees to it that each session is at one node only; a lone node needs nobody to.

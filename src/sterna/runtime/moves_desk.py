@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, Protocol
@@ -22,9 +23,10 @@ class WorkingServer(Protocol):
 
 
 class MovesDesk:
-    def __init__(self, moving: Moving, server: WorkingServer) -> None:
+    def __init__(self, moving: Moving, server: WorkingServer, clock: Callable[[], float] = time.monotonic) -> None:
         self._moving = moving
         self._server = server
+        self._clock = clock
 
     def clients(self) -> list[dict[str, Any]]:
         """Sessions of this node, then those that others are known to own; so many at most."""
@@ -89,7 +91,7 @@ class MovesDesk:
 
     def move(self, client: str, to: str) -> dict[str, Any]:
         """Begin; MigrationError if it cannot be."""
-        self._server.broker.at(time.monotonic())
+        self._server.broker.at(self._clock())
         node = self._moving.plans.move(client.encode(), to)
         self._server.after_work()
         return {"client": client, "to": to, "begun_at": node}
@@ -97,7 +99,7 @@ class MovesDesk:
     def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]:
         if node not in ("", self._moving.node):
             raise MigrationError(f"this is node {self._moving.node}; ask at the admin port of {node}")
-        self._server.broker.at(time.monotonic())
+        self._server.broker.at(self._clock())
         if stop:
             self._moving.plans.stay()
         else:

@@ -1,0 +1,71 @@
+"""Messages about sessions that are old, forged or nonsense change nothing: they are counted, and hurt nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.joined_nodes import Town
+from sterna.migration import messages
+from sterna.migration.messages import (
+    WHOLE,
+    Absent,
+    MigAbort,
+    MigAck,
+    MigRefuse,
+    MigSync,
+    MigSyncAck,
+    MigTo,
+    MigToAck,
+    Pull,
+)
+
+FORGED: list[messages.Message] = [
+    Pull(b"c", 1, None, False),
+    Absent(b"c", 1, "B", 99),
+    MigTo(b"c", 1, 5, None, [], True),
+    MigToAck(b"c", 1, [], []),
+    MigSync(b"c", 1, 0, [], None),
+    MigSyncAck(b"c", 1, WHOLE),
+    MigAck(b"c", 1),
+    MigAbort(b"c", 1, ""),
+    MigRefuse(b"c", 1, ""),
+]
+
+
+@pytest.mark.parametrize("message", FORGED, ids=lambda message: type(message).__name__)
+def test_what_belongs_to_no_move_changes_nothing(message: messages.Message) -> None:
+    town = Town("AB")
+    town.connect("AB")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    town["B"].network.router.direct("A", messages.encode(message))
+    town.pass_time(2)
+    town["B"].join("p").publish("t", b"1", 1)
+    assert client.payloads() == [b"1"]
+    moving = town["A"].network.moving
+    assert not moving.departures
+    assert not moving.arrivals
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"\x93\x01\x02\x03", messages.encode(("pull", 1))])
+def test_nonsense_is_counted(body: bytes) -> None:
+    town = Town("AB")
+    town.connect("AB")
+    town["B"].network.router.direct("A", body)
+    town.settle()
+    assert town["A"].network.moving.counters.refused == 1
+    assert "B" in town["A"].network.links.links
+
+
+def test_nobody_speaks_for_a_node_that_is_not_behind_it() -> None:
+    """C pretends to be A."""
+    from sterna.routing import control
+    from sterna.routing.control import Directed, Frame
+
+    town = Town("ABC")
+    town.connect("AB", "BC")
+    forged = Directed("A", "B", messages.encode(Pull(b"c", 1, None, True)))
+    refused = town["B"].network.router.counters.refused
+    town["C"].network.router.send_control("B", Frame.DIRECTED, control.encode(forged))
+    town.settle()
+    assert town["B"].network.router.counters.refused == refused + 1

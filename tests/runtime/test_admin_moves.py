@@ -1,0 +1,124 @@
+"""The admin port of a node among others: who is where, and who may have clients moved."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from node.joined_nodes import Town
+from runtime.test_admin import JoinedNode, Node, _exchange, _get, _run
+from runtime.test_admin_network import BEARER, BEYOND, GUARDED, JSON, OPEN
+from sterna.broker.broker import Broker
+from sterna.runtime.admin import AdminPort
+from sterna.runtime.admin_pages import Guard
+from sterna.runtime.moves_desk import MovesDesk
+from sterna.runtime.settings import Bind
+
+MOVE = '{"client": "c", "to": "B"}'
+
+
+class MovingNode(JoinedNode):
+    """Node A of a town of two, with a client of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin()
+
+    def begin(self) -> None:
+        """Every test runs twice, on two kinds of loop."""
+        self.town = Town("AB")
+        self.town.connect("AB")
+        self.town["A"].resume("c")
+        self.town["B"].resume("d")
+        self.broker: Broker = self.town["A"].broker
+
+    def after_work(self) -> None:
+        self.town.pass_time(1)
+
+    def moves(self) -> MovesDesk:
+        return MovesDesk(self.town["A"].network.moving, self, lambda: self.town.now)
+
+
+async def _post(bind: Bind, page: str, body: str, headers: str = JSON) -> tuple[int, str]:
+    head = f"POST {page} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+    answer = (await _exchange(bind, (head + body).encode())).decode()
+    return int(answer.split(" ")[1]), answer.partition("\r\n\r\n")[2]
+
+
+def test_clients_are_listed_and_moved() -> None:
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        clients = {one["client"]: one for one in json.loads((await _get(bind, "/clients"))[2])}
+        assert clients["c"]["connected"]
+        assert clients["d"]["node"] == "B"
+        assert await _post(bind, "/move", MOVE) == (200, '{"client":"c","to":"B","begun_at":"A"}\n')
+        migrations = json.loads((await _get(bind, "/migrations"))[2])
+        assert migrations["counters"]["departed"] == 1
+        clients = {one["client"]: one for one in json.loads((await _get(bind, "/clients"))[2])}
+        assert clients["c"]["node"] == "B"
+
+    _run(test, node)
+
+
+def test_a_node_is_emptied_and_filled_again() -> None:
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        status, body = await _post(bind, "/evacuate", '{"node": "A", "rate": 100}')
+        assert (status, json.loads(body)["evacuation"]["left"]) == (200, 0)
+        status, body = await _post(bind, "/evacuate", '{"node": "A", "stop": true}')
+        assert json.loads(body)["evacuation"] is None
+
+    _run(test, node)
+
+
+@pytest.mark.parametrize(
+    ("page", "body", "status", "why"),
+    [
+        ("/move", '{"client": "c", "to": "Z"}', 409, "cannot be reached"),
+        ("/move", '{"client": "nobody", "to": "B"}', 409, "no node has a session"),
+        ("/move", '{"client": "c"}', 400, "to"),
+        ("/move", "nonsense", 400, "malformed"),
+        ("/evacuate", '{"node": "B"}', 409, "this is node A"),
+        ("/evacuate", '{"rate": 0}', 400, "rate"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused(page: str, body: str, status: int, why: str) -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        code, said = await _post(bind, page, body)
+        assert (code, why in said) == (status, True)
+
+    _run(test, MovingNode())
+
+
+@pytest.mark.parametrize(
+    ("guard", "headers", "status"),
+    [
+        (OPEN, JSON, 200),
+        (OPEN, JSON + "Origin: http://x\r\n", 403),
+        (OPEN, "", 415),
+        (GUARDED, JSON, 401),
+        (GUARDED, JSON + BEARER, 200),
+        (BEYOND, JSON, 403),
+    ],
+)
+def test_moving_needs_what_other_changes_need(guard: Guard, headers: str, status: int) -> None:
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        assert (await _post(bind, "/move", MOVE, headers))[0] == status
+
+    _run(test, node, guard=guard)
+
+
+def test_a_node_that_is_alone_moves_nobody() -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        assert (await _get(bind, "/clients"))[0] == 404
+        assert (await _post(bind, "/move", MOVE))[0] == 404
+
+    _run(test, Node())
