@@ -33,6 +33,7 @@ HOT_MODULES = [
     "src/sterna/broker/delivery.py",
     "src/sterna/broker/durability.py",
     "src/sterna/broker/effort.py",
+    "src/sterna/broker/held.py",
     "src/sterna/broker/encoding.py",
     "src/sterna/broker/lifecycle.py",
     "src/sterna/broker/outbox.py",

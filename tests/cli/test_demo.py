@@ -32,6 +32,9 @@ def test_messages_appear_in_spark_while_nodes_are_killed_and_none_is_lost(tmp_pa
     assert len(set(re.findall(r"Spark counts  ledger/1 [\d,]+, ledger/2 [\d,]+", shown))) > 1, "it counted only once"
     assert re.search(r"QoS 1: 2,000 of 2,000 arrived, 0 lost, \d+ repeated; Spark counted 2,000\n", after)
     assert "QoS 2: 2,000 of 2,000 arrived, 0 lost, 0 repeated; Spark counted 2,000\n" in after
+    assert "south -> north -> south" in after
+    for qos in (1, 2):
+        assert f"QoS {qos}: 1,000 sent, 1,000 received, 0 lost, 0 duplicated" in after
     assert list(tmp_path.glob("sterna-demo-*")) == []
 
 

@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from sterna.experiments import convergence_report, plots
-from sterna.experiments.convergence import Event, Plan, Run, choose
-from sterna.experiments.sites import FAR_S, NEAR_S, delay_s
+from sterna.experiments.convergence import FAR_S, NEAR_S, Event, Plan, Run, choose, delay_s
 from sterna.experiments.trees import View, is_tree, is_whole, read_view
 
 PARENTS = {"a": "", "b": "a", "c": "a", "d": "b"}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
-from sterna.experiments import convergence, traffic
+from sterna.experiments import convergence, migration, traffic
 from sterna.experiments.capture import may_capture
+from sterna.experiments.migration_plan import BY_NAME
+from sterna.experiments.migration_records import read
 from sterna.experiments.sites import may_be_at_a_distance
 from sterna.experiments.systems import MOSQUITTO
 
@@ -58,3 +61,25 @@ def test_a_tree_forms_and_forms_again_and_nothing_is_lost(far: bool) -> None:
     assert all(event.tree_s <= event.whole_s for event in run.events)
     assert run.published > 0
     assert (run.missing, run.lost, run.delivered) == ({}, 0, 3 * run.published)
+
+
+@pytest.mark.parametrize("far", [pytest.param(True, marks=needs_distance), False], ids=["at a distance", "loopback"])
+def test_clients_of_each_kind_are_moved_with_their_promises_kept(far: bool, tmp_path: Path) -> None:
+    plan = migration.Plan(experiments=(BY_NAME["synced-A0_B1_C2"],), runs=1, at_a_distance=far)
+    migration.run(plan, tmp_path, print)
+    moves = read(tmp_path, "moves")
+    assert [(move["kind"], move["problem"], move["present"]) for move in moves] == [
+        (kind, "", True) for kind in ("gateway", "mqtt5", "mqtt311")
+    ]
+    assert all(move["interrupted"] == 0 for move in moves), "a client behind a gateway notices nothing"
+    if far:  # there and back twice, 40 ms each way, at the least
+        assert all(move["finished"] - move["ordered"] > 0.16 for move in moves)
+    sent = {(one["origin"], one["sequence"]) for one in read(tmp_path, "messages")}
+    for move in moves:
+        heard = [one for one in read(tmp_path, "deliveries") if one["client"] == move["client"]]
+        for qos, topic in enumerate("ABC"):
+            due = {one for one in sent if f"topic{topic}@" in one[0]}
+            got = [(one["origin"], one["sequence"]) for one in heard if one["topic"].endswith(topic)]
+            assert qos == 0 or set(got) == due
+            assert qos == 1 or len(got) == len(set(got))
+        assert {one["via"] for one in heard} == {"source", "target"}

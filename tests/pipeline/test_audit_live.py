@@ -13,28 +13,15 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pyspark.sql import SparkSession
 
 from live.crowd import Crowd
-from live.networks import LiveNetwork, free_port
 from live.nodes import START_S, LiveNode
 from sterna.pipeline.audit import violations
 from sterna.pipeline.jobs_audit import audit_network
 
+from .audited import AuditedNetwork
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 MESSAGES_PER_S = 100
-
-
-class AuditedNetwork(LiveNetwork):
-    """Three nodes in a row that note their deliveries."""
-
-    def __init__(self, directory: Path) -> None:
-        self.feeds: dict[str, str] = {}
-        super().__init__(directory, ("ab", "bc"))
-
-    def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
-        self.feeds[name] = f"127.0.0.1:{free_port()}"
-        node = super().make(name, neighbours, strategy, f'{more}[feed]\nbind = "{self.feeds[name]}"\n')
-        node.file.write_text(node.file.read_text().replace("[journal]\n", "[journal]\ndeliveries = true\n"))
-        return node
 
 
 def passing(seconds: float) -> bool:

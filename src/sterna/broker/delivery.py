@@ -175,7 +175,8 @@ class Delivery:
         """False if it was dropped."""
         outbox = session.outbox
         if outbox.congested:
-            self._drop(session, message, grant, "offline" if outbox.transport is None else "slow-consumer")
+            if session.held is None or not session.held.hold(message, grant):
+                self._drop(session, message, grant, "offline" if outbox.transport is None else "slow-consumer")
             return False
         packet = encodings.packet(session, grant, 0, 0)
         if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
@@ -185,6 +186,11 @@ class Delivery:
         self._counters.publish_sent += 1
         self._counters.publish_bytes_sent += len(message.payload)
         return True
+
+    def let_go(self, session: Session) -> None:
+        held, session.held = session.held, None
+        for message, grant in held.messages if held else ():
+            self._send_qos0(session, message, grant, Encodings(message, self.wall))
 
     def _drop(self, session: Session, message: Message, grant: Grant, reason: str) -> None:
         """A message that this session will not get."""
@@ -367,6 +373,7 @@ class Delivery:
 
     def resend(self, session: Session) -> None:
         """A session is connected again: everything in flight once more, in order, then what waited [MQTT-4.4.0-1]."""
+        self.let_go(session)
         session.unsent = list(reversed(session.inflight))
         self._resend_more(session)
 

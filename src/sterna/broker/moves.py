@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sterna.broker.barriers import Barriers
 from sterna.broker.broker import Broker
 from sterna.broker.durability import will_from
+from sterna.broker.held import Held
 from sterna.broker.outbox import Outbox, WaitingRoom
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
@@ -94,7 +95,7 @@ def end_moved(broker: Broker, session: Session, node: str, number: int) -> None:
     if broker.sessions.get(session.client_id) is session:
         del broker.sessions[session.client_id]
         session.will = None
-        broker.lifecycle.take_apart(session)
+        broker.lifecycle.take_apart(session, moved=True)
         broker.log.moved(session, node, number)
 
 
@@ -112,6 +113,7 @@ def begin_arrival(
     permissions = broker.access.for_identity(user, client_id.decode())
     session = broker.state.new_session(client_id, user, permissions)
     session.is_arriving = True
+    session.held = Held()
     session.version = version
     session.needs = (version, False, False)
     session.disconnected_at = broker.wall
@@ -151,6 +153,8 @@ def complete(
     for offset, grant in heard:
         queue.push(offset, grant)
     session.queue = queue
+    held = session.held or Held()
+    held.messages = [one for one in held.messages if not _served(broker, node, one[0], rest.vector)]
     for one, message in inflight:
         if one.grant is None:
             session.inflight[one.packet_id] = None
@@ -170,10 +174,13 @@ def complete(
         if fields[0].startswith(SHARE):
             broker.routes.subscribe(session, Subscription(*fields))
     raise_barrier(broker, session)
+    if broker.records is not None:
+        broker.records.arrived(session, rest.vector)
     if session.expiry_s:
         broker.log.imported(session, snapshot(session))
     if rest.gone_s < 0:
         _await_client(broker, session, -rest.gone_s)
+        broker.delivery.let_go(session)
 
 
 def settle_down(broker: Broker, session: Session) -> None:

@@ -9,7 +9,10 @@ be said past their last record, and sessions that live on are sent the message a
     opened        a session has a connection           stands        every node knows of a subscription
     closed        it has lost it                       unsubscribed
     subscribed    every message of this node after     ended         the session, and what it had subscribed to
-                  the vector is to come
+                  the vector is to come                moved         the same: it goes on at another node
+    arrived       a subscription of a session that
+                  came from another node, which had
+                  what comes before the vector
 """
 
 from __future__ import annotations
@@ -86,8 +89,14 @@ class Records:
     def closed(self, session: Session) -> None:
         self._note("closed", session)
 
-    def ended(self, session: Session) -> None:
-        self._note("ended", session, vector=dict(self.vector))
+    def ended(self, session: Session, *, moved: bool = False) -> None:
+        self._note("moved" if moved else "ended", session, vector=dict(self.vector))
+
+    def arrived(self, session: Session, vector: VersionVector) -> None:
+        """With everything it was owed: what comes after the vector, it hears here."""
+        session.life = self.next_life()
+        for subscription in session.subscriptions.values():
+            self._note("arrived", session, subscription, dict(vector))
 
     def subscribed(self, session: Session, subscription: Subscription, before: Subscription | None) -> None:
         """In place of `before`, if there was one.

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from sterna.broker.authorization import Permissions
+from sterna.broker.held import Held
 from sterna.broker.outbox import Outbox
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.repeats import NO_NUMBER, Number
@@ -45,6 +46,7 @@ class Session:
         "dropped_by_full_queue",
         "dropped_by_retention",
         "expiry_s",
+        "held",
         "inflight",
         "inflight_bytes",
         "is_arriving",
@@ -92,6 +94,8 @@ class Session:
         self.leaving: tuple[str, int] | None = None
         #: It is being handed over by another node and not all here yet.
         self.is_arriving = False
+        #: What came for it at QoS 0 meanwhile.
+        self.held: Held | None = None
         #: What the node it came from had dealt with: of other nodes' messages, those that are not for it any more.
         self.barrier: VersionVector = {}
         #: Wall-clock second at which the last connection ended; 0 while connected.

@@ -17,6 +17,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from sterna import __version__
 from sterna.bench import figures, network_plot, network_report, operators, report
 from sterna.bench import network as rows
 from sterna.bench.brokers import BROKERS, Broker
@@ -26,12 +27,14 @@ from sterna.bench.network_comparison import compare_rows
 from sterna.bench.network_rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA
 from sterna.bench.workloads import BY_NAME, WORKLOADS, Workload
 from sterna.cli.pipeline import spark_session
+from sterna.experiments import migration_bench, migration_bench_report
+from sterna.experiments.errors import ExperimentError
 from sterna.pipeline import bench_plan
 
 TABLE_COLUMNS = 120
 """Width when stdout is not a terminal."""
 
-_Report = TypeVar("_Report", report.Report, network_report.Report, figures.Report)
+_Report = TypeVar("_Report", report.Report, network_report.Report, migration_bench_report.Report, figures.Report)
 
 
 def _on_spark(say: Say, quick: bool) -> list[figures.Row]:
@@ -153,6 +156,27 @@ def bench_operators(
     if png is not None:
         figures.draw(told, png)
     _tell(told, figures.show, json)
+
+
+@app.command("migration")
+def migration_command(
+    clients: Annotated[int | None, typer.Option(min=10, max=2000, help="That move.  [default: 300]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer clients, one round, half a minute.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
+) -> None:
+    """Move clients between three nodes: moves a second, what those on the way wait longer, memory (four minutes)."""
+    talk = Console(stderr=True, highlight=False)
+    signal.signal(signal.SIGTERM, _leave)
+    plan = migration_bench.QUICK if quick else migration_bench.Plan()
+    plan = replace(plan, clients=clients or plan.clients, rounds=rounds or plan.rounds)
+    try:
+        measured = migration_bench.measure(plan, partial(talk.print, markup=False, soft_wrap=True))
+    except ExperimentError as error:
+        talk.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    told = migration_bench_report.build(plan, f"sterna {__version__}", machine(), measured)
+    _tell(told, migration_bench_report.show, json)
 
 
 def _check_can_draw(png: Path | None) -> None:

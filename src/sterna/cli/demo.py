@@ -1,4 +1,4 @@
-"""`sterna demo`: three nodes, real clients, a Spark query, kill -9, and a count of what was lost.
+"""`sterna demo`: three nodes, real clients, a Spark query, kill -9, a client that is moved, and what was lost.
 
 Everything here is what a user could type; the demo types it, shows it, and cleans up after itself.
 """
@@ -33,6 +33,8 @@ console = Console(highlight=False, soft_wrap=True)
 MESSAGES = 2_000
 PACE_S = 0.002
 """Between two messages: long enough to watch."""
+TRAVELLED = 1_000
+"""Messages at each QoS while a client is moved."""
 PATIENCE_S = 60.0
 SPARK_PATIENCE_S = 150.0
 SPARK_MOMENT_S = 4.0
@@ -40,7 +42,7 @@ SPARK_MOMENT_S = 4.0
 
 @app.command("demo")
 def demo() -> None:
-    """Start three nodes, talk to them with real clients, watch in Spark, kill two, and count what was lost."""
+    """Start three nodes, talk to them with real clients, watch in Spark, kill two, move a client, count losses."""
     with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
         north = DemoNode(Path(directory), "north")
         middle = DemoNode(Path(directory), "middle", north)
@@ -58,6 +60,7 @@ def demo() -> None:
             _computed(north, south)
             _table(spark, north)
             _nothing_lost(north, middle, south, spark)
+            _moved(north, middle, south)
             _network(south)
     console.print("\n[bold]Where to look next[/]")
     console.print("  .venv/bin/sterna node                       a broker on 127.0.0.1:1883, data in ./sterna-data")
@@ -202,6 +205,59 @@ def _nothing_lost(north: DemoNode, middle: DemoNode, south: DemoNode, spark: Spa
     console.print()
 
 
+def _moved(north: DemoNode, middle: DemoNode, south: DemoNode) -> None:
+    """A client is sent from node to node while messages come."""
+    console.print(
+        f"[bold]5. A client is moved to another node and back while {TRAVELLED:,} messages come at each QoS[/]"
+    )
+    received: list[str] = []
+    journey: list[str] = []
+    by_port = {node.port: node.name for node in (north, middle, south)}
+    with _paho("demo-traveller", south, received) as traveller, _paho("demo-publisher", middle, []) as publisher:
+        _follow(traveller, by_port, journey)
+        _wait_until(lambda: bool(traveller.is_connected() and publisher.is_connected()), "both to connect")
+        granted: list[int] = []
+        traveller.on_subscribe = lambda _client, _data, packet_id, _reasons, _properties: granted.append(packet_id)
+        traveller.subscribe([("journey/1", 1), ("journey/2", 2)])
+        _wait_until(lambda: bool(granted), "the subscription to be known everywhere")
+        half = TRAVELLED // 2
+        for target, numbers in ((north, range(half)), (south, range(half, TRAVELLED))):
+            _publish(publisher, "journey", range(numbers.start, numbers.start + half // 2))
+            console.print(f"   $ sterna move demo-traveller --to {target.name}")
+            command = [sys.executable, "-m", "sterna", "move", "demo-traveller", "--to", target.name]
+            admin = f"127.0.0.1:{middle.admin_port}"
+            moving = subprocess.Popen([*command, "--admin", admin], stdout=subprocess.DEVNULL)
+            _publish(publisher, "journey", range(numbers.start + half // 2, numbers.stop))
+            if moving.wait(PATIENCE_S):
+                raise SternaError("the client could not be moved")
+            there = [target.name]
+            _wait_until(lambda there=there: journey[-1:] == there and traveller.is_connected(), "the client to arrive")
+        _wait_until(lambda: len(set(received)) == 2 * TRAVELLED, "all messages to arrive", lambda: len(set(received)))
+    console.print(f"   sent on by Server References: {' -> '.join(('south', *journey))}")
+    for qos in (1, 2):
+        mine = [text for text in received if text.startswith(f"journey/{qos} ")]
+        lost, repeated = TRAVELLED - len(set(mine)), len(mine) - len(set(mine))
+        console.print(
+            f"   QoS {qos}: {TRAVELLED:,} sent, {len(set(mine)):,} received, {lost} lost, {repeated} duplicated"
+        )
+    console.print()
+
+
+def _follow(client: paho.Client, by_port: dict[int, str], journey: list[str]) -> None:
+    """Go where a node says that the client is to go; paho connects again by itself, to the address it has."""
+
+    def disconnected(
+        _client: paho.Client, _data: object, _flags: object, _reason: object, told: Properties | None
+    ) -> None:
+        server = getattr(told, "ServerReference", None)
+        if server:
+            host, _, port = server.rpartition(":")
+            journey.append(by_port[int(port)])
+            client.connect_async(host, int(port), clean_start=False, properties=_lasting())
+
+    client.on_disconnect = disconnected
+
+
 def _in_spark(spark: SparkCounts, *qualities: int) -> int:
     return sum(spark.counts.get(f"ledger/{qos}", 0) for qos in qualities or (1, 2))
 
@@ -214,12 +270,12 @@ def _publish_through_crashes(north: DemoNode, middle: DemoNode, south: DemoNode,
         _wait_until(lambda: bool(publisher.is_connected()), "the publisher to connect")
         acknowledged: list[int] = []
         publisher.on_publish = lambda _client, _data, packet_id, _reason, _properties: acknowledged.append(packet_id)
-        _publish(publisher, range(third))
+        _publish(publisher, "ledger", range(third))
         for node in (middle, south):
             node.kill()
         in_spark = _in_spark(spark)
         console.print(f"   killed both when {len(acknowledged):,} were acknowledged; publishing goes on")
-        _publish(publisher, range(third, 2 * third))
+        _publish(publisher, "ledger", range(third, 2 * third))
         # A batch of Spark's that was to read from a node that died waits until the node is back.
         deadline = time.monotonic() + SPARK_MOMENT_S
         while spark.counts and _in_spark(spark) == in_spark and time.monotonic() < deadline:
@@ -227,17 +283,17 @@ def _publish_through_crashes(north: DemoNode, middle: DemoNode, south: DemoNode,
         console.print(f"   starting both again, with {len(acknowledged):,} acknowledged")
         for node in (middle, south):
             node.launch()
-        _publish(publisher, range(2 * third, MESSAGES))
+        _publish(publisher, "ledger", range(2 * third, MESSAGES))
         for node in (middle, south):
             node.wait()
         _wait_until(lambda: len(acknowledged) == 2 * MESSAGES, "every acknowledgement", lambda: len(acknowledged))
     console.print("   every message was acknowledged to its publisher")
 
 
-def _publish(publisher: paho.Client, numbers: range) -> None:
+def _publish(publisher: paho.Client, topic: str, numbers: range) -> None:
     for number in numbers:
         for qos in (1, 2):
-            publisher.publish(f"ledger/{qos}", f"entry {number}", qos)
+            publisher.publish(f"{topic}/{qos}", f"entry {number}", qos)
         time.sleep(PACE_S)
 
 
@@ -248,9 +304,7 @@ def _paho(name: str, node: DemoNode, received: list[str]) -> Iterator[paho.Clien
     client.max_queued_messages_set(0)
     client.reconnect_delay_set(1, 2)
     client.on_message = lambda _client, _data, message: received.append(f"{message.topic} {message.payload.decode()}")
-    lasting = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho has no types here
-    lasting.SessionExpiryInterval = 3600
-    client.connect("127.0.0.1", node.port, clean_start=False, properties=lasting)
+    client.connect("127.0.0.1", node.port, clean_start=False, properties=_lasting())
     client.loop_start()
     try:
         yield client
@@ -259,9 +313,15 @@ def _paho(name: str, node: DemoNode, received: list[str]) -> Iterator[paho.Clien
         client.loop_stop()
 
 
+def _lasting() -> Properties:
+    lasting = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho has no types here
+    lasting.SessionExpiryInterval = 3600
+    return lasting
+
+
 def _network(node: DemoNode) -> None:
     address = f"127.0.0.1:{node.admin_port}"
-    console.print(f"[bold]5. What {node.name} says about the network[/]   $ sterna network --admin {address}")
+    console.print(f"[bold]6. What {node.name} says about the network[/]   $ sterna network --admin {address}")
     subprocess.run([sys.executable, "-m", "sterna", "network", "--admin", address], check=True)
 
 

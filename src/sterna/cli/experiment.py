@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Annotated, Literal, TypeVar
 
@@ -13,7 +16,16 @@ import typer
 from rich.console import Console
 
 from sterna import __version__
-from sterna.experiments import convergence, convergence_report, plots, systems, traffic, traffic_report
+from sterna.cli.pipeline import spark_session
+from sterna.experiments import (
+    convergence,
+    convergence_report,
+    migration_plan,
+    plots,
+    systems,
+    traffic,
+    traffic_report,
+)
 from sterna.experiments.capture import may_capture
 from sterna.experiments.placement import LOCALITIES
 from sterna.experiments.sites import may_be_at_a_distance
@@ -89,7 +101,7 @@ def convergence_command(
     plan = convergence.Plan(runs=runs, nodes=nodes, strategy=strategy, at_a_distance=far)
 
     def told(talk: Callable[[str], None]) -> convergence_report.Report:
-        site = convergence.site_of(plan).description
+        site = convergence.described(plan)
         return convergence_report.build(plan, f"sterna {__version__}", site, convergence.run(plan, talk))
 
     report = _run(told)
@@ -98,6 +110,69 @@ def convergence_command(
         plots.draw_convergence(report, plot)
     if report.lost:
         raise typer.Exit(1)
+
+
+@app.command("migration")
+def migration_command(
+    runs: Annotated[int | None, typer.Option(min=1, max=99, help="Of every experiment.  [default: 10]")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only these experiments, such as ahead-A0.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(help=f"Only these clients: {', '.join(migration_plan.KINDS)}.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One run of every experiment.")] = False,
+    loopback: Annotated[
+        bool, typer.Option("--loopback", help="On loopback even if distances could be made, which needs root.")
+    ] = False,
+    records: Annotated[Path | None, typer.Option(help="Keep what clients wrote down in this new directory.")] = None,
+    json: _Json = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the paper's plots into this directory.")] = None,
+) -> None:
+    """Move clients between two nodes while messages flow, and account for every message (half an hour)."""
+    from sterna.experiments import migration, migration_plots, migration_records, migration_report
+
+    known = migration_plan.BY_NAME
+    plan = migration.Plan(
+        experiments=tuple(known[_known(name, known, "--only")] for name in only) if only else tuple(known.values()),
+        runs=runs or (1 if quick else 10),
+        kinds=tuple(one for one in migration_plan.KINDS if not kind or one in kind),
+        at_a_distance=may_be_at_a_distance() and not loopback,
+    )
+    for name in kind or ():
+        _known(name, migration_plan.KINDS, "--kind")
+    if records is not None and records.exists():
+        raise typer.BadParameter(f"{records} is there already", param_hint="--records")
+    _check_spark()
+    with ExitStack() as stack:
+        directory = records or Path(stack.enter_context(TemporaryDirectory(prefix="sterna-migration-")))
+
+        def told(talk: Callable[[str], None]) -> migration_report.Report:
+            processing_ms = migration.processing_ms(plan, talk)
+            migration.run(plan, directory, talk)
+            with spark_session("sterna experiment", "local[*]", None) as spark:
+                from sterna.pipeline.moves import account
+
+                accounted = account(spark, directory)
+            moves = migration_records.read(directory, "moves")
+            return migration_report.build(plan, f"sterna {__version__}", accounted, moves, processing_ms)
+
+        report = _run(told)
+        _print(report, json, lambda console: migration_report.show(report, console))
+        if plot is not None:
+            migration_plots.draw(report, directory, plot)
+    if report.invalid:
+        raise typer.Exit(1)
+
+
+def _known(name: str, known: Collection[str], option: str) -> str:
+    if name not in known:
+        raise typer.BadParameter(f"no {name!r}; known: {', '.join(known)}", param_hint=option)
+    return name
+
+
+def _check_spark() -> None:
+    """Before half an hour of measuring."""
+    if find_spec("pyspark") is None:
+        raise SternaError("the records are analysed with Spark, which is not installed; pip install 'sterna[pipeline]'")
 
 
 def _run(told: Callable[[Callable[[str], None]], _Report]) -> _Report:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from sterna.experiments.errors import ExperimentError
+from sterna.experiments.placement import TREE
 from sterna.experiments.processes import Process
 from sterna.experiments.sites import AtADistance, Loopback, Place, Site, may_be_at_a_distance
 from sterna.experiments.steady_clients import SteadyClients
@@ -26,6 +27,10 @@ from sterna.experiments.trees import View, edges, inner_nodes, is_tree, is_whole
 
 PATIENCE_S = 60.0
 LOOK_EVERY_S = 0.01
+NEAR_S = 0.002
+"""One way between nodes that are linked in the tree: two cables of 1 ms, as in the paper."""
+FAR_S = 0.012
+"""One way between all others, so that two near hops are shorter."""
 CALM_S = 2.0
 """A tree that has not changed for so long is final: the next thing may happen."""
 
@@ -80,7 +85,23 @@ def run(plan: Plan, talk: Talk) -> list[Run]:
 
 
 def site_of(plan: Plan) -> Site:
-    return AtADistance(plan.nodes) if plan.at_a_distance else Loopback(plan.nodes)
+    return AtADistance(plan.nodes, delay_s) if plan.at_a_distance else Loopback(plan.nodes)
+
+
+def described(plan: Plan) -> str:
+    if not plan.at_a_distance:
+        return "processes on loopback, all equally near (the tree is a star)"
+    return (
+        f"processes in network namespaces, {2000 * NEAR_S:g} ms of round trip between neighbours in the tree "
+        f"0-1, 0-2, 1-3, 2-4 and {2000 * FAR_S:g} ms between all others"
+    )
+
+
+def delay_s(source: int, target: int) -> float:
+    """One way: the shortest ways make the tree of the traffic experiment.  Whoever is no node is everywhere at once."""
+    if max(source, target) > max(max(link) for link in TREE):
+        return 0.0
+    return NEAR_S if (source, target) in TREE or (target, source) in TREE else FAR_S
 
 
 def measure(plan: Plan, talk: Talk) -> Run:

@@ -20,7 +20,7 @@ BAR = 0.8
 """Share of a group's room its bars take."""
 
 
-def _figure(width: float, height: float) -> tuple[Any, Any]:
+def empty_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -28,6 +28,11 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
         raise ExperimentError("a picture needs matplotlib: pip install matplotlib, or leave --plot out") from None
     figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    figure = empty_figure(width, height)
     return figure, figure.add_subplot()
 
 

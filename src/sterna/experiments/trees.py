@@ -25,11 +25,11 @@ class View:
     """Nodes of which it hears everything."""
 
 
-def look(place: Place) -> View | None:
+def look(place: Place, token: str = "") -> View | None:
     """None if it does not answer, or not yet sensibly."""
     connection = http.client.HTTPConnection(place.host, place.admin, timeout=ASK_S)
     try:
-        connection.request("GET", "/network")
+        connection.request("GET", "/network", headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()
         return read_view(json.loads(answer.read())) if answer.status == 200 else None
     except (OSError, http.client.HTTPException, ValueError):

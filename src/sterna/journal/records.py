@@ -22,7 +22,8 @@ class SessionRecord(NamedTuple):
     """Something that happened to a session, or to the node: then `client` is empty."""
 
     what: str
-    """started | opened | closed | ended | subscribed | stands | carried | unsubscribed; see `broker/records.py`."""
+    """started | opened | closed | ended | moved | subscribed | stands | carried | arrived | unsubscribed; see
+    `broker/records.py`."""
     at: float
     client: bytes = b""
     session: int = 0

@@ -233,6 +233,8 @@ class Arrival:
         # Ahead of the answer: what waited for the last member at the old node is handed over to where members are.
         self._moving.router.announce_pending()
         self._moving.took_over(self)
+        if self._session is not None:
+            self._moving.later(self._moving.grace_s, partial(self._broker.delivery.let_go, self._session))
 
     def _send_whole(self) -> None:
         self._moving.send(self.source, MigSyncAck(self.client, self.number, WHOLE))

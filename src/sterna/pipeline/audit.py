@@ -5,6 +5,7 @@ clients wrote down themselves:
 
     messages       topic, qos, publisher, origin, epoch, sequence, ingress_time: as in the table of messages
     subscriptions  node, client, session                   whose; `session` tells sessions of one client apart
+                   at_node         optional: where it was meanwhile, if it began elsewhere
                    filter, qos, no_local                   to what; with $share/group/ where it is shared
                    rules           JSON of what of it may be read, see `Permissions.reading`; null: everything
                    since, stands   when it was asked for, and when it was confirmed (null: never)
@@ -15,7 +16,7 @@ clients wrote down themselves:
                    over            null: the session goes on; "ended"; "died" with its node, with its last records
     deliveries     node, client, session, share    to whom; the shared subscription it came by, if it did
                    origin, epoch, sequence, qos            null origin: only the number of `messages` is known
-                   at, place       when, and a number that grows in the order of receiving
+                   at, place       when, and something that grows in the order of receiving
                    resent, retained                        sent again; sent because of a new subscription (left out)
                    dropped         why it will not be delivered; null: it was
 
@@ -117,10 +118,9 @@ def _wanted(messages: DataFrame, subscriptions: DataFrame, skew_s: float) -> Dat
     pairs = told.join(_matching(told.select("topic").distinct(), subscriptions), "topic").join(
         subscriptions, ["filter", "rules"]
     )
-    pairs = pairs.where(
-        ~(f.col("no_local") & (f.col("publisher") == f.col("client")) & (f.col("origin") == f.col("node")))
-    )
-    skew = f.when(f.col("origin") == f.col("node"), f.lit(0.0)).otherwise(f.lit(skew_s))
+    there = f.col("at_node" if "at_node" in subscriptions.columns else "node")
+    pairs = pairs.where(~(f.col("no_local") & (f.col("publisher") == f.col("client")) & (f.col("origin") == there)))
+    skew = f.when(f.col("origin") == there, f.lit(0.0)).otherwise(f.lit(skew_s))
     came, since, stands, until = (f.col(name).cast("double") for name in ("ingress_time", "since", "stands", "until"))
     after, reached = f.col("after")[f.col("origin")], f.col("reached")[f.col("origin")]
     begun = f.when(after.isNotNull(), _stamp() > after).otherwise(came >= stands + skew)

@@ -24,6 +24,9 @@ SUBSCRIPTIONS = (
     f"reached map<string, {_STAMP}>, over string"
 )
 
+#: The same, and whether the session came from another node with it.
+INTERVALS = f"{SUBSCRIPTIONS}, arrived boolean"
+
 _INSTANT = pa.timestamp("us", "UTC")
 _VECTOR = pa.map_(pa.string(), pa.struct([("epoch", pa.int64()), ("sequence", pa.int64())]))
 _SCHEMA = pa.schema(
@@ -41,11 +44,14 @@ _SCHEMA = pa.schema(
         ("after", _VECTOR),
         ("reached", _VECTOR),
         ("over", pa.string()),
+        ("arrived", pa.bool_()),
     ]
 )
 
 ENDED = "ended"
 DIED = "died"
+MOVED = "moved"
+"""It goes on at another node, if that has noted so too: see `continued`."""
 
 Row = dict[str, Any]
 
@@ -99,14 +105,14 @@ class _Client:
 
     def tell(self, row: Row) -> None:
         what, topic_filter = row["what"], row["filter"]
-        if what in ("subscribed", "carried"):
+        if what in ("subscribed", "carried", "arrived"):
             self._subscribed(row)
         elif what == "stands" and topic_filter in self._standing:
             interval = self._standing[topic_filter]
             interval["stands"] = interval["stands"] or row["at"]
         elif what == "unsubscribed" and topic_filter in self._standing:
             self._left.append(self._close(topic_filter, row["at"], row["vector"]))
-        elif what == "ended":
+        elif what in (ENDED, MOVED):
             self._ended(row)
 
     def _subscribed(self, row: Row) -> None:
@@ -117,8 +123,9 @@ class _Client:
                 return
             self._left.append(self._close(topic_filter, row["at"], row["vector"]))
         interval = {name: row[name] for name in _OF_IT}
-        stands = row["at"] if row["what"] == "carried" else None
+        stands = None if row["what"] == "subscribed" else row["at"]
         interval.update(since=row["at"], stands=stands, until=None, after=row["vector"], reached=None, over=None)
+        interval["arrived"] = row["what"] == "arrived"
         self._standing[topic_filter] = interval
 
     def _close(self, topic_filter: str, at: datetime, vector: Any) -> Row:
@@ -129,7 +136,7 @@ class _Client:
     def _ended(self, row: Row) -> None:
         self._left += [self._close(topic_filter, row["at"], row["vector"]) for topic_filter in list(self._standing)]
         for interval in self._left:
-            interval["over"] = ENDED
+            interval["over"] = row["what"]
         self._done += self._left
         self._left = []
 

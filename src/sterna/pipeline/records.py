@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
+from sterna.pipeline.continued import continued
 from sterna.pipeline.errors import DataLoss, NodesMissing
 from sterna.pipeline.feed_errors import Trimmed, Unreachable
-from sterna.pipeline.intervals import SUBSCRIPTIONS, Lives, intervals
+from sterna.pipeline.intervals import INTERVALS, Lives, intervals
 from sterna.pipeline.nodes import Seen, open_feed, survey
 from sterna.pipeline.options import Access, ReadOptions
 
@@ -63,10 +64,11 @@ def read_records(spark: SparkSession, source: Mapping[str, str], since_us: int |
     subscriptions = (
         sessions.where("what != 'started'")
         .groupBy("node", "client")
-        .applyInArrow(lambda rows: intervals(rows, lives), SUBSCRIPTIONS)
+        .applyInArrow(lambda rows: intervals(rows, lives), INTERVALS)
         .persist(_APART)
     )
-    return Records(subscriptions, deliveries, nodes, sorted(name for name in nodes if name not in lives))
+    whole, came = continued(subscriptions, deliveries)
+    return Records(whole, came, nodes, sorted(name for name in nodes if name not in lives))
 
 
 def _segments(access: Access, seen: Seen) -> list[tuple[str, str, int, int]]:

@@ -1,0 +1,32 @@
+"""What a session that is on its way here would miss at QoS 0.  In memory and bounded: it is no promise.
+
+Only messages with an identity are held: of others nobody could tell whether they were served where the session comes
+from, and nothing may come twice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sterna.broker.subscriptions import Grant
+from sterna.mqtt.message import Message
+
+HELD_MAX: Final = 1000
+HELD_BYTES_MAX: Final = 1024 * 1024
+
+
+class Held:
+    __slots__ = ("_bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Message, Grant]] = []
+        self._bytes = 0
+
+    def hold(self, message: Message, grant: Grant) -> bool:
+        """False if there is no room for it, or it may not be held."""
+        size = len(message.topic) + len(message.payload)
+        if message.qos == 0 or len(self.messages) >= HELD_MAX or self._bytes + size > HELD_BYTES_MAX:
+            return False
+        self._bytes += size
+        self.messages.append((message, grant))
+        return True

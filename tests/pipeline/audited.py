@@ -1,0 +1,25 @@
+"""Real nodes that note what becomes of messages, so that they can be audited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from live.networks import LiveNetwork, free_port
+from live.nodes import LiveNode
+
+
+class AuditedNetwork(LiveNetwork):
+    """Three nodes in a row that note their deliveries."""
+
+    def __init__(self, directory: Path, more: str = "", *, segment_bytes: int = 65536) -> None:
+        """What is in segments that nobody needs any more may go, with its records."""
+        self.feeds: dict[str, str] = {}
+        self._segment_bytes = segment_bytes
+        super().__init__(directory, ("ab", "bc"), more=more)
+
+    def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
+        self.feeds[name] = f"127.0.0.1:{free_port()}"
+        node = super().make(name, neighbours, strategy, f'{more}[feed]\nbind = "{self.feeds[name]}"\n')
+        told = node.file.read_text().replace("[journal]\n", "[journal]\ndeliveries = true\n")
+        node.file.write_text(told.replace("segment_bytes = 65536", f"segment_bytes = {self._segment_bytes}"))
+        return node

@@ -1,0 +1,160 @@
+"""Clients of every kind change their nodes under load, by order and by themselves, a node is killed meanwhile, and the
+audit accounts for every message."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from live.gateways import LiveGateway
+from live.nodes import START_S, LiveNode, wait_until
+from sterna.experiments.clients import Client
+from sterna.experiments.errors import ExperimentError
+from sterna.experiments.migration_orders import order
+from sterna.experiments.movers import Address, Mover
+from sterna.experiments.sites import Place
+from sterna.pipeline.audit import violations
+from sterna.pipeline.jobs_audit import audit_network
+
+from .audited import AuditedNetwork
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+
+CLIENTS = 200
+SECONDS = 15.0
+MOVES_PER_S = 20.0
+MESSAGES_PER_S = 100.0
+ARRIVAL_S = 60.0
+PUBLISHERS = ("a", "c")
+VICTIM = "b"
+SEGMENT_BYTES = 8 * 1024 * 1024
+#: Otherwise a client whose node is dead begins anew elsewhere, and what waits for it comes late or not at all.
+REFUSE = '[migration]\nowner_unreachable = "refuse"\n'
+
+
+async def open_(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(*address)
+
+
+class Travellers:
+    """A third plain MQTT 3.1.1, a third plain MQTT 5, a third behind a gateway; QoS 0, 1 and 2 among all of them."""
+
+    def __init__(self, network: AuditedNetwork, gateway: LiveGateway, dice: random.Random) -> None:
+        self._network = network
+        self._dice = dice
+        self._addresses = {name: node.address for name, node in network.nodes.items()}
+        self._gateway = gateway.address
+        self.movers = [Mover(f"traveller-{number}", 5 if number % 3 == 1 else 4, open_) for number in range(CLIENTS)]
+        self.qos = {mover.name: number // 3 % 3 for number, mover in enumerate(self.movers)}
+        self.sent: dict[str, list[bytes]] = {mover.name: [] for mover in self.movers}
+        self._down: str | None = None
+        self._over = False
+        self.moved = self.ordered = 0
+
+    def is_plain(self, mover: Mover) -> bool:
+        return mover.arrivals[0].where != self._gateway
+
+    async def live(self) -> None:
+        for number, mover in enumerate(self.movers):
+            await mover.start(self._gateway if number % 3 == 2 else self._addresses[self._dice.choice("abc")])
+            await mover.subscribe(f"travel/{mover.name}", self.qos[mover.name])
+        talk = [asyncio.create_task(self._publish(name)) for name in PUBLISHERS]
+        travel = asyncio.create_task(self._travel())
+        await asyncio.sleep(SECONDS / 3)
+        self._down = VICTIM
+        await asyncio.to_thread(self._network[VICTIM].kill)
+        await asyncio.sleep(1.0)
+        await asyncio.to_thread(self._network[VICTIM].launch)
+        await asyncio.to_thread(wait_until, self._network[VICTIM].is_up, "the node is back", START_S)
+        self._down = None
+        await asyncio.sleep(SECONDS / 3)
+        self._over = True
+        await asyncio.gather(travel, *talk)
+        await self._arrive()
+
+    async def _publish(self, node: str) -> None:
+        """At QoS 2, one after another: what is noted here was acknowledged."""
+        client = Client(f"publisher-{node}")
+        host, port = self._addresses[node]
+        await client.connect(port, host)
+        own = [mover for number, mover in enumerate(self.movers) if PUBLISHERS[number % 2] == node]
+        begun, count = time.monotonic(), 0
+        while not self._over:
+            mover = own[count % len(own)]
+            count += 1
+            payload = f"{count} {node}".encode()
+            await client.publish(f"travel/{mover.name}", payload, 2)
+            self.sent[mover.name].append(payload)
+            await asyncio.sleep(max(0.0, begun + count * len(PUBLISHERS) / MESSAGES_PER_S - time.monotonic()))
+        await client.leave()
+
+    async def _travel(self) -> None:
+        while not self._over:
+            mover = self._dice.choice(self.movers)
+            target = self._dice.choice([name for name in "abc" if name != self._down])
+            if not self.is_plain(mover) or self._dice.random() < 0.5:
+                mover.elsewhere = self._addresses[target] if self.is_plain(mover) else None
+                with suppress(ExperimentError):
+                    self.ordered += not await order(_desk(self._network["a"]), "", mover.name, target)
+            elif mover.is_connected and mover.arrivals[-1].where != self._addresses.get(self._down or ""):
+                mover.elsewhere = None
+                mover.go(self._addresses[target])
+                self.moved += 1
+            await asyncio.sleep(1 / MOVES_PER_S)
+
+    async def _arrive(self) -> None:
+        for _ in range(round(ARRIVAL_S / 0.1)):
+            if not any(self.missing(mover) for mover in self.movers if self.qos[mover.name]):
+                return
+            await asyncio.sleep(0.1)
+
+    def missing(self, mover: Mover) -> set[bytes]:
+        return set(self.sent[mover.name]) - {heard.payload for heard in mover.heard}
+
+    def repeated(self, mover: Mover) -> int:
+        return len(mover.heard) - len({heard.payload for heard in mover.heard})
+
+    async def leave(self) -> None:
+        for mover in self.movers:
+            await mover.leave()
+        await asyncio.sleep(0.1)  # connections that were broken off are closed in a moment
+
+
+def _desk(node: LiveNode) -> Place:
+    host, _, port = node.admin.rpartition(":")
+    return Place(host, 0, 0, int(port))
+
+
+async def live(travellers: Travellers) -> None:
+    try:
+        await travellers.live()
+    finally:
+        await travellers.leave()
+
+
+def test_travelling_clients_lose_nothing_and_the_audit_knows(spark: SparkSession, tmp_path: Path) -> None:
+    with AuditedNetwork(tmp_path, REFUSE, segment_bytes=SEGMENT_BYTES) as network:
+        ports = [node.port for node in network.nodes.values()]
+        with LiveGateway(tmp_path / "gateway", ports) as gateway:
+            travellers = Travellers(network, gateway, random.Random(1))
+            asyncio.run(live(travellers))
+        time.sleep(1.5)  # records that nothing else has taken along are written once a second
+        found = audit_network(spark, {"nodes": ",".join(network.feeds.values())})
+        rows = found.table.withColumn("violation", violations()).collect()
+    assert travellers.moved > 20
+    assert travellers.ordered > 20
+    lost = {mover.name: travellers.missing(mover) for mover in travellers.movers if travellers.qos[mover.name]}
+    assert {name: missing for name, missing in lost.items() if missing} == {}
+    twice = {mover.name: travellers.repeated(mover) for mover in travellers.movers if travellers.qos[mover.name] == 2}
+    assert {name: count for name, count in twice.items() if count} == {}
+    # At QoS 0 a node that was killed does not know what it had sent.
+    assert [row for row in rows if row.violation and row.qos] == []
+    for mover in travellers.movers:
+        of_it = [row for row in rows if row.client == mover.name]
+        assert sum(row.expected for row in of_it) >= len(travellers.sent[mover.name]) > 0, of_it
