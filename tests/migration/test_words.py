@@ -18,6 +18,8 @@ from sterna.migration.messages import (
     MigToAck,
     Pull,
 )
+from sterna.routing import control
+from sterna.routing.control import About, Frame, Letter
 
 FORGED: list[messages.Message] = [
     Pull(b"c", 1, None, False),
@@ -38,7 +40,7 @@ def test_what_belongs_to_no_move_changes_nothing(message: messages.Message) -> N
     town.connect("AB")
     client = town["A"].resume("c")
     client.subscribe("t", 1)
-    town["B"].network.router.direct("A", messages.encode(message))
+    town["B"].network.router.post("A", About.MOVES, messages.encode(message))
     town.pass_time(2)
     town["B"].join("p").publish("t", b"1", 1)
     assert client.payloads() == [b"1"]
@@ -51,7 +53,7 @@ def test_what_belongs_to_no_move_changes_nothing(message: messages.Message) -> N
 def test_nonsense_is_counted(body: bytes) -> None:
     town = Town("AB")
     town.connect("AB")
-    town["B"].network.router.direct("A", body)
+    town["B"].network.router.post("A", About.MOVES, body)
     town.settle()
     assert town["A"].network.moving.counters.refused == 1
     assert "B" in town["A"].network.links.links
@@ -59,13 +61,10 @@ def test_nonsense_is_counted(body: bytes) -> None:
 
 def test_nobody_speaks_for_a_node_that_is_not_behind_it() -> None:
     """C pretends to be A."""
-    from sterna.routing import control
-    from sterna.routing.control import Directed, Frame
-
     town = Town("ABC")
     town.connect("AB", "BC")
-    forged = Directed("A", "B", messages.encode(Pull(b"c", 1, None, True)))
+    forged = Letter("B", "A", 1, About.MOVES, messages.encode(Pull(b"c", 1, None, True)))
     refused = town["B"].network.router.counters.refused
-    town["C"].network.router.send_control("B", Frame.DIRECTED, control.encode(forged))
+    town["C"].network.router.send_control("B", Frame.LETTER, control.encode(forged))
     town.settle()
     assert town["B"].network.router.counters.refused == refused + 1

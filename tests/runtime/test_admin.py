@@ -52,9 +52,6 @@ class Node:
     def feed_view(self) -> FeedView | None:
         return None
 
-    def moves(self) -> None:
-        return None
-
     def neighbours(self) -> list[str] | None:
         return None
 
