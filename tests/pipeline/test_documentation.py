@@ -57,14 +57,14 @@ def test_the_snippets_of_the_page_do_what_it_says(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(320)
+@pytest.mark.timeout(420)
 def test_the_commands_of_the_page_do_what_it_says(start_feeding: Callable[..., FeedingNode], tmp_path: Path) -> None:
     node = start_feeding("plant-1", RECORDED)
     node.listen("listener", "plant/#")
     node.publish("plant/hall/temperature", [20, 26.5])
     node.publish("office/desk/temperature", [21])
     script = f'sterna() {{ {sys.executable} -m sterna "$@"; }}\n' + "\n".join(snippets("sh")).replace(FEED, node.feed)
-    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=400, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert words[:4] == ["topic", "messages", "plant/hall/temperature", "2"]

@@ -39,6 +39,8 @@ def loaded(tmp_path: Path, toml: str, **environ: str):  # type: ignore[no-untype
         ("[feed]\nhold_bytes = -1", "-1 is out of range"),
         ('[feed]\nparquet = "p"\n[journal]\ndurability = "memory"', "a journal in memory begins anew"),
         ('[feed]\nbind = "127.0.0.1:1883"', "127.0.0.1:1883 is already taken"),
+        ('[operators]\nengine = "auto"', "Spark reads the feeds of nodes, and this one has none; add a table [feed]"),
+        ('[operators]\nengine = "gpu"', "engine"),
         ('[journal]\nkeep = ["a/#/b"]', '"a/#/b" is no topic filter'),
         ('[journal]\nkeep = ["$share/g/t"]', "is no topic filter"),
     ],

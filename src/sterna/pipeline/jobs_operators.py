@@ -12,6 +12,7 @@ the node's to the last digit, and Spark's longest number has 126.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -83,6 +84,8 @@ class OperatorsJob:
 
     def stop(self) -> None:
         if self._query is not None:
+            # A batch that is broken off is told with all that led to it; it is done again at the next start.
+            logging.getLogger("py4j.clientserver").disabled = True
             self._query.stop()
         if not self._couriers.wait_empty(LAST_WORDS_S):
             self._tell("some results could not be handed in; they are at the next start")
