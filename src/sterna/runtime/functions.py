@@ -187,8 +187,10 @@ class FunctionPool:
             worker, job = idle.pop(), self._waiting.popleft()
             time_out = self._loop.call_later(self._table.time_out_s, worker.kill, "function-timed-out")
             worker.ask(job, time_out)
-        wanted = min(self._table.workers, len(self._workers) + len(self._waiting))
-        while self._again is None and len(self._workers) + self._starting < wanted:
+        # Whoever is about to be ready will take one of those that wait.
+        coming = self._starting + sum(not worker.ready for worker in self._workers)
+        room = self._table.workers - len(self._workers) - self._starting
+        for _ in range(min(room, len(self._waiting) - coming) if self._again is None else 0):
             self._start_worker()
 
     def _give_up(self) -> None:
