@@ -74,7 +74,6 @@ def test_a_part_is_told_at_its_pace_and_a_local_message_at_once(town: FaultyTown
         ("$SUM$GT;1/room/+", b"8.0"),
         ("$GT;2$SUM/room/+", b"9.0"),
         ("$AVG$SUM/room/+", b"9.0"),
-        ("$COUNT$CONTAINS;2/room/+", None),
         ("$TMPSUM;0:10:00$SUM/room/+", b"13.0"),
         ("$SUM$DELTA/room/+", None),
         ("$GT;5/room/+", b"6"),
@@ -83,9 +82,7 @@ def test_a_part_is_told_at_its_pace_and_a_local_message_at_once(town: FaultyTown
 def test_every_operator_gives_what_one_broker_gives(expression: str, answer: bytes | None) -> None:
     town = row()
     watcher = town["a"].join("watcher")
-    code = watcher.subscribe(expression)
-    if code >= 0x80:
-        pytest.skip("not an expression")
+    assert watcher.subscribe(expression) == 0
     for name, number in zip("abc", (b"1", b"2", b"6"), strict=True):
         town[name].join(f"at-{name}").publish(f"room/{name}", number, 1)
         town.pass_time(0.2)

@@ -2,8 +2,9 @@
 
 The language (`grammar`), its type check (`types`), what payloads mean (`values`), aggregates that can be merged
 (`aggregates`, `sketch`, `exact`), an incremental engine (`engine`; `sources`, `stages`, `spatial`, `windows`), the same
-once more, slow and obvious (`reference`), and what a user can be told of an expression (`plan`).  No I/O, no clock, no
-dice: the engine is told the time.
+in parts, at many places (`parts`, `window_parts`) and merged (`merging`), the same once more, slow and obvious
+(`reference`), and what a user can be told of an expression (`plan`).  No I/O, no clock, no dice: the engine is told the
+time.
 
 What an expression means
 ------------------------
