@@ -80,6 +80,8 @@ class Moving:
         self._parked: dict[bytes, list[Parked]] = {}
         #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
         self._claims: dict[bytes, float] = {}
+        #: Clients for which we have lately said that their session is ours all the same.
+        self._contested: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
         self.plans = Plans(self)
         self._words = Words(self)
@@ -96,6 +98,8 @@ class Moving:
                 self.depart(session, *session.leaving, by_plan=False)
             elif owner != self.node:
                 self._owner_changed(session.client_id, owner, number)
+            else:
+                session.number = number
         for client, (owner, number) in list(self.broker.state.owners.items()):
             if owner == self.node and client not in self.broker.sessions:
                 self.directory.learn(client, "", number + 1)
@@ -174,6 +178,10 @@ class Moving:
             departure.trouble("the client is back")
         if session.number:
             if self.directory.get(client) == (self.node, session.number):
+                if self._is_somebody_missing():
+                    # Where it was last counts, should somebody we cannot reach have begun another session.
+                    session.number = self.next_number(client)
+                    self.learn(client, self.node, session.number)
                 return False
             self.learn(client, self.node, session.number, noted=False)
             return True
@@ -181,6 +189,13 @@ class Moving:
             self._claims[client] = max(self.broker.wall, self._claims.get(client, 0.0))
             self._claim(client, session.user)
         return False
+
+    def _is_somebody_missing(self) -> bool:
+        """Is there a node that may let our clients begin anew, because neither of us can reach the other?"""
+        if self.settings.owner_unreachable == "refuse":
+            return False
+        link_to = self.router.link_to
+        return any(link_to(origin) is None for origin in self.router.streams.vector if origin != self.node)
 
     def ended(self, session: Session) -> None:
         client = session.client_id
@@ -343,12 +358,22 @@ class Moving:
         elif not session.number:
             if session.connection is not None and owner:
                 self.take_over(session)
-        elif not owner:
+        elif not owner or self._contests(session):
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number)
         else:
             self.fenced(session, owner, number)
+
+    def _contests(self, session: Session) -> bool:
+        """Another node has begun a session of a client that is connected here: its is the one to go, unless it says
+        the same of us."""
+        client, connection = session.client_id, session.connection
+        if connection is None or connection.state != State.CONNECTED or client in self._contested:
+            return False
+        self._contested[client] = None
+        self.later(self.settings.patience_s, partial(self._contested.pop, client, None))
+        return True
 
     def take_over(self, session: Session) -> None:
         connection = session.connection
