@@ -170,6 +170,9 @@ def complete(
         if fields[0].startswith(SHARE):
             broker.routes.subscribe(session, Subscription(*fields))
     raise_barrier(broker, session)
+    if broker.records is not None:
+        session.life = broker.records.next_life()
+        broker.records.carried(session)
     if session.expiry_s:
         broker.log.imported(session, snapshot(session))
     if rest.gone_s < 0:
