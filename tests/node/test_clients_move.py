@@ -10,7 +10,9 @@ from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Pubcomp, Publish, Pubrec, Pubrel, Will
 from conformance.properties import Properties
 from node.joined_nodes import Town
+from sterna.migration.messages import MigSyncAck
 from sterna.mqtt import gateway_packets
+from sterna.node.moving import Moving
 from sterna.vocabulary.errors import MigrationError
 
 
@@ -87,6 +89,7 @@ def test_so_is_a_client_whose_session_nobody_keeps() -> None:
     town = row("subscription-flooding")
     old = town["A"].join("c")
     new = town["C"].join("c")
+    town.pass_time(1)
     assert old.farewell() == 0x8E
     assert not new.wire.closed
 
@@ -288,3 +291,54 @@ def test_whoever_is_no_gateway_may_not_speak_like_one() -> None:
     client = town["A"].resume("c")
     client.send(gateway_packets.encode(gateway_packets.Drained()))
     assert client.farewell() == 0x82
+
+
+def test_a_session_that_is_in_use_outlives_one_that_is_not() -> None:
+    """Both sides of a cut have served the client; it is on one of them when the cut heals."""
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    client.vanish()
+    town.cut("A", "B")
+    town["C"].resume("c").vanish()
+    client = town["A"].resume("c")
+    assert client.connack.session_present
+    town.connect("AB")
+    town.pass_time(2)
+    assert not client.wire.closed
+    assert b"c" not in town["C"].broker.sessions
+    town["B"].join("p").publish("t", b"1", 1)
+    assert client.payloads() == [b"1"]
+
+
+def test_a_session_that_may_be_lost_with_its_new_node_does_not_hold_its_client_up() -> None:
+    """The new node has all of it, and is gone before it could say so."""
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    moving = town["C"].network.moving
+    moving.send = lambda node, message: (  # type: ignore[method-assign]
+        None if isinstance(message, MigSyncAck) else Moving.send(moving, node, message)
+    )
+    moving.learn = lambda *news, **how: None  # type: ignore[method-assign]
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(1)
+    assert town["A"].session("c").leaving is not None, "in doubt"
+    town.cut("B", "C")
+    town.pass_time(12)
+    client = town["A"].resume("c")
+    assert not client.connack.session_present
+    assert town["A"].network.moving.counters.begun_anew == 1
+
+
+def test_a_session_that_no_frame_holds_stays_where_it_is() -> None:
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    for number in range(600):
+        client.subscribe(f"{number}/" + "x" * 4000, 1)
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(12)
+    assert town["A"].network.moving.counters.too_big
+    assert town["A"].network.moving.counters.rolled_back == 1
+    assert not client.wire.closed
+    assert "B" in town["A"].network.links.links

@@ -18,7 +18,8 @@ from sterna.broker.session import Session
 from sterna.migration import messages
 from sterna.migration.directory import Directory
 from sterna.migration.messages import (
-    Claim,
+    ClaimEntry,
+    Claims,
     Digests,
     OwnerEntry,
     Owners,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 #: Of the client identifiers the broker makes up, which nobody else has.
 MADE_UP = b"auto-"
+#: What a link adds to what two nodes say to each other.
+FRAME_OVERHEAD_BYTES = 512
+#: Clients that come within this time are told of together.
+GATHER_S = 0.05
 
 
 @dataclass(slots=True)
@@ -54,6 +59,8 @@ class MovingCounters:
     """Sessions here that another node turned out to own."""
     remains_lost: int = 0
     """Messages that waited in them and could not be handed on."""
+    too_big: int = 0
+    """Messages of the protocol that did not fit into a frame of a link."""
     refused: int = 0
     """Messages of the protocol that were out of place: old, repeated or forged."""
 
@@ -81,6 +88,9 @@ class Moving:
         self._parked: dict[bytes, list[Parked]] = {}
         #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
         self._claims: dict[bytes, float] = {}
+        self._claims_due: list[ClaimEntry] = []
+        #: Clients for which we have lately said that their session is ours all the same.
+        self._contested: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
         self.plans = Plans(self)
         self._words = Words(self)
@@ -97,6 +107,8 @@ class Moving:
                 self.depart(session, *session.leaving, by_plan=False)
             elif owner != self.node:
                 self._owner_changed(session.client_id, owner, number)
+            else:
+                session.number = number
         for client, (owner, number) in list(self.broker.state.owners.items()):
             if owner == self.node and client not in self.broker.sessions:
                 self.directory.learn(client, "", number + 1)
@@ -107,7 +119,15 @@ class Moving:
         self.broker.deadlines.at(self.broker.now + seconds, action)
 
     def send(self, node: str, message: messages.Message) -> None:
-        self.router.post(node, About.MOVES, messages.encode(message))
+        body = messages.encode(message)
+        if len(body) + FRAME_OVERHEAD_BYTES > self._network.links.settings.frame_bytes:
+            # A link would break under it: the move is given up in the end, and the session stays where it is.
+            self.counters.too_big += 1
+            self.broker.tell(
+                "a session is too big to be moved", {"client": message.client.decode(), "bytes": len(body)}
+            )
+            return
+        self.router.post(node, About.MOVES, body)
 
     def digests_of_paths(self) -> dict[str, int]:
         return {origin: path.digest for origin, path in self.router.paths.known.items()}
@@ -175,6 +195,10 @@ class Moving:
             departure.trouble("the client is back")
         if session.number:
             if self.directory.get(client) == (self.node, session.number):
+                if self._is_somebody_missing():
+                    # Where it was last counts, should somebody we cannot reach have begun another session.
+                    session.number = self.next_number(client)
+                    self.learn(client, self.node, session.number)
                 return False
             self.learn(client, self.node, session.number, noted=False)
             return True
@@ -182,6 +206,13 @@ class Moving:
             self._claims[client] = max(self.broker.wall, self._claims.get(client, 0.0))
             self._claim(client, session.user)
         return False
+
+    def _is_somebody_missing(self) -> bool:
+        """Is there a node that may let our clients begin anew, because neither of us can reach the other?"""
+        if self.settings.owner_unreachable == "refuse":
+            return False
+        link_to = self.router.link_to
+        return any(link_to(origin) is None for origin in self.router.streams.vector if origin != self.node)
 
     def ended(self, session: Session) -> None:
         client = session.client_id
@@ -208,6 +239,9 @@ class Moving:
             self._release(client)
             return
         session = self.broker.sessions.get(client)
+        if self._is_in_doubt_for_long(client):
+            self._owner_unreachable(client, self.departures[client].target)
+            return
         if client in self.arrivals or (session is not None and session.is_moving):
             return  # it is looked at again when that is settled
         owner, _ = self.directory.get(client)
@@ -220,6 +254,16 @@ class Moving:
         arrival.ends = newest.connection.connect is not None and newest.connection.connect.clean_start
         self.arrivals[client] = arrival
         arrival.begin(pull=True)
+
+    def _is_in_doubt_for_long(self, client: bytes) -> bool:
+        """Has it been handed to a node that may have it or not, and cannot be asked?"""
+        departure = self.departures.get(client)
+        return (
+            departure is not None
+            and departure.state is Leaving.IN_DOUBT
+            and self.router.link_to(departure.target) is None
+            and self.broker.now - departure.started_at > self.settings.patience_s
+        )
 
     def _release(self, client: bytes) -> None:
         for parked in self._parked.pop(client, ()):
@@ -240,6 +284,10 @@ class Moving:
         if self.settings.owner_unreachable == "refuse":
             self._fail(client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached")
             return
+        departure = self.departures.pop(client, None)
+        if departure is not None:
+            moves.end_moved(self.broker, departure.session, owner, departure.number)
+            self.directory.learn(client, owner, departure.number, noted=True)
         self.counters.begun_anew += 1
         self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
         self.directory.learn(client, "", self.directory.get(client)[1] + 1)
@@ -314,7 +362,8 @@ class Moving:
                 self.router.tell([link], messages.encode(Owners(page)))
         elif self.router.link_to(news.node) == link:
             self.router.tell([other for other in self.router.links() if other != link], body)
-            self._claimed(news)
+            for client, wall, user in news.entries:
+                self._claimed(news.node, client, wall, user)
         else:
             self.counters.refused += 1
 
@@ -344,12 +393,22 @@ class Moving:
         elif not session.number:
             if session.connection is not None and owner:
                 self.take_over(session)
-        elif not owner:
+        elif not owner or self._contests(session):
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number)
         else:
             self.fenced(session, owner, number)
+
+    def _contests(self, session: Session) -> bool:
+        """Another node has begun a session of a client that is connected here: its is the one to go, unless it says
+        the same of us."""
+        client, connection = session.client_id, session.connection
+        if connection is None or connection.state != State.CONNECTED or client in self._contested:
+            return False
+        self._contested[client] = None
+        self.later(self.settings.patience_s, partial(self._contested.pop, client, None))
+        return True
 
     def take_over(self, session: Session) -> None:
         connection = session.connection
@@ -372,15 +431,23 @@ class Moving:
         moves.end_moved(self.broker, session, owner, number)
 
     def _claim(self, client: bytes, user: str | None) -> None:
-        claim = Claim(client, self.node, self._claims[client], user)
-        self.router.tell(self.router.links(), messages.encode(claim))
+        """Tell everybody, together with those who come at nearly the same time."""
+        if not self._claims_due:
+            self.later(GATHER_S, self._tell_claims)
+        self._claims_due.append((client, self._claims[client], user))
 
-    def _claimed(self, claim: Claim) -> None:
-        session = self.broker.sessions.get(claim.client)
-        if session is None or session.number or session.connection is None or session.user != claim.user:
+    def _tell_claims(self) -> None:
+        due, self._claims_due = self._claims_due, []
+        for start in range(0, len(due), messages.OWNERS_A_FRAME):
+            claims = Claims(self.node, due[start : start + messages.OWNERS_A_FRAME])
+            self.router.tell(self.router.links(), messages.encode(claims))
+
+    def _claimed(self, node: str, client: bytes, wall: float, user: str | None) -> None:
+        session = self.broker.sessions.get(client)
+        if session is None or session.number or session.connection is None or session.user != user:
             return
-        ours = self._claims.get(claim.client, 0.0)
-        if (claim.wall, claim.node) > (ours, self.node):
+        ours = self._claims.get(client, 0.0)
+        if (wall, node) > (ours, self.node):
             self.take_over(session)
         else:
-            self._claim(claim.client, session.user)  # it has a clock that is behind: the later word counts
+            self._claim(client, session.user)  # it has a clock that is behind: the later word counts
