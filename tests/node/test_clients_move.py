@@ -87,6 +87,7 @@ def test_so_is_a_client_whose_session_nobody_keeps() -> None:
     town = row("subscription-flooding")
     old = town["A"].join("c")
     new = town["C"].join("c")
+    town.pass_time(1)
     assert old.farewell() == 0x8E
     assert not new.wire.closed
 
@@ -288,3 +289,21 @@ def test_whoever_is_no_gateway_may_not_speak_like_one() -> None:
     client = town["A"].resume("c")
     client.send(gateway_packets.encode(gateway_packets.Drained()))
     assert client.farewell() == 0x82
+
+
+def test_a_session_that_is_in_use_outlives_one_that_is_not() -> None:
+    """Both sides of a cut have served the client; it is on one of them when the cut heals."""
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    client.vanish()
+    town.cut("A", "B")
+    town["C"].resume("c").vanish()
+    client = town["A"].resume("c")
+    assert client.connack.session_present
+    town.connect("AB")
+    town.pass_time(2)
+    assert not client.wire.closed
+    assert b"c" not in town["C"].broker.sessions
+    town["B"].join("p").publish("t", b"1", 1)
+    assert client.payloads() == [b"1"]

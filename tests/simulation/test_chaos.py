@@ -54,7 +54,7 @@ def test_nodes_that_are_one_network_keep_every_promise(block: list[int], strateg
 
 @pytest.mark.parametrize("overlay", ["static", "spanning-tree"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("block", seeds(4000, 20))
+@pytest.mark.parametrize("block", seeds(4000, 13))
 def test_clients_that_move_keep_every_promise_too(block: list[int], strategy: str, overlay: str) -> None:
     """Some turn up at one node after the other, and any may be moved by plan."""
     for seed in block:

@@ -150,16 +150,18 @@ class Digests(msgspec.Struct, tag=2, array_like=True, frozen=True):
     numbers: list[int]
 
 
-class Claim(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    """A client has connected whose session nobody keeps: another connection of the same name is to end."""
+#: client, when it came, as which user
+ClaimEntry = tuple[bytes, float, str | None]
 
-    client: bytes
+
+class Claims(msgspec.Struct, tag=3, array_like=True, frozen=True):
+    """Clients have connected whose sessions nobody keeps: other connections of the same names are to end."""
+
     node: str
-    wall: float
-    user: str | None
+    entries: list[ClaimEntry]
 
 
-News = Owners | Digests | Claim
+News = Owners | Digests | Claims
 
 encode = msgspec.msgpack.Encoder().encode
 _message = msgspec.msgpack.Decoder(Message)

@@ -18,7 +18,8 @@ from sterna.broker.session import Session
 from sterna.migration import messages
 from sterna.migration.directory import Directory
 from sterna.migration.messages import (
-    Claim,
+    ClaimEntry,
+    Claims,
     Digests,
     OwnerEntry,
     Owners,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Of the client identifiers the broker makes up, which nobody else has.
 MADE_UP = b"auto-"
+#: Clients that come within this time are told of together.
+GATHER_S = 0.05
 
 
 @dataclass(slots=True)
@@ -80,6 +83,9 @@ class Moving:
         self._parked: dict[bytes, list[Parked]] = {}
         #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
         self._claims: dict[bytes, float] = {}
+        self._claims_due: list[ClaimEntry] = []
+        #: Clients for which we have lately said that their session is ours all the same.
+        self._contested: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
         self.plans = Plans(self)
         self._words = Words(self)
@@ -96,6 +102,8 @@ class Moving:
                 self.depart(session, *session.leaving, by_plan=False)
             elif owner != self.node:
                 self._owner_changed(session.client_id, owner, number)
+            else:
+                session.number = number
         for client, (owner, number) in list(self.broker.state.owners.items()):
             if owner == self.node and client not in self.broker.sessions:
                 self.directory.learn(client, "", number + 1)
@@ -174,6 +182,10 @@ class Moving:
             departure.trouble("the client is back")
         if session.number:
             if self.directory.get(client) == (self.node, session.number):
+                if self._is_somebody_missing():
+                    # Where it was last counts, should somebody we cannot reach have begun another session.
+                    session.number = self.next_number(client)
+                    self.learn(client, self.node, session.number)
                 return False
             self.learn(client, self.node, session.number, noted=False)
             return True
@@ -181,6 +193,13 @@ class Moving:
             self._claims[client] = max(self.broker.wall, self._claims.get(client, 0.0))
             self._claim(client, session.user)
         return False
+
+    def _is_somebody_missing(self) -> bool:
+        """Is there a node that may let our clients begin anew, because neither of us can reach the other?"""
+        if self.settings.owner_unreachable == "refuse":
+            return False
+        link_to = self.router.link_to
+        return any(link_to(origin) is None for origin in self.router.streams.vector if origin != self.node)
 
     def ended(self, session: Session) -> None:
         client = session.client_id
@@ -313,7 +332,8 @@ class Moving:
                 self.router.tell([link], messages.encode(Owners(page)))
         elif self.router.link_to(news.node) == link:
             self.router.tell([other for other in self.router.links() if other != link], body)
-            self._claimed(news)
+            for client, wall, user in news.entries:
+                self._claimed(news.node, client, wall, user)
         else:
             self.counters.refused += 1
 
@@ -343,12 +363,22 @@ class Moving:
         elif not session.number:
             if session.connection is not None and owner:
                 self.take_over(session)
-        elif not owner:
+        elif not owner or self._contests(session):
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number)
         else:
             self.fenced(session, owner, number)
+
+    def _contests(self, session: Session) -> bool:
+        """Another node has begun a session of a client that is connected here: its is the one to go, unless it says
+        the same of us."""
+        client, connection = session.client_id, session.connection
+        if connection is None or connection.state != State.CONNECTED or client in self._contested:
+            return False
+        self._contested[client] = None
+        self.later(self.settings.patience_s, partial(self._contested.pop, client, None))
+        return True
 
     def take_over(self, session: Session) -> None:
         connection = session.connection
@@ -371,15 +401,23 @@ class Moving:
         moves.end_moved(self.broker, session, owner, number)
 
     def _claim(self, client: bytes, user: str | None) -> None:
-        claim = Claim(client, self.node, self._claims[client], user)
-        self.router.tell(self.router.links(), messages.encode(claim))
+        """Tell everybody, together with those who come at nearly the same time."""
+        if not self._claims_due:
+            self.later(GATHER_S, self._tell_claims)
+        self._claims_due.append((client, self._claims[client], user))
 
-    def _claimed(self, claim: Claim) -> None:
-        session = self.broker.sessions.get(claim.client)
-        if session is None or session.number or session.connection is None or session.user != claim.user:
+    def _tell_claims(self) -> None:
+        due, self._claims_due = self._claims_due, []
+        for start in range(0, len(due), messages.OWNERS_A_FRAME):
+            claims = Claims(self.node, due[start : start + messages.OWNERS_A_FRAME])
+            self.router.tell(self.router.links(), messages.encode(claims))
+
+    def _claimed(self, node: str, client: bytes, wall: float, user: str | None) -> None:
+        session = self.broker.sessions.get(client)
+        if session is None or session.number or session.connection is None or session.user != user:
             return
-        ours = self._claims.get(claim.client, 0.0)
-        if (claim.wall, claim.node) > (ours, self.node):
+        ours = self._claims.get(client, 0.0)
+        if (wall, node) > (ours, self.node):
             self.take_over(session)
         else:
-            self._claim(claim.client, session.user)  # it has a clock that is behind: the later word counts
+            self._claim(client, session.user)  # it has a clock that is behind: the later word counts
