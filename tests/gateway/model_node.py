@@ -24,6 +24,8 @@ class ModelSession:
         self.inflight: dict[int, Publication | None] = {}
         self.received: set[int] = set()
         self.next_id = next_id
+        #: What was sent at QoS 1 since the disk last had everything: a crash may forget it.
+        self.unsafe: list[tuple[int, Publication]] = []
         self.connection: ModelConnection | None = None
         self.persistent = True
 
@@ -61,6 +63,16 @@ class ModelNetwork:
         elif session.connection is not None:
             session.connection.send_publish(message, 0, dup=False)
 
+    def crash(self, forgotten: int) -> None:
+        """Nodes come back without their last assignments; what was sent under them is sent anew."""
+        for session in self.sessions.values():
+            lost = session.unsafe[-forgotten:] if forgotten else []
+            session.unsafe.clear()
+            for packet_id, message in reversed(lost):
+                session.inflight.pop(packet_id, None)
+                session.queue.appendleft(message)
+                session.next_id = packet_id
+
     def pump(self, session: ModelSession) -> None:
         while session.connection is not None and session.queue and len(session.inflight) < self.window:
             packet_id = session.next_id
@@ -68,6 +80,10 @@ class ModelNetwork:
                 packet_id = packet_id % 65535 + 1
             session.next_id = packet_id % 65535 + 1
             session.inflight[packet_id] = message = session.queue.popleft()
+            if message[2] == 1:
+                session.unsafe.append((packet_id, message))
+            else:
+                session.unsafe.clear()  # at QoS 2 nothing leaves before its identifier is safe
             session.connection.send_publish(message, packet_id, dup=False)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from .model_client import ModelClient
 from .town import Town
 
-UP, DOWN, CARRY, HEAR, PAY, CUT, REDIRECT, TIMER = range(8)
+UP, DOWN, CARRY, HEAR, PAY, CUT, REDIRECT, TIMER, CRASH = range(9)
 
 steps = st.one_of(
     st.tuples(st.just(UP), st.integers(0, 2)),
@@ -20,6 +20,7 @@ steps = st.one_of(
     st.tuples(st.just(CUT), st.just(0)),
     st.tuples(st.just(REDIRECT), st.integers(0, 1)),
     st.tuples(st.just(TIMER), st.just(0)),
+    st.tuples(st.just(CRASH), st.integers(0, 4)),
 )
 
 
@@ -60,6 +61,11 @@ class Run:
         elif kind == REDIRECT and live:
             self.losses += 1
             live[0].node.dismiss(0x9C, ("a:1", "b:1")[number])
+        elif kind == CRASH:
+            self.losses += 2
+            for wire in live:
+                wire.cut()
+            town.network.crash(number)
         elif kind == TIMER:
             town.next_timer()
 

@@ -401,3 +401,31 @@ def test_an_exchange_of_proofs_passes_and_cannot_be_repeated_for_the_client() ->
     client.talk(1)
     assert client.heard[-1] == (0xE0, b"\x89\x00")
     assert len(town.dialled) == 1
+
+
+def test_a_client_that_is_to_go_elsewhere_is_not_brought_back_to_the_same_node() -> None:
+    town = Town()
+    client = connected(town)
+    town.wire().node.dismiss(0x9C)
+    client.publish(b"m", 1)
+    client.talk(1)
+    assert town.wire().server == "b:1"
+    assert not client.pending
+
+
+@versions
+def test_who_comes_back_at_once_is_not_cleaned_away_with_its_former_session(version: int) -> None:
+    town = Town()
+    before = connected(town, version)
+    before.subscribe(b"x")
+    before.talk()
+    before.send(b"\xe0\x00")
+    client = ModelClient(town, version)
+    client.connect()
+    client.talk(3)
+    assert client.heard[0][1][:2] == b"\x00\x00"
+    client.subscribe(b"y")
+    client.talk(3)
+    assert not client.end.closing
+    assert town.network.sessions[b"c"].filters == {b"y": 2}
+    assert len(client.heard) == 2, "CONNACK and SUBACK"

@@ -54,6 +54,7 @@ def _ended(client: Client, code: int) -> None:
     assert client.tether is not None
     upstream = client.tether.upstream
     if code in PASSING and upstream is not None:
+        client.tether.unwelcome = code in (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
         upstream.lost(f"the node says 0x{code:02x}")
     else:
         client.dismiss(code, "a node has ended the connection")

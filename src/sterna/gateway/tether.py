@@ -48,6 +48,8 @@ class Tether:
         self.server: str | None = None
         self.upstream: Upstream | None = None
         self.prepared: Upstream | None = None
+        #: The node has sent the client away without saying where to.
+        self.unwelcome = False
         self._admitted = False
         self._stopped = False
         self._attempt = 0
@@ -199,7 +201,9 @@ class Tether:
             self._relay.dismiss(Reason.SERVER_BUSY, "nobody else can prove who this client is")
             return
         self._relay.detached()
-        self._stay_until = gateway.now + gateway.patience.stay_s
+        self._attempt = int(self.unwelcome)  # 0 would be the same node
+        self._stay_until = 0.0 if self.unwelcome else gateway.now + gateway.patience.stay_s
+        self.unwelcome = False
         self._try_again()
 
     def crowded(self, upstream: Upstream, full: bool) -> None:
