@@ -219,14 +219,14 @@ def test_the_document_for_machines_can_be_read_back() -> None:
 
 def test_pictures_are_drawn_from_the_records(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    path, origin = "ahead-A0/1/topicA", "ahead-A0/1/topicA@target"
+    path, origin = "ahead-A0/2/topicA", "ahead-A0/2/topicA@target"
     records = Records(
         messages=[(path, 2, "p", origin, 1, number, 99.0 + number / 10) for number in range(20)],
         deliveries=[
-            ("ahead-A0 1 mqtt5", path, origin, 1, number, 0, 99.1 + number / 10, number, False, via)
+            ("ahead-A0 2 mqtt5", path, origin, 1, number, 0, 99.1 + number / 10, number, False, via)
             for number, via in enumerate(["source"] * 9 + ["target"] * 10)
         ],
-        moves=[("ahead-A0 1 mqtt5", "ahead-A0", 1, "mqtt5", 100.0, 100.2, 100.25, True, 0, "")],
+        moves=[("ahead-A0 2 mqtt5", "ahead-A0", 2, "mqtt5", 100.0, 100.2, 100.25, True, 0, "")],
     )
     records.write(tmp_path / "records", "ahead-A0-1")
     assert read(tmp_path / "records", "moves")[0]["finished"] == pytest.approx(100.2)
@@ -234,6 +234,6 @@ def test_pictures_are_drawn_from_the_records(tmp_path: Path) -> None:
     assert [file.name for file in drawn] == ["durations.png", "ahead-A0-topicA.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
     tables = {name: read(tmp_path / "records", name) for name in ("messages", "deliveries", "moves")}
-    story = migration_plots.tell(tables, "ahead-A0 1 mqtt5", path, "QoS 0")
+    story = migration_plots.tell(tables, "ahead-A0 2 mqtt5", path, "QoS 0")
     assert story is not None
     assert (story.lost, story.repeated) == (1, 0)

@@ -32,6 +32,8 @@ NAMES = ("first", "middle", "last")
 FIRST, LAST = 0, 2
 CALM_S = 1.0
 """Between two phases."""
+MORE_MOVES = 6
+"""Of every client, to see whether nodes grow with them."""
 PHASE_S = 120.0
 """A crowd that has not arrived by then never will."""
 ARRIVAL_S = 20.0
@@ -45,6 +47,8 @@ TURN_UP = "turn up elsewhere"
 BUSY = "on their way already"
 """What a node says that moves as many as it may at a time."""
 ASK_AGAIN_S = 0.02
+ORDERS_AT_ONCE = 8
+"""Connections to an admin port, which does not take many."""
 
 Talk = Callable[[str], None]
 Act = Callable[[Mover, int], Awaitable[None]]
@@ -139,6 +143,7 @@ class _Crowd:
         #: Of each client, what it is owed.
         self._sent = [0] * len(self._everybody)
         self._over = False
+        self._orders = asyncio.Semaphore(ORDERS_AT_ONCE)
         self._phases: list[Phase] = []
 
     def _address(self, number: int) -> Address:
@@ -148,35 +153,47 @@ class _Crowd:
         return resident_kib(self._processes[number].pid)
 
     async def measure(self) -> Measured:
-        bare = self._resident_kib(FIRST)
-        await self._begin()
-        full, last = self._resident_kib(FIRST), self._resident_kib(LAST)
+        memory = await self._remember()
         publishing = [asyncio.create_task(self._publish(number)) for number in range(len(NAMES))]
         try:
             await asyncio.sleep(CALM_S)
-            await self._phase(ORDERED, self._ordered, LAST, self._plan.pace)
-            arrived = self._resident_kib(LAST) - last
-            await self._phase(ORDERED, self._ordered, FIRST, self._plan.pace)
-            self._phases.clear()  # the first time warms up
-            warm = sum(self._resident_kib(number) for number in range(len(NAMES)))
             for _ in range(self._plan.rounds):
                 for pace in (ALL_AT_ONCE, self._plan.pace):
                     await self._phase(CONNECT_AGAIN, self._go, FIRST, pace)
                     for what, act in ((ORDERED, self._ordered), (TURN_UP, self._go)):
                         await self._phase(what, act, LAST, pace)
                         await self._phase(what, act, FIRST, pace)
-            grown = sum(self._resident_kib(number) for number in range(len(NAMES))) - warm
             self._over = True
             await asyncio.gather(*publishing)
         finally:
             for task in publishing:
                 task.cancel()
         accounts = await self._end()
-        count = self._plan.clients
-        moves = count * sum(phase.what != CONNECT_AGAIN for phase in self._phases)
-        memory = Memory(opened=(full - bare) / len(self._everybody), arrived=arrived / count, grown=grown / moves)
         anew = sum(not arrival.present for mover in self._movers for arrival in mover.arrivals[1:])
         return Measured(phases=self._phases, memory=memory, accounts=accounts, anew=anew)
+
+    async def _remember(self) -> Memory:
+        """Before anything is published, what sessions and their moves cost."""
+        bare = self._resident_kib(FIRST)
+        await self._begin()
+        full, last = self._resident_kib(FIRST), self._resident_kib(LAST)
+        await self._there()
+        arrived = self._resident_kib(LAST) - last
+        await self._back()
+        warm = sum(self._resident_kib(number) for number in range(len(NAMES)))
+        for _ in range(MORE_MOVES // 2):
+            await self._there()
+            await self._back()
+        grown = sum(self._resident_kib(number) for number in range(len(NAMES))) - warm
+        count = len(self._movers)
+        opened = (full - bare) / len(self._everybody)
+        return Memory(opened=opened, arrived=arrived / count, grown=grown / count / MORE_MOVES)
+
+    async def _there(self) -> None:
+        await asyncio.gather(*(self._ordered(mover, LAST) for mover in self._movers))
+
+    async def _back(self) -> None:
+        await asyncio.gather(*(self._ordered(mover, FIRST) for mover in self._movers))
 
     async def _begin(self) -> None:
         for number, mover in enumerate(self._everybody):
@@ -233,11 +250,15 @@ class _Crowd:
     async def _ordered(self, mover: Mover, target: int) -> None:
         before, here = len(mover.arrivals), mover.arrivals[-1].where
         source = next(place for place in self._places if (place.host, place.clients) == here)
-        while problem := await order(source, TOKEN, mover.name, NAMES[target]):
+        while problem := await self._order(source, mover.name, NAMES[target]):
             if BUSY not in problem:
                 raise ExperimentError(f"{mover.name} cannot be moved: {problem}")
             await asyncio.sleep(ASK_AGAIN_S)
         await mover.arrives_again(before)
+
+    async def _order(self, source: Place, client: str, target: str) -> str:
+        async with self._orders:
+            return await order(source, TOKEN, client, target)
 
     # -- the account --
 

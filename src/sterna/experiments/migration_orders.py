@@ -66,4 +66,6 @@ async def _ask(place: Place, token: str, method: str, page: str, body: str = "")
     except (OSError, TimeoutError) as error:
         raise ExperimentError(f"no answer at {place.host}:{place.admin}: {error or type(error).__name__}") from None
     begin, _, text = answer.partition("\r\n\r\n")
+    if not begin.startswith("HTTP/"):
+        raise ExperimentError(f"{place.host}:{place.admin} hung up: too many ask it at once")
     return int(begin.split()[1]), text

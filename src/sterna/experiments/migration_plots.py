@@ -1,8 +1,8 @@
 """The paper's plots of a move (its section 6.3.3) and of how long moves take (figure 6.4), as PNG files.
 
-Of every experiment and topic the first run is drawn, clipped to two seconds around the move.  Red squares are messages
-that came through the source, blue diamonds those through the target; behind a gateway nobody can tell, and the moment
-of the move divides them.
+Of every experiment and topic the last run is drawn (in the first, TCP gets used to long ways), clipped to two seconds
+around the move.  Red squares are messages that came through the source, blue diamonds those through the target; behind
+a gateway nobody can tell, and the moment of the move divides them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from sterna.experiments.migration_report import Report
 from sterna.experiments.plots import COLOURS, empty_figure
 
 AROUND_S = 2.0
-RUN = 1
 SOURCE, TARGET, BOTH = "#c0392b", "#1f5fa8", "#737373"
 WAY, MOMENT, ARRIVED = "#e6862e", "#2e8b57", "#7d3c98"
 MARKS = {"source": ("s", SOURCE), "target": ("D", TARGET)}
@@ -54,8 +53,8 @@ def draw(report: Report, records: Path, directory: Path) -> list[Path]:
     draw_durations(report, drawn[0])
     tables = {name: read(records, name) for name in ("messages", "deliveries", "moves")}
     for row in report.rows:
-        client = f"{row.experiment} {RUN} {report.kinds[0]}"
-        story = tell(tables, client, f"{row.experiment}/{RUN}/{row.topic}", f"QoS {row.qos}")
+        client = f"{row.experiment} {report.runs} {report.kinds[0]}"
+        story = tell(tables, client, f"{row.experiment}/{report.runs}/{row.topic}", f"QoS {row.qos}")
         if story is not None:
             drawn.append(directory / f"{row.experiment}-{row.topic}.png")
             draw_story(story, drawn[-1])

@@ -10,7 +10,7 @@ from typing import Literal
 class MigrationSettings:
     owner_unreachable: Literal["begin-anew", "refuse"] = "begin-anew"
     """What a client gets whose session is on a node that cannot be reached: a new session, or no connection."""
-    drain_s: float = 0.05
+    drain_s: float = 0.2
     """How long a client that is moved by plan may take to acknowledge what it was sent."""
     retry_s: float = 0.5
     """After how long without an answer something is said again."""

@@ -343,7 +343,7 @@ class Migration(Table, frozen=True):
 
     owner_unreachable: Literal["begin-anew", "refuse"] = "begin-anew"
     """A client whose session is on a node that cannot be reached gets a new session, or no connection."""
-    drain_s: float = 0.05
+    drain_s: float = 0.2
     """How long a client that is moved by plan may take to acknowledge what it was sent."""
     retry_s: float = 0.5
     """After how long without an answer nodes say something again."""
