@@ -66,6 +66,7 @@ HOT_MODULES = [
     "src/sterna/operators/values.py",
     "src/sterna/operators/window_parts.py",
     "src/sterna/operators/windows.py",
+    "src/sterna/operators/windows_apart.py",
     "src/sterna/routing/forwarded.py",
     "src/sterna/routing/interest.py",
     "src/sterna/routing/own_messages.py",
