@@ -80,6 +80,7 @@ MOVES_THAT_BROKE = [
     (204, 4, 5, "subscription-flooding", "spanning-tree"),
     (311, 4, 5, "subscription-flooding", "spanning-tree"),
     (325, 4, 5, "subscription-flooding", "spanning-tree"),
+    (618, 3, 4, "subscription-flooding", "spanning-tree"),
 ]
 
 
