@@ -230,9 +230,13 @@ class Arrival:
             self._broker.when_safe(self._imported)
 
     def client_is_gone(self) -> None:
-        """It hung up before it was told to come here: as if it had done so here, just now."""
+        """It hung up before it was told to come here: as if it had done so here, just now.  A will that was due at once
+        the old node has published."""
         session = self._session
         if session is not None and session.connection is None and session.disconnected_at > self._broker.wall:
+            if session.will is not None and session.will.delay_s == 0:
+                session.will = None
+                self._broker.log.closed(session)
             session.disconnected_at = self._broker.wall
             self._broker.lifecycle.schedule_session(session)
 
