@@ -81,6 +81,7 @@ MOVES_THAT_BROKE = [
     (311, 4, 5, "subscription-flooding", "spanning-tree"),
     (325, 4, 5, "subscription-flooding", "spanning-tree"),
     (618, 3, 4, "subscription-flooding", "spanning-tree"),
+    (716, 4, 5, "advertisement", "static"),
 ]
 
 

@@ -179,6 +179,7 @@ class Lifecycle:
         if session.leaving is not None:
             if session.will is not None and session.will.delay_s == 0 and not graceful:
                 self._publish_will(session, session.will)
+                self._broker.log.closed(session)
             return  # whoever has it in the end sees to the rest
         if graceful:
             session.will = None
