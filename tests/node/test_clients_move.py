@@ -10,7 +10,7 @@ from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Pubcomp, Publish, Pubrec, Pubrel, Will
 from conformance.properties import Properties
 from node.joined_nodes import Town
-from sterna.migration.messages import MigSyncAck
+from sterna.migration.messages import Item, MigSync, MigSyncAck
 from sterna.mqtt import gateway_packets
 from sterna.node.moving import Moving
 from sterna.vocabulary.errors import MigrationError
@@ -331,14 +331,22 @@ def test_a_session_that_may_be_lost_with_its_new_node_does_not_hold_its_client_u
     assert town["A"].network.moving.counters.begun_anew == 1
 
 
-def test_a_session_that_no_frame_holds_stays_where_it_is() -> None:
+def test_a_session_with_more_subscriptions_than_a_frame_holds_is_moved_in_parts() -> None:
     town = row("subscription-flooding")
     client = town["A"].resume("c")
     for number in range(600):
         client.subscribe(f"{number}/" + "x" * 4000, 1)
     town["A"].network.moving.plans.move(b"c", "C")
-    town.pass_time(12)
-    assert town["A"].network.moving.counters.too_big
-    assert town["A"].network.moving.counters.rolled_back == 1
-    assert not client.wire.closed
+    town.pass_time(2)
+    assert client.farewell() == 0x9C
+    assert len(town["C"].session("c").subscriptions) == 600
+    assert town["A"].network.moving.counters.too_big == 0
+
+
+def test_what_no_frame_holds_breaks_no_link() -> None:
+    town = row("subscription-flooding")
+    moving = town["A"].network.moving
+    moving.send("C", MigSync(b"c", 1, 0, [Item(0, [], bytes(3_000_000))], None))
+    town.pass_time(1)
+    assert moving.counters.too_big == 1
     assert "B" in town["A"].network.links.links
