@@ -80,7 +80,7 @@ def test_a_broken_promise_is_a_failure() -> None:
 
 @pytest.mark.slow
 def test_a_small_crowd_moves_and_every_message_is_accounted_for() -> None:
-    found = measure(Plan(clients=12, stayers=3, messages_per_s=60, pace=20.0, rounds=1), print)
+    found = measure(Plan(clients=12, stayers=3, messages_per_s=60, pace=20.0, rounds=1, forgotten_s=0.1), print)
     assert {one.what for one in found.phases} >= {CONNECT_AGAIN, TURN_UP}
     assert found.anew == 0
     for one in found.accounts:

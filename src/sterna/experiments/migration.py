@@ -44,6 +44,7 @@ from sterna.experiments.switch import Distances
 VERSIONS: dict[Kind, int] = {"gateway": 4, "mqtt5": 5, "mqtt311": 4}
 SOURCE, TARGET, CLIENT = range(3)
 NAMES = ("source", "target")
+LET_IN_S = 90.0
 MOVE_S = 30.0
 """Beyond what links take."""
 AROUND_S = 1.5
@@ -76,10 +77,22 @@ def run(plan: Plan, directory: Path, talk: Talk) -> None:
     for experiment in plan.experiments:
         with _network(plan, experiment) as network:
             for number in range(1, plan.runs + 1):
-                records = asyncio.run(_run(plan, experiment, number, network))
+                try:
+                    records = asyncio.run(_run(plan, experiment, number, network))
+                except ExperimentError as error:
+                    records = _failed(plan, experiment, number, str(error))
                 records.write(directory, f"{experiment.name}-{number}")
                 talk(f"{experiment.name}, run {number} of {plan.runs}: {_told(records)}")
                 network.check()
+
+
+def _failed(plan: Plan, experiment: Experiment, number: int, problem: str) -> Records:
+    """A run that did not come about: the others count all the same."""
+    now = time.time()
+    clients = [(f"{experiment.name} {number} {kind}", kind) for kind in plan.kinds]
+    return Records(
+        moves=[(name, experiment.name, number, kind, now, None, None, False, 0, problem) for name, kind in clients]
+    )
 
 
 def processing_ms(plan: Plan, talk: Talk) -> float:
@@ -179,7 +192,7 @@ class _Run:
         """Everybody is there and has what it wants."""
         at_source, gateway = self._network.address(SOURCE), self._network.gateway
         firsts = {kind: gateway if kind == "gateway" and gateway else at_source for kind in self.movers}
-        await asyncio.gather(*(mover.start(firsts[kind]) for kind, mover in self.movers.items()))
+        await asyncio.gather(*(_let_in(mover, firsts[kind]) for kind, mover in self.movers.items()))
         topics = self._experiment.topics
         await asyncio.gather(*(self._subscribe(mover, topic) for mover in self.movers.values() for topic in topics))
 
@@ -258,6 +271,18 @@ class _Run:
     def cancel(self) -> None:
         for task in self._publishing:
             task.cancel()
+
+
+async def _let_in(mover: Mover, where: Address) -> None:
+    """Over links of seconds, a node that has to ask the other may run out of patience with a client, or a gateway."""
+    async with asyncio.timeout(LET_IN_S):
+        while True:
+            try:
+                await mover.start(where)
+            except ConnectionError:
+                await asyncio.sleep(1.0)
+            else:
+                return
 
 
 async def _run(plan: Plan, experiment: Experiment, number: int, network: Network) -> Records:

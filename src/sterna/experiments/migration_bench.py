@@ -32,8 +32,10 @@ NAMES = ("first", "middle", "last")
 FIRST, LAST = 0, 2
 CALM_S = 1.0
 """Between two phases."""
-MORE_MOVES = 6
+MORE_MOVES = 2
 """Of every client, to see whether nodes grow with them."""
+FORGOTTEN_S = 11.0
+"""Nodes remember a move for ten seconds."""
 PHASE_S = 120.0
 """A crowd that has not arrived by then never will."""
 ARRIVAL_S = 20.0
@@ -63,6 +65,7 @@ class Plan:
     pace: float = 25.0
     """Moves a second when they come one after another."""
     rounds: int = 3
+    forgotten_s: float = FORGOTTEN_S
 
 
 QUICK = Plan(clients=60, stayers=20, messages_per_s=100, rounds=1)
@@ -191,9 +194,11 @@ class _Crowd:
 
     async def _there(self) -> None:
         await asyncio.gather(*(self._ordered(mover, LAST) for mover in self._movers))
+        await asyncio.sleep(self._plan.forgotten_s)
 
     async def _back(self) -> None:
         await asyncio.gather(*(self._ordered(mover, FIRST) for mover in self._movers))
+        await asyncio.sleep(self._plan.forgotten_s)
 
     async def _begin(self) -> None:
         for number, mover in enumerate(self._everybody):
