@@ -10,6 +10,9 @@ from typing import Literal
 class MigrationSettings:
     owner_unreachable: Literal["begin-anew", "refuse"] = "begin-anew"
     """What a client gets whose session is on a node that cannot be reached: a new session, or no connection."""
+    owner_absent_s: float = 60.0
+    """For how long that node must have been away before its clients begin anew: until then they get no connection, and
+    if it is back in time nothing is lost."""
     drain_s: float = 0.2
     """How long a client that is moved by plan may take to acknowledge what it was sent."""
     retry_s: float = 0.5

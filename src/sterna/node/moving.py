@@ -92,6 +92,9 @@ class Moving:
         #: Clients for which we have lately said that their session is ours all the same.
         self._contested: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
+        #: Nodes that cannot be reached any more -> since when; others were not there when this one came.
+        self._lost_at: dict[str, float] = {}
+        self._started_at = broker.now
         self.plans = Plans(self)
         self._words = Words(self)
         broker.keeper = self
@@ -281,7 +284,8 @@ class Moving:
             parked.connection.fail(Reason.SERVER_UNAVAILABLE, "its session could not be brought here in time")
 
     def _owner_unreachable(self, client: bytes, owner: str) -> None:
-        if self.settings.owner_unreachable == "refuse":
+        absent_s = self.broker.now - self._lost_at.get(owner, self._started_at)
+        if self.settings.owner_unreachable == "refuse" or absent_s < self.settings.owner_absent_s:
             self._fail(client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached")
             return
         departure = self.departures.pop(client, None)
@@ -342,8 +346,12 @@ class Moving:
     def link_started(self, peer: str) -> None:
         self.router.tell([peer], messages.encode(Digests(self.directory.digests())))
 
+    def origin_lost(self, origin: str) -> None:
+        self._lost_at[origin] = self.broker.now
+
     def path_changed(self, origin: str) -> None:
         """Whoever may know how a move ended can be asked again."""
+        self._lost_at.pop(origin, None)
         for departure in list(self.departures.values()):
             if departure.target == origin:
                 departure.on(On.RETRY)

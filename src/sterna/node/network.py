@@ -440,6 +440,7 @@ class Network:
 
     def origin_lost(self, origin: str) -> None:
         self._partials.lost(origin)
+        self.moving.origin_lost(origin)
 
     def letter(self, letter: Letter) -> None:
         if letter.about == About.PARTS:

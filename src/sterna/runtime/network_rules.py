@@ -29,6 +29,7 @@ NETWORK_RANGES: dict[str, tuple[float, float]] = {
 }
 
 MIGRATION_RANGES: dict[str, tuple[float, float]] = {
+    "owner_absent_s": (0, 86400 * 365),
     "drain_s": (0, 10),
     "retry_s": (0.02, 60),
     "patience_s": (0.1, 3600),
