@@ -246,10 +246,8 @@ def test_clients_never_hear_of_a_node_that_is_killed_again_and_again(
         print(f"{household.published} published, {KILLS} lives lost, {repeated} repeated at QoS 1")
 
 
-@pytest.mark.xfail(reason="sessions do not follow their clients from node to node yet")
 @pytest.mark.slow
 def test_a_session_is_found_at_another_node_of_the_network(tmp_path: Path) -> None:
-    """To be enabled when they do: xfail is strict, so it will say so itself."""
     with LiveNetwork(tmp_path, ["ab"]) as network:
         ports = [network.nodes[name].port for name in "ab"]
         client = Steadfast("wanderer", 5)

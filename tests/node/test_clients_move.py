@@ -10,7 +10,9 @@ from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Pubcomp, Publish, Pubrec, Pubrel, Will
 from conformance.properties import Properties
 from node.joined_nodes import Town
+from sterna.migration.messages import Item, MigSync, MigSyncAck
 from sterna.mqtt import gateway_packets
+from sterna.node.moving import Moving
 from sterna.vocabulary.errors import MigrationError
 
 
@@ -307,3 +309,44 @@ def test_a_session_that_is_in_use_outlives_one_that_is_not() -> None:
     assert b"c" not in town["C"].broker.sessions
     town["B"].join("p").publish("t", b"1", 1)
     assert client.payloads() == [b"1"]
+
+
+def test_a_session_that_may_be_lost_with_its_new_node_does_not_hold_its_client_up() -> None:
+    """The new node has all of it, and is gone before it could say so."""
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    moving = town["C"].network.moving
+    moving.send = lambda node, message: (  # type: ignore[method-assign]
+        None if isinstance(message, MigSyncAck) else Moving.send(moving, node, message)
+    )
+    moving.learn = lambda *news, **how: None  # type: ignore[method-assign]
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(1)
+    assert town["A"].session("c").leaving is not None, "in doubt"
+    town.cut("B", "C")
+    town.pass_time(12)
+    client = town["A"].resume("c")
+    assert not client.connack.session_present
+    assert town["A"].network.moving.counters.begun_anew == 1
+
+
+def test_a_session_with_more_subscriptions_than_a_frame_holds_is_moved_in_parts() -> None:
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    for number in range(600):
+        client.subscribe(f"{number}/" + "x" * 4000, 1)
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(2)
+    assert client.farewell() == 0x9C
+    assert len(town["C"].session("c").subscriptions) == 600
+    assert town["A"].network.moving.counters.too_big == 0
+
+
+def test_what_no_frame_holds_breaks_no_link() -> None:
+    town = row("subscription-flooding")
+    moving = town["A"].network.moving
+    moving.send("C", MigSync(b"c", 1, 0, [Item(0, [], bytes(3_000_000))], None))
+    town.pass_time(1)
+    assert moving.counters.too_big == 1
+    assert "B" in town["A"].network.links.links

@@ -80,6 +80,8 @@ MOVES_THAT_BROKE = [
     (204, 4, 5, "subscription-flooding", "spanning-tree"),
     (311, 4, 5, "subscription-flooding", "spanning-tree"),
     (325, 4, 5, "subscription-flooding", "spanning-tree"),
+    (618, 3, 4, "subscription-flooding", "spanning-tree"),
+    (716, 4, 5, "advertisement", "static"),
 ]
 
 

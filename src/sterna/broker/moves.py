@@ -87,6 +87,7 @@ def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> 
 
 def part_from(broker: Broker, session: Session, farewell: bytes) -> None:
     """Send its client away.  Its will is not published: the session lives on elsewhere."""
+    session.will = None
     if session.connection is not None:
         broker.lifecycle.end(session.connection, farewell, graceful=False)
 

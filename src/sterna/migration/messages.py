@@ -14,7 +14,7 @@ such session, or that somebody else owns it.  Every message may be lost and said
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,6 +23,8 @@ from sterna.vocabulary.errors import LinkProtocolError
 #: Owners told of in one frame.
 OWNERS_A_FRAME = 512
 BUCKETS = 256
+#: Frames in which the subscriptions of one session are told.
+PARTS_MAX = 256
 
 
 class Pull(msgspec.Struct, tag=1, array_like=True, frozen=True):
@@ -49,6 +51,9 @@ class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
     user: str | None
     subscriptions: list[tuple[bytes, int, bool, bool, int]]
     by_plan: bool
+    part: int = 0
+    """Of its subscriptions, if they are many; the offer stands when all have come."""
+    parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)] = 1
 
 
 class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from sterna.broker import moves
 from sterna.broker.moves import Remainder, Staged
 from sterna.broker.session import Session
@@ -39,6 +41,7 @@ class Arrival:
         self._machine = Machine(ARRIVING, Arriving.AWAITING)
         self._changed_at = moving.broker.now
         self._offer: MigTo | None = None
+        self._parts: dict[int, list[tuple[bytes, int, bool, bool, int]]] = {}
         self._page: MigSync | None = None
         self._session: Session | None = None
         self._asked = 0
@@ -99,11 +102,17 @@ class Arrival:
 
     def offered(self, offer: MigTo) -> None:
         if self.state is Arriving.AWAITING:
-            self._offer = offer
+            if offer.number != self.number:
+                self._parts.clear()
             self.number = offer.number
             self.by_plan = offer.by_plan
-            self.on(On.MIGTO)
-        elif offer.number == self.number:
+            self._parts[offer.part] = offer.subscriptions
+            if len(self._parts) == offer.parts:
+                every = [fields for _, part in sorted(self._parts.items()) for fields in part]
+                self._parts.clear()
+                self._offer = structs.replace(offer, subscriptions=every)
+                self.on(On.MIGTO)
+        elif offer.number == self.number and not offer.part:
             self.on(On.MIGTO)
 
     def _create(self) -> None:
@@ -221,9 +230,13 @@ class Arrival:
             self._broker.when_safe(self._imported)
 
     def client_is_gone(self) -> None:
-        """It hung up before it was told to come here: as if it had done so here, just now."""
+        """It hung up before it was told to come here: as if it had done so here, just now.  A will that was due at once
+        the old node has published."""
         session = self._session
         if session is not None and session.connection is None and session.disconnected_at > self._broker.wall:
+            if session.will is not None and session.will.delay_s == 0:
+                session.will = None
+                self._broker.log.closed(session)
             session.disconnected_at = self._broker.wall
             self._broker.lifecycle.schedule_session(session)
 

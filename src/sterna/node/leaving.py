@@ -11,7 +11,7 @@ from sterna.broker.durability import subscription_fields, will_fields
 from sterna.broker.session import Session
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo, Rest
 from sterna.migration.tables import LEAVING, Do, Leaving, Machine, On
-from sterna.node.session_pages import Pages
+from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 #: How often something that is waited for is looked at.
 LOOK_S = 0.005
+#: What a subscription takes besides its filter.
+FIELDS_BYTES = 16
+
+SubscriptionFields = tuple[bytes, int, bool, bool, int]
 
 
 class Departure:
@@ -102,10 +106,10 @@ class Departure:
     def _send_migto(self) -> None:
         session = self.session
         self._paths = self._moving.digests_of_paths()
-        self._moving.send(
-            self.target,
-            MigTo(session.client_id, self.number, session.version, session.user, self._offered, self.by_plan),
-        )
+        about = (session.client_id, self.number, session.version, session.user)
+        parts = in_parts(self._offered)
+        for part, subscriptions in enumerate(parts):
+            self._moving.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts)))
 
     def theirs(self, vector: VersionVector, heard: list[str]) -> None:
         """What the other node said in MIGTOACK."""
@@ -301,6 +305,19 @@ class Departure:
 
     def _end(self) -> None:
         self._moving.departed(self)
+
+
+def in_parts(subscriptions: list[SubscriptionFields]) -> list[list[SubscriptionFields]]:
+    """As many at a time as a frame holds in any case."""
+    parts: list[list[SubscriptionFields]] = [[]]
+    size = 0
+    for fields in subscriptions:
+        size += len(fields[0]) + FIELDS_BYTES
+        if size > PAGE_BYTES and parts[-1]:
+            parts.append([])
+            size = len(fields[0]) + FIELDS_BYTES
+        parts[-1].append(fields)
+    return parts
 
 
 _DOES: dict[Do, Callable[[Departure], None]] = {

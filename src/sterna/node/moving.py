@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Of the client identifiers the broker makes up, which nobody else has.
 MADE_UP = b"auto-"
+#: What a link adds to what two nodes say to each other.
+FRAME_OVERHEAD_BYTES = 512
 #: Clients that come within this time are told of together.
 GATHER_S = 0.05
 
@@ -56,6 +58,8 @@ class MovingCounters:
     """Sessions here that another node turned out to own."""
     remains_lost: int = 0
     """Messages that waited in them and could not be handed on."""
+    too_big: int = 0
+    """Messages of the protocol that did not fit into a frame of a link."""
     refused: int = 0
     """Messages of the protocol that were out of place: old, repeated or forged."""
 
@@ -114,7 +118,15 @@ class Moving:
         self.broker.deadlines.at(self.broker.now + seconds, action)
 
     def send(self, node: str, message: messages.Message) -> None:
-        self.router.direct(node, messages.encode(message))
+        body = messages.encode(message)
+        if len(body) + FRAME_OVERHEAD_BYTES > self._network.links.settings.frame_bytes:
+            # A link would break under it: the move is given up in the end, and the session stays where it is.
+            self.counters.too_big += 1
+            self.broker.tell(
+                "a session is too big to be moved", {"client": message.client.decode(), "bytes": len(body)}
+            )
+            return
+        self.router.direct(node, body)
 
     def digests_of_paths(self) -> dict[str, int]:
         return {origin: path.digest for origin, path in self.router.paths.known.items()}
@@ -226,6 +238,9 @@ class Moving:
             self._release(client)
             return
         session = self.broker.sessions.get(client)
+        if self._is_in_doubt_for_long(client):
+            self._owner_unreachable(client, self.departures[client].target)
+            return
         if client in self.arrivals or (session is not None and session.is_moving):
             return  # it is looked at again when that is settled
         owner, _ = self.directory.get(client)
@@ -238,6 +253,16 @@ class Moving:
         arrival.ends = newest.connection.connect is not None and newest.connection.connect.clean_start
         self.arrivals[client] = arrival
         arrival.begin(pull=True)
+
+    def _is_in_doubt_for_long(self, client: bytes) -> bool:
+        """Has it been handed to a node that may have it or not, and cannot be asked?"""
+        departure = self.departures.get(client)
+        return (
+            departure is not None
+            and departure.state is Leaving.IN_DOUBT
+            and self.router.link_to(departure.target) is None
+            and self.broker.now - departure.started_at > self.settings.patience_s
+        )
 
     def _release(self, client: bytes) -> None:
         for parked in self._parked.pop(client, ()):
@@ -258,6 +283,10 @@ class Moving:
         if self.settings.owner_unreachable == "refuse":
             self._fail(client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached")
             return
+        departure = self.departures.pop(client, None)
+        if departure is not None:
+            moves.end_moved(self.broker, departure.session, owner, departure.number)
+            self.directory.learn(client, owner, departure.number, noted=True)
         self.counters.begun_anew += 1
         self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
         self.directory.learn(client, "", self.directory.get(client)[1] + 1)

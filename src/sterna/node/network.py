@@ -371,6 +371,8 @@ class Network:
         is_handed_over = bool(message.shares) and self._handing_over.hand_over(message)
         if is_handed_over or message.retain or (message.qos and _keeps(broker.routes.route(message.topic))):
             broker.commitments.publication(message, None, 0)
+        elif message.identity is not None and self.router.streams.may_repeat(message.identity.origin):
+            broker.counters.dropped("offline")  # at QoS 0 rather not than twice
         else:
             # Whoever comes to want it at a higher QoS while it waits its turn came after it.
             message.qos = 0

@@ -41,7 +41,7 @@ class State(Enum):
 class Stream:
     """One origin as this node reads it."""
 
-    __slots__ = ("again", "number", "oldest", "retained_after", "state")
+    __slots__ = ("again", "is_resumed", "number", "oldest", "retained_after", "state")
 
     def __init__(self, *, new: bool) -> None:
         self.state = State.UNSYNCED
@@ -53,6 +53,8 @@ class Stream:
         self.oldest = 0
         #: What we want has grown since the FETCH went out.
         self.again = False
+        #: It was read before this node started, and has not been in step since.
+        self.is_resumed = not new
 
 
 class Excerpt(Protocol):
@@ -156,6 +158,12 @@ class Streams:
         """Has reading this origin not properly begun?"""
         stream = self._streams.get(origin)
         return stream is not None and stream.retained_after is not None
+
+    def may_repeat(self, origin: str) -> bool:
+        """May what comes now have come before this node started?  How far it had read then it knows only of what it
+        had to write down."""
+        stream = self._streams.get(origin)
+        return stream is not None and stream.is_resumed
 
     def states(self) -> dict[str, str]:
         return {origin: stream.state.value for origin, stream in self._streams.items()}
@@ -261,6 +269,7 @@ class Streams:
             self.vector[origin] = reached
         if page.synced and not stream.again:
             stream.state = State.SYNCED
+            stream.is_resumed = False
         elif self._local.overloaded():
             stream.number += 1  # no answer to what was asked before is wanted
             stream.oldest = stream.number

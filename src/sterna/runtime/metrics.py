@@ -141,6 +141,10 @@ class _NetworkSnapshot(Collector):
         for state in _STREAM_STATES:
             streams.add_metric([state], found[state])
         yield streams
+        moves = CounterMetricFamily("sterna_session_moves", "Sessions that changed their node.", labels=["outcome"])
+        for outcome, number in self._view.moves.items():
+            moves.add_metric([outcome.replace("_", "-")], number)
+        yield moves
 
 
 class _FeedSnapshot(Collector):

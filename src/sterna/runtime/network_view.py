@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sterna.node.network import Network
@@ -53,6 +53,8 @@ class NetworkView:
     taken: int = 0
     refused: int = 0
     loose_dropped: int = 0
+    moves: dict[str, int] = field(default_factory=dict)
+    """Sessions that came from other nodes or went to them, by what became of that."""
     unconfirmed: int = 0
     """Subscriptions acknowledged after `settle_s` though not every node had answered."""
 
@@ -76,6 +78,7 @@ def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> Netwo
         taken=router.counters.taken,
         refused=router.counters.refused,
         loose_dropped=router.counters.loose_dropped,
+        moves=asdict(network.moving.counters),
         unconfirmed=router.probes.timed_out,
     )
 
