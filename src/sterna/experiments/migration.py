@@ -279,7 +279,7 @@ async def _let_in(mover: Mover, where: Address) -> None:
         while True:
             try:
                 await mover.start(where)
-            except ConnectionError:
+            except (ConnectionError, EOFError):
                 await asyncio.sleep(1.0)
             else:
                 return
@@ -302,7 +302,7 @@ async def _run(plan: Plan, experiment: Experiment, number: int, network: Network
         )
         await asyncio.sleep(longest_s + AROUND_S)
         await found.end(longest_s + ARRIVAL_S)
-    except (TimeoutError, OSError) as error:
+    except (TimeoutError, OSError, EOFError) as error:
         raise ExperimentError(f"{experiment.name}, run {number}: {error or type(error).__name__}") from error
     finally:
         found.cancel()

@@ -87,4 +87,6 @@ neighbours = [{neighbours}]
 settle_s = 20
 dead_after_s = 20
 handshake_s = 20
+[migration]
+patience_s = 30
 """

@@ -1,6 +1,6 @@
 """The paper's plots of a move (its section 6.3.3) and of how long moves take (figure 6.4), as PNG files.
 
-Of every experiment and topic the last run is drawn (in the first, TCP gets used to long ways), clipped to two seconds
+Of every experiment and topic the last run is drawn (TCP gets used to long ways), clipped to two seconds
 around the move.  Red squares are messages that came through the source, blue diamonds those through the target; behind
 a gateway nobody can tell, and the moment of the move divides them.
 """
