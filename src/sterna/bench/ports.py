@@ -7,6 +7,7 @@ looks for ports this way must see that it is taken: a name stands for it, which 
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
 import sys
@@ -39,6 +40,12 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 def free_port() -> int:
     return free_ports(1)[0]
+
+
+@atexit.register
+def _let_go() -> None:
+    while _names:
+        _names.pop().close()
 
 
 def _is_free(host: str, port: int) -> bool:
