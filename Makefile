@@ -42,7 +42,7 @@ compiled: .venv/compiled
 
 # Without a compiler nothing is built, and nothing breaks: the modules run interpreted.
 .venv/compiled: .venv/installed setup.py $(HOT)
-	@echo "Compiling the hot modules (about half a minute)"
+	@echo "Compiling the hot modules (a minute or two)"
 	@find src -name '*.so' -delete
 	@MYPYPATH=src $(PYTHON) setup.py -q build_ext --inplace >.venv/compile.log 2>&1 || \
 		echo "Could not compile (see .venv/compile.log): running interpreted, at about half the speed."

@@ -106,7 +106,10 @@ class Worker:
         for process in executors:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(executors, STOP_S)
+        _, left = psutil.wait_procs(executors, STOP_S)
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                assert process.status() == psutil.STATUS_ZOMBIE, "it has outlived kill -9"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -139,7 +139,6 @@ def test_an_archive_on_a_cluster_holds_each_acknowledged_message_once_whatever_i
             with Driver(cluster, archive, feeds) as driver:
                 driver.wait_until(both_read, "executors of both workers read")
                 cluster.workers[0].kill_executor()
-                assert not cluster.workers[0].reads(ports)
                 driver.wait_until(both_read, "an executor has taken the dead one's place")
                 driver.finish_two_batches()
                 north.kill()
