@@ -2,8 +2,7 @@
 
 A session that is to leave first sends nothing new (`drain`), then hears and says nothing more (`freeze`); what comes
 for it meanwhile waits, so that it can go on as if nothing had been (`thaw`).  One that arrives listens from the first
-moment on
-and is put together (`complete`) from what it heard itself and what was sent after it.
+moment on and is put together (`complete`) from what it heard itself and what was sent after it.
 """
 
 from __future__ import annotations
