@@ -209,6 +209,10 @@ class Network:
             later = max((one, other), key=lambda peer: links[peer].session_id)
             self.links.close(later, f"the links to {one} and {other} form a ring: this one stands by")
 
+    def namesake_found(self, link: str) -> None:
+        reason = "what one of them says is taken for old by the others; rename one"
+        self.report("another node in the network has the name of this one", node=self.node, peer=link, reason=reason)
+
     # -- the broker tells: interest --
 
     def gained(self, topic_filter: bytes) -> None:

@@ -44,6 +44,9 @@ class PathUser(Protocol):
     def ring_found(self, one: str, other: str) -> None:
         """One announcement came by two links."""
 
+    def namesake_found(self, link: str) -> None:
+        """Somewhere behind this link another node has our name."""
+
     def asked(self) -> None:
         """Somebody wants to hear who is here."""
 
@@ -99,6 +102,8 @@ class Paths:
     def announced(self, link: str, announce: Announce) -> None:
         origin, number = announce.origin, (announce.epoch, announce.number)
         heard = self._heard.get(origin, (0, 0))
+        if origin == self._node and number > (self._epoch, self._number):
+            self._user.namesake_found(link)  # we have never said that; the other one will not know
         if origin == self._node or number <= heard:
             path = self._paths.get(origin)
             if path is not None and number == path.number and link != path.link:

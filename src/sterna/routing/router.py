@@ -55,6 +55,9 @@ class RouterLocal(Local, Protocol):
     def ring_found(self, one: str, other: str) -> None:
         """These two links lead to the same node."""
 
+    def namesake_found(self, link: str) -> None:
+        """Somewhere behind this link another node has our name."""
+
     def in_turn(self, action: Callable[[], None]) -> None:
         """Do this once what our own clients published before it is safe and has been given to the router."""
 
@@ -262,6 +265,9 @@ class Router:
 
     def ring_found(self, one: str, other: str) -> None:
         self._local.ring_found(one, other)
+
+    def namesake_found(self, link: str) -> None:
+        self._local.namesake_found(link)
 
     def in_turn(self, action: Callable[[], None]) -> None:
         self._local.in_turn(action)
