@@ -101,6 +101,11 @@ class ParquetFile(msgspec.Struct, frozen=True):
     newest_us: int
 
 
+# msgspec looks a type up when it is first used, and crashes if two threads do that at once: so it is done here.
+for _kind in (Status, ReadEnd, Wanted, ParquetFile):
+    msgspec.msgpack.Decoder(_kind)
+
+
 @dataclass(slots=True)
 class _Connection:
     socket: socket.socket
