@@ -71,9 +71,12 @@ HOT_MODULES = [
     "src/sterna/routing/interest.py",
     "src/sterna/routing/own_messages.py",
     "src/sterna/routing/paths.py",
+    "src/sterna/routing/probes.py",
     "src/sterna/routing/router.py",
     "src/sterna/routing/streams.py",
     "src/sterna/node/network.py",
+    "src/sterna/runtime/pace.py",
+    "src/sterna/runtime/sending.py",
 ]
 
 

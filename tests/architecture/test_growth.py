@@ -71,3 +71,10 @@ def test_every_command_exists_and_explains_itself(command: str) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert len(run.stdout) > 100
+
+
+def test_a_node_loads_only_what_its_configuration_asks_for() -> None:
+    costly = {"pandas", "jwt", "scramp", "argon2", "cryptography", "sqlglot", "pyspark", "matplotlib"}
+    program = f"import sys, sterna.cli.node, sterna.runtime.server; print(sorted({costly!r} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "[]\n", run.stderr

@@ -223,7 +223,7 @@ class Router:
             self.own.flush()
         if self.probes.waiting:
             self._announce_now()  # the members of a shared subscription must be known before it is confirmed
-        self.probes.flush()
+            self.probes.flush()
 
     # -- who is where --------------------------------------------------------------------------------------------
 

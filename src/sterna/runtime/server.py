@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import math
 import random
 import signal
 import time
@@ -45,8 +44,8 @@ from sterna.runtime.logs import configure
 from sterna.runtime.moves_desk import MovesDesk
 from sterna.runtime.network_view import NetworkView
 from sterna.runtime.networking import Networking
-from sterna.runtime.pace import WINDOW_S, Pace
 from sterna.runtime.processes import allow_many_sockets, outdated_modules
+from sterna.runtime.sending import Sending
 from sterna.runtime.session_store import SessionStore
 from sterna.runtime.storage import FileStore
 from sterna.vocabulary.errors import JournalError, SternaError
@@ -68,9 +67,6 @@ VERIFIERS = 2
 VERIFICATIONS_WAITING_MAX = 256
 VERIFICATIONS_PER_ADDRESS_MAX = 32
 """So that wrong passwords from one address do not lock the others out."""
-
-QUIET_LINKS_S = 0.001
-"""Links that were flushed longer ago than this have little to carry."""
 
 
 def run_node(configuration: Configuration) -> int:
@@ -134,14 +130,18 @@ class NodeServer:
             self.networking = Networking(
                 configuration.network, configuration.node.name, self._node, self, random.SystemRandom()
             )
-        self._committer = Committer(self.broker, self._store, configuration.journal, self.after_work)
+        self._committer = Committer(self.broker, self._store, configuration.journal, self._committed)
+        self._sending = Sending(
+            self.broker, self._node.flush, self._committer.commit_soon, configuration.network is not None
+        )
+        #: Something was done for somebody: see that what came of it goes out.
+        self.after_work = self._sending.after_work
         if self.feed is not None:
             self.feed.attach(self._node.journal, self._store)
             self._committer.told = self.feed.committed
             self.feed.open_desk(self.broker, configuration.operators, self.after_work)
             if self.networking is not None:
                 self.feed.found = self.networking.feeds
-        self._pace = Pace()
         self._listeners = Listeners(self)
         self._admin = AdminPort(self, guard(configuration.admin))
         self._verifiers = ThreadPoolExecutor(VERIFIERS, "password-verifier")
@@ -151,17 +151,9 @@ class NodeServer:
         #: Connections the transports still know, those included that were told goodbye.
         self._sockets = 0
         self._deserted = asyncio.Event()
-        self._deadline: asyncio.Handle | None = None
-        self._due = math.inf
         self._stopping = asyncio.Event()
         self._serving = False
         self._checkpoint_failed = False
-        #: A window has begun whose end is awaited.
-        self._window = False
-        #: Links are to be flushed at the end of this round of the loop.
-        self._linking = False
-        #: When they were last.
-        self._linked_at = 0.0
 
     def _next_epoch(self, last: int) -> int:
         """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
@@ -180,6 +172,7 @@ class NodeServer:
 
     async def run(self) -> int:
         self._loop = asyncio.get_running_loop()
+        self._sending.begin(self._loop)
         configuration = self._configuration
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
@@ -280,69 +273,8 @@ class NodeServer:
         if not self._sockets:
             self._deserted.set()
 
-    # -- turns --
-
-    def after_work(self) -> None:
-        """HOT.  Send what the last piece of work gave rise to: now, or, under load, with the rest of its window."""
-        if not self._pace.gathering:
-            self._send()
-
-    def _send(self) -> None:
-        broker = self.broker
-        if broker.commitments.pending:
-            self._committer.commit_soon()
-        if self.networking is None:
-            self._pace.sent(self._node.flush(), broker.now)
-        else:
-            # Clients are heard one after the other; what they say to other nodes goes out when all that were ready
-            # in this round of the loop have been heard, in one batch.  Where little is said nobody else will have
-            # been ready, and another round of the loop would cost more than it gathers.
-            self._pace.sent(broker.flush(), broker.now)
-            if not self._linking:
-                if broker.now - self._linked_at > QUIET_LINKS_S:
-                    self._send_to_nodes()
-                else:
-                    self._linking = True
-                    self._loop.call_soon(self._send_to_nodes)
-        if self._pace.gathering and not self._window:
-            # Whatever made us send: nobody else will, before the window is over.
-            self._window = True
-            self._loop.call_later(WINDOW_S, self._window_over)
-        self._look_ahead()
-
-    def _send_to_nodes(self) -> None:
-        self._linking = False
-        self._linked_at = self.broker.now
-        self._node.flush()
-        if self.broker.commitments.pending:
-            self._committer.commit_soon()
-        self._look_ahead()
-
-    def _look_ahead(self) -> None:
-        due = self.broker.deadlines.next()
-        if due is not None and due < self._due:
-            self._set_deadline(due)
-
-    def _window_over(self) -> None:
-        self._window = False
-        self.broker.at(time.monotonic())
-        self._send()
-
-    def _set_deadline(self, due: float) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._due = due
-        if due <= time.monotonic():
-            # Work that goes on in the next turn: the loop's own clock lags behind, and a timer would wait that much.
-            self._deadline = self._loop.call_soon(self._deadline_reached)
-        else:
-            self._deadline = self._loop.call_at(due, self._deadline_reached)
-
-    def _deadline_reached(self) -> None:
-        self._deadline = None
-        self._due = math.inf
-        self.broker.handle_deadlines(time.monotonic())
-        self._send()
+    def _committed(self) -> None:
+        self._sending.after_work()
 
     # -- housekeeping --
 
@@ -356,9 +288,9 @@ class NodeServer:
             if sys_interval_s and now >= next_sys:
                 self._node.sys_tree.update(self.broker.statistics())
                 next_sys = now + sys_interval_s
-                self._send()
+                self._sending.send()
             if self._node.journal.let_records_be_written():
-                self._send()
+                self._sending.send()
             if self._sessions is not None and self._node.checkpoint_due():
                 await self._checkpoint()
             if rounds % RETENTION_EVERY == 0:
