@@ -20,7 +20,7 @@ demo: compiled
 	@$(PYTHON) -m sterna demo
 
 # Spark starts one machine of its own per process, so its quick tests share one; the slow ones start their own anyway.
-test: check compiled
+test: check compiled .venv/spark.jsa
 	STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests/conformance tests/live -n $(JOBS) --dist loadfile
 	$(PYTHON) -m pytest tests/pipeline -m "not slow"
 	$(PYTHON) -m pytest tests -m slow $(APART) -n $(JOBS)
@@ -61,6 +61,11 @@ interpreted:
 	@STERNA_INTERPRETED=1 $(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt \
 		--no-build-isolation -e '.[dev,experiments,images,pipeline]'
 	@touch $@
+
+# JVMs of tests start in half the time with it, and do without where it cannot be made.
+.venv/spark.jsa: .venv/installed scripts/spark-classes
+	@echo "Keeping Spark's classes for the tests"
+	@$(PYTHON) scripts/spark-classes $@ >.venv/spark-classes.log 2>&1 || echo "Could not (see .venv/spark-classes.log)."
 
 clean: interpreted
 	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

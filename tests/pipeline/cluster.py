@@ -23,7 +23,7 @@ from live.networks import free_port
 from live.nodes import wait_until
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = os.environ["SPARK_SUBMIT_OPTS"]
 ENVIRONMENT = os.environ | {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_DAEMON_MEMORY": "256m",

@@ -1,6 +1,6 @@
 """Fixtures: one Spark session for all tests, and nodes whose feed it reads.
 
-Nodes are real processes; Spark runs in this one, with the quick-start flags of a JVM that need not be fast for long.
+Nodes are real processes; Spark runs in this one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from .feeding import FeedingNode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+SMALL = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -28,7 +27,7 @@ QUICK = {
 def spark() -> Iterator[SparkSession]:
     from sterna.pipeline.session import open_session
 
-    session = open_session("tests", "local[2]", QUICK)
+    session = open_session("tests", "local[2]", SMALL)
     yield session
     session.stop()
 

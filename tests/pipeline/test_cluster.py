@@ -85,9 +85,8 @@ class Publisher:
 
 
 def command(cluster: SparkCluster, *words: str) -> list[str]:
-    quick = [f"spark.{part}.extraJavaOptions={QUICK_JVM}" for part in ("driver", "executor")]
-    settings = [word for setting in quick for word in ("--conf", setting)]
-    return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", cluster.master, *settings]
+    quick = ["--conf", f"spark.executor.extraJavaOptions={QUICK_JVM}"]
+    return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", cluster.master, *quick]
 
 
 def run(words: list[str]) -> str:

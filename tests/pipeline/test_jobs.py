@@ -69,8 +69,7 @@ def test_a_question_about_nothing_is_refused(spark: SparkSession, tmp_path: Path
 
 
 def sterna(*words: str) -> list[str]:
-    quick = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-    return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", "local[2]", *quick]
+    return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", "local[2]"]
 
 
 @pytest.mark.slow
