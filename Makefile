@@ -23,7 +23,7 @@ demo: compiled
 test: check compiled .venv/spark.jsa
 	STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests/conformance tests/live -n $(JOBS) --dist loadfile
 	$(PYTHON) -m pytest tests/pipeline -m "not slow"
-	$(PYTHON) -m pytest tests -m slow $(APART) -n $(JOBS)
+	$(PYTHON) -m pytest tests -m slow $(APART) -n $(JOBS) --durations 12
 
 # Interpreted, so that what is tested is what is read; the live tests then run the compiled node.
 check: lint interpreted
