@@ -11,6 +11,7 @@ from typing import Final
 from sterna.gateway.client import Client, State
 from sterna.gateway.connecting import goodbye
 from sterna.gateway.deliveries import ANSWER, HOLD, PASS, SWALLOW
+from sterna.gateway.framing import packet_end
 from sterna.gateway.node_words import hear_control, hear_disconnect
 from sterna.gateway.upstream import Upstream
 from sterna.mqtt import packets, wire
@@ -34,23 +35,11 @@ class Relay(Client):
         """HOT.  All whole packets in `data`; those that need no look go on in one piece."""
         position = start = 0
         end = len(data)
-        needed = 2
-        size_max = self._size_max
-        while end - position >= 2:
-            first = data[position]
-            length = data[position + 1]
-            body = position + 2
-            if length >= 0x80:
-                length, body = wire.remaining_length(data, position + 1, end)
-                if body == 0:
-                    needed = 5
-                    break
-            stop = body + length
-            if stop - position > size_max:
-                raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes")
-            if stop > end:
-                needed = stop - position
+        while True:
+            body, stop = packet_end(data, position, self._size_max)
+            if not body:
                 break
+            first = data[position]
             if first == 0xE0 and start < position:
                 self._to_node(data[start:position])  # nothing follows a DISCONNECT
                 start = position
@@ -65,7 +54,7 @@ class Relay(Client):
         if start < position:
             self._to_node(data[start:position] if start or position < end else data)
         if position < end:
-            self._incoming.keep(data[position:], needed)
+            self._incoming.keep(data[position:], stop)
         ledger = self.ledger
         if len(ledger.entries) >= self._limits.unacknowledged or ledger.bytes_held >= self._limits.buffer_bytes:
             self._listen()
@@ -168,23 +157,11 @@ class Relay(Client):
     def _relay_down(self, upstream: Upstream, data: bytes) -> None:
         position = start = 0
         end = len(data)
-        needed = 2
-        size_max = self._size_max
-        while end - position >= 2:
-            first = data[position]
-            length = data[position + 1]
-            body = position + 2
-            if length >= 0x80:
-                length, body = wire.remaining_length(data, position + 1, end)
-                if body == 0:
-                    needed = 5
-                    break
-            stop = body + length
-            if stop - position > size_max:
-                raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes")
-            if stop > end:
-                needed = stop - position
+        while True:
+            body, stop = packet_end(data, position, self._size_max)
+            if not body:
                 break
+            first = data[position]
             if first & 0xF6 != 0x30:
                 verdict = self._weigh(first, data, body, stop)
                 if verdict != PASS:
@@ -205,7 +182,7 @@ class Relay(Client):
         if start < position:
             self.to_client(data[start:position] if start or position < end else data)
         if position < end:
-            upstream.incoming.keep(data[position:], needed)
+            upstream.incoming.keep(data[position:], stop)
 
     def _weigh(self, first: int, data: bytes, body: int, stop: int) -> int:
         """HOT.  What to do with a packet of the node."""
