@@ -160,3 +160,17 @@ def test_a_will_is_owed_if_the_node_was_well_when_the_connection_broke() -> None
     assert list(wills_published(history.records, {"node1": [21.0]})) == []
     history.records.arrived("s", Arrival(21.0, b"w", "c/will1", 1, False))
     assert list(wills_published(history.records, {"node1": []})) == []
+
+
+def test_qos_0_may_come_again_after_its_node_was_killed_and_only_then() -> None:
+    history = History(qos=0)
+    history.published(1)
+    for at in (5.0, 7.0):
+        history.records.arrived("s", Arrival(at, b"t", "p/1", 0, False, "node1"))
+    assert history.claims() == ["duplicated"]
+    history.records.crashes["node2"] = [6.0]
+    assert history.claims() == ["duplicated"]
+    history.records.crashes["node1"] = [4.0]
+    assert history.claims() == ["duplicated"]
+    history.records.crashes["node1"].append(6.0)
+    assert history.claims() == []

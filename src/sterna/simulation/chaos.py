@@ -112,6 +112,7 @@ class Chaos:
         joined = members(names, plan.strategy, plan.overlay, self.scene.kernel.dice("members")) if plan.strategy else {}
         for name in names:
             machine = self.scene.add_machine(name, settings or self._any_disk(name), make, joined.get(name))
+            self.scene.records.crashes[name] = machine.crashes
             if prepare is not None:
                 prepare(machine)
         self._lay_paths(names)

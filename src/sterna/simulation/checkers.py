@@ -91,10 +91,12 @@ def _too_often(publication: Publication, qos: int, times: int) -> bool:
     return times > (max(1, publication.sends) if publication.qos == 1 else 1)
 
 
-def _twice(who: str, found: Iterable[tuple[Arrival, Publication]]) -> Iterable[Violation]:
-    times: dict[tuple[str, int], int] = {}
+def _twice(who: str, records: Records, found: Iterable[tuple[Arrival, Publication]]) -> Iterable[Violation]:
+    """What comes at QoS 0 is written down nowhere, so a node that crashes reads it again: that is not promised."""
+    times: dict[tuple[str, int, int], int] = {}
     for arrival, publication in found:
-        key = arrival.identity, arrival.qos
+        crashes = 0 if arrival.qos else sum(at <= arrival.at for at in records.crashes.get(arrival.node, ()))
+        key = arrival.identity, arrival.qos, crashes
         times[key] = times.get(key, 0) + 1
         if _too_often(publication, arrival.qos, times[key]):
             detail = f"{_name(publication)} came to {who} at QoS {arrival.qos} for time {times[key]}"
@@ -103,7 +105,7 @@ def _twice(who: str, found: Iterable[tuple[Arrival, Publication]]) -> Iterable[V
 
 def nothing_twice(records: Records) -> Iterable[Violation]:
     for client, arrivals in records.arrivals.items():
-        yield from _twice(client, _live(records, client))
+        yield from _twice(client, records, _live(records, client))
         wills: dict[str, int] = {}
         for arrival in arrivals:
             if arrival.identity in records.wills and not arrival.retain:
@@ -158,7 +160,7 @@ def shares(records: Records) -> Iterable[Violation]:
     for (_, topic_filter), spans in groups.items():
         members = list(dict.fromkeys(span.client for span in spans))
         came = [pair for member in members for pair in _live(records, member)]
-        yield from _twice(f"the share {topic_filter.decode()}", came)
+        yield from _twice(f"the share {topic_filter.decode()}", records, came)
         had = {arrival.identity for arrival, _ in came}
         lasting = [span for span in spans if span.until is None]
         if not lasting:

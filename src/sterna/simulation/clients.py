@@ -418,7 +418,9 @@ class Client:
         identity = message.payload[:ARRIVAL_BYTES].split(b" ", 1)[0].decode()
         again = " again" if message.dup else ""
         self.kernel.tell(f"{identity} arrives{again} at {self.name} at QoS {message.qos}")
-        self._records.arrived(self.name, Arrival(self.kernel.now, message.topic, identity, message.qos, message.retain))
+        where = host_of(self.address)
+        arrival = Arrival(self.kernel.now, message.topic, identity, message.qos, message.retain, where)
+        self._records.arrived(self.name, arrival)
 
     def _answer(self, kind: int, packet_id: int) -> None:
         """Acknowledge, when we get around to it, in the order things came [MQTT-4.6.0-2, -3, -4]."""

@@ -106,6 +106,8 @@ class Machine:
         self.boots = 0
         #: Instants at which the process ended, or its disk filled up: promises that need it running may be off.
         self.troubles: list[float] = []
+        #: Those of them when it was killed.
+        self.crashes: list[float] = []
         #: What its starts reported about the journal.
         self.damage: list[str] = []
         #: The moment at which it is to be killed next, if any: one of MOMENTS.
@@ -138,6 +140,7 @@ class Machine:
         self.running = None
         self.doom = ""
         self.troubles.append(self.kernel.now)
+        self.crashes.append(self.kernel.now)
         running.alive = False
         self.kernel.tell(f"{self.name} {'loses power' if power else 'is killed'}")
         self.disk.crash(running.committer.writing, running.committer.saving)

@@ -59,6 +59,8 @@ class Arrival(NamedTuple):
     identity: str
     qos: int
     retain: bool
+    node: str = ""
+    """That the client was connected to."""
 
 
 @dataclass(slots=True)
@@ -84,6 +86,8 @@ class Records:
     wills: dict[str, LastWill] = field(default_factory=dict)
     broken: list[Violation] = field(default_factory=list)
     """What a client saw that no broker may do."""
+    crashes: dict[str, list[float]] = field(default_factory=dict)
+    """node -> when its process was killed."""
     arrived_count: int = 0
     acquainted_at: float = 0.0
     """When every node had met every other: until then a share may have members nobody told of."""
