@@ -189,3 +189,21 @@ def test_a_share_never_gets_retained_messages(node: LoneNode) -> None:
     node.join("writer").publish("t/x", b"kept", 1, retain=True)
     (member,) = members(node, 1)
     assert member.payloads() == []
+
+
+def test_what_was_taken_back_from_a_member_that_stays_counts_until_it_is_acknowledged(node: LoneNode) -> None:
+    """A move that is given up: the session was frozen, what it had of the share went back, and it goes on."""
+    (member,) = members(node, 1)
+    publish(node, 3)
+    assert member.payloads() == [b"0", b"1"]
+    session = node.session("member 0")
+    node.broker.delivery.disconnected(session)
+    node.settle()
+    assert member.payloads() == [], "two are before the client's eyes, and it takes no more"
+    member.send(Puback(1))
+    node.settle()
+    (again,) = member.messages()
+    assert (again.payload, again.packet_id) == (b"0", 3)
+    member.send(Puback(2), Puback(3))
+    node.settle()
+    assert member.payloads() == [b"1", b"2"]

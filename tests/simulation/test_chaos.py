@@ -73,6 +73,7 @@ MOVES_THAT_BROKE = [
     (42, 3, 3, "subscription-flooding", "spanning-tree"),
     (49, 3, 3, "subscription-flooding", "spanning-tree"),
     (106, 4, 5, "advertisement", "static"),
+    (401, 3, 2, "advertisement", "spanning-tree"),
     (113, 4, 5, "publication-flooding", "spanning-tree"),
     (116, 4, 5, "publication-flooding", "static"),
     (121, 4, 5, "publication-flooding", "spanning-tree"),

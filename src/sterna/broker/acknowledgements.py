@@ -39,6 +39,9 @@ class Acknowledgements:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBACK for a QoS 2 message")
         if entry is not None:
             self._broker.delivery.acknowledged(session, packet_id)
+        elif packet_id in session.taken_back:
+            session.taken_back.discard(packet_id)
+            self._broker.delivery.pump(session)
 
     def pubrec(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         packet_id, code = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)

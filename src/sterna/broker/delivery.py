@@ -416,6 +416,8 @@ class Delivery:
                 share.queue.push_front(entry[0].offset, None)
                 returned[share.key] = share
                 session.out_of_flight(packet_id)
+                if session.connection is not None:
+                    session.taken_back.add(packet_id)
                 if session.expiry_s:
                     self._log.returned(session, packet_id)
         for share in returned.values():

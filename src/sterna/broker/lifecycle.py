@@ -106,6 +106,7 @@ class Lifecycle:
         session.window = min(self._broker.limits.inflight, found.get(prop.RECEIVE_MAXIMUM, 65535))
         session.window_bytes = self._broker.limits.inflight_bytes
         session.is_losing = False
+        session.taken_back.clear()
         session.packet_bytes_max = found.get(prop.MAXIMUM_PACKET_SIZE, 0)
         session.alias_maximum = min(found.get(prop.TOPIC_ALIAS_MAXIMUM, 0), self._broker.limits.topic_aliases)
         session.aliases = {} if session.alias_maximum else None

@@ -67,6 +67,7 @@ class Session:
         "shares",
         "subscribed_at",
         "subscriptions",
+        "taken_back",
         "unsent",
         "user",
         "version",
@@ -116,6 +117,9 @@ class Session:
         self.inflight_bytes = 0
         #: Packet identifiers in flight that this connection has not sent yet, the next one last.
         self.unsent: list[int] = []
+        #: Packet identifiers of messages that were given to other members of a share while the client, still connected,
+        #: may be looking at them: they count until it acknowledges them.
+        self.taken_back: set[int] = set()
         self.next_packet_id = 1
         #: How many may be in flight: our limit, or the client's Receive Maximum if lower.
         self.window = 1
@@ -156,7 +160,7 @@ class Session:
         """May one more QoS 1 or 2 message be sent now?"""
         return (
             not self.outbox.congested
-            and len(self.inflight) < self.window
+            and len(self.inflight) + len(self.taken_back) < self.window
             and self.inflight_bytes < self.window_bytes  # a message larger than all of it goes alone
         )
 
@@ -190,13 +194,14 @@ class Session:
         self.inflight.clear()
         self.inflight_bytes = 0
         self.unsent.clear()
+        self.taken_back.clear()
         self.queue.clear()
         self.catching_up = None
         self.received.clear()
 
     def take_packet_id(self) -> int:
         packet_id = self.next_packet_id
-        while packet_id in self.inflight:
+        while packet_id in self.inflight or packet_id in self.taken_back:
             packet_id = packet_id % PACKET_ID_MAX + 1
         self.next_packet_id = packet_id % PACKET_ID_MAX + 1
         return packet_id
