@@ -26,19 +26,20 @@ class Computation:
 
     __slots__ = (
         "calls",
+        "coming",
         "due_us",
         "engine",
         "expression",
         "function",
         "held_us",
         "made",
-        "missed",
         "outside",
         "owed",
         "part",
         "published",
         "said",
         "subscribers",
+        "taken",
         "told",
     )
 
@@ -54,10 +55,12 @@ class Computation:
         #: The deadline that is on its way, 0 if there is none; and the one that waits for the numbers before it.
         self.due_us = 0
         self.held_us = 0
-        #: Results made, at QoS 1 and 2; the last one the journal is known to have; and those it may not have.
+        #: Results made, at QoS 1 and 2; and, during a replay, the last one the journal is known to have.
         self.made = 0
         self.published = 0
-        self.missed: deque[tuple[int, bytes, bytes, int]] = deque()
+        #: The last message at QoS 1 and 2 it has taken; and, during a replay, those that it may not have.
+        self.taken = -1
+        self.coming: deque[Message] = deque()
         #: The operator knows that it has stopped.
         self.told = False
         #: What is computed of it here, if it comes in parts; the last result (empty: there was none to be had); and
@@ -98,21 +101,12 @@ class Computation:
         for offset, topic, time_us in waiting:
             self.calls.append(Call(self.function, topic, time_us, offset, again=True))
 
-    def may_miss(self, topic: bytes, payload: bytes, qos: int) -> None:
-        """A result made again, after a crash: the journal may have it."""
-        if qos:
-            self.made += 1
-            self.missed.append((self.made, topic, payload, qos))
-
-    def has(self, number: int, result: Message) -> None:
-        """The journal holds the result of this number, so it holds all before it."""
-        self.published = max(self.published, number)
+    def has(self, result: Message) -> None:
+        """The journal holds this result, so it holds all before it."""
         if self.part is not None:
             # Not made again by a replay: the other parts are not in the journal.
-            self.made, self.said = self.published, result.payload
+            self.said = result.payload
             self.part.closed_us = max(self.part.closed_us, taken_us(result))
-        while self.missed and self.missed[0][0] <= number:
-            self.missed.popleft()
 
     def merged(self, time_us: int) -> bytes | None:
         """What to publish, of all parts."""
