@@ -27,10 +27,12 @@ from sterna.broker.computation import Computation, add_troubles, is_first, part_
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.durability import SessionLog
 from sterna.broker.endings import EndingBroker, Endings
+from sterna.broker.gates import Gate
 from sterna.broker.limits import Limits
 from sterna.broker.parts import Part, Parts, is_part
 from sterna.broker.recollection import Recollection
 from sterna.broker.repeats import numbered
+from sterna.broker.session import Session
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import FilterTree
 from sterna.operators.engine import Engine
@@ -133,11 +135,15 @@ class Computations:
     def _is_in_parts(self, expression: Expression) -> bool:
         return self._settings.partials and halves(expression) is not None and not self.is_outside(expression)
 
-    def gained(self, text: bytes) -> Computation:
+    def gained(self, text: bytes, session: Session) -> Computation:
         """One more subscription; `refusal` had nothing against it, here or before the node was started again."""
         found = self._by_text.get(text)
         if found is None:
             found = self._begin(text)
+            if session.is_arriving and not found.function:
+                found.gate = Gate()
+        elif found.gate is not None and found.gate.is_awaited and not session.is_arriving:
+            self._wait_no_more(found, "somebody else has subscribed to it")
         found.subscribers += 1
         return found
 
@@ -180,11 +186,10 @@ class Computations:
         return kind(computation.expression, self._settings, self._now_us())
 
     def _noted_part(self, expression: Expression) -> tuple[bytes | None, int]:
-        """What its part is called, and since when it is wanted: during a replay, as it was noted last."""
-        found = halves(expression) if self._broker is None else None
-        if found is not None:
-            return self.recollection.noted_part(found.inside.text)
-        return None, self._now_us()
+        """What its part is called, and since when it is wanted: after a crash or a move, as it was."""
+        found = halves(expression)
+        assert found is not None
+        return self.recollection.noted_part(found.inside.text, 0 if self._broker is None else self._now_us())
 
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""
@@ -249,6 +254,8 @@ class Computations:
         said: list[bytes] = []
         elsewhere: list[Computation] | None = None
         for computation in computations:
+            if computation.gate is not None and not self._is_let_in(computation, message):
+                continue
             if computation.function:
                 elsewhere = [computation] if elsewhere is None else [*elsewhere, computation]
                 continue
@@ -263,6 +270,39 @@ class Computations:
             for computation in elsewhere:
                 self.changed[computation.expression.text] = computation
             self.calls.take(elsewhere, message, time_us)
+
+    def _is_let_in(self, computation: Computation, message: Message) -> bool:
+        gate = computation.gate
+        assert gate is not None
+        is_let_in = gate.admits(message)
+        if gate.is_awaited and gate.is_full:
+            self._wait_no_more(computation, "too much has come before what it remembered did")
+        return is_let_in
+
+    def _wait_no_more(self, computation: Computation, reason: str) -> None:
+        gate, computation.gate = computation.gate, None
+        assert gate is not None
+        self.tell_anew(computation, reason)
+        for message in gate.held:
+            self.take([computation], message)
+        self.settled_down(computation, gate.ended)
+
+    def settled_down(self, computation: Computation, ended: list[tuple[int, bytes]]) -> None:
+        """It waits for nothing any more; of the windows that have ended meanwhile these are to be told."""
+        for _, payload in ended:
+            self._publish(computation, None, payload)
+        if computation.part is not None and computation.part.merge is not None:
+            computation.owed = True
+            self.merge(computation.part)
+        if computation.outside:
+            self.edition += 1
+        self.changed[computation.expression.text] = computation
+        self._look_after(computation)
+
+    def tell_anew(self, computation: Computation, reason: str) -> None:
+        assert self._broker is not None
+        expression = computation.expression.text.decode()
+        self._broker.tell("an expression begins anew", {"expression": expression, "reason": reason})
 
     def _computed(self, computation: Computation, payload: bytes, again: bool) -> None:
         """A result, of numbers from elsewhere; `again`: at QoS 0 it may have been delivered before a crash."""
@@ -307,12 +347,17 @@ class Computations:
             except (Outgrown, StateError) as error:
                 engine.stop(str(error))
                 payload = None
-            if payload is not None:
+            gate = computation.gate
+            if payload is not None and gate is not None and gate.is_awaited:
+                gate.ended.append((end_us, payload))
+            elif payload is not None and end_us > computation.closed_us:
                 self._publish(computation, None, payload)
             self.changed[computation.expression.text] = computation
             self._look_after(computation)
 
     def _say_merged(self, computation: Computation, time_us: int, *, always: bool) -> None:
+        if computation.is_awaited:
+            return
         payload = computation.merged(time_us)
         if payload is not None and (always or payload != computation.said):
             self._publish(computation, None, payload)
@@ -377,13 +422,17 @@ class Computations:
 
     def outside(self) -> list[tuple[bytes, int]]:
         """Expressions that Spark is to compute, and since when."""
-        return [(text, one.engine.newest_us) for text, one in self._by_text.items() if one.outside]
+        return [
+            (text, one.engine.newest_us) for text, one in self._by_text.items() if one.outside and not one.is_awaited
+        ]
 
     def hand_in(self, text: bytes, number: int, payload: bytes) -> None:
         """What Spark made of a window, if anybody still wants it; a number that is not greater than the last one has
         been here before."""
         computation = self._by_text.get(text)
-        if computation is not None and computation.outside and number > computation.published:
+        if computation is None or not computation.outside or computation.is_awaited:
+            return
+        if number > computation.published:
             assert self._broker is not None
             topic = computation.expression.result_topic
             computation.made = computation.published = number

@@ -76,8 +76,12 @@ class Recollection:
         """A subscription follows that comes in parts of this name."""
         self._part_names[name.partition(b"\0")[0]] = (name, wanted_us)
 
-    def noted_part(self, inside: bytes) -> tuple[bytes | None, int]:
-        return self._part_names.get(inside, (None, 0))
+    def noted_part(self, inside: bytes, wanted_us: int) -> tuple[bytes | None, int]:
+        """What it is called, and since when it is wanted, unless nobody knows."""
+        return self._part_names.get(inside, (None, wanted_us))
+
+    def forget_parts(self) -> None:
+        self._part_names.clear()
 
     # -- messages --
 
@@ -92,6 +96,8 @@ class Recollection:
         self.moment_us = max(self.moment_us, taken_us(message))
         said: list[bytes] = []
         for computation in computations:
+            if computation.gate is not None and not computation.gate.admits(message):
+                continue
             if computation.function:
                 call = Call(computation.function, message.topic, taken_us(message), message.offset, again=True)
                 computation.calls.append(call)
