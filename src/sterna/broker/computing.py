@@ -39,8 +39,8 @@ from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression
 from sterna.operators.functions import Functions
+from sterna.operators.halves import halves
 from sterna.operators.merging import OuterEngine
-from sterna.operators.parts import halves
 from sterna.operators.plan import placed
 from sterna.operators.settings import Settings
 from sterna.operators.stages import Outgrown

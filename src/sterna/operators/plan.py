@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.halves import halves
 from sterna.operators.settings import Settings
 from sterna.operators.types import Stream, check
 from sterna.operators.windows_apart import Division, division
@@ -21,20 +22,13 @@ _KEPT = {
 }
 
 
-def mergeable(expression: Expression) -> Operator | None:
-    """The innermost aggregate, if it can be computed in parts where the messages are, with the rest of the expression
-    applied to the merged parts.  None if everything has to come to one place.
-
-    Parts are of disjoint topics (SPATIAL, and whatever has DELTA or RATE inside) or of disjoint messages (periods): a
-    topic that is published to at two places has one last value, not two.  A sliding aggregate answers at every value,
-    so its parts would say no less than the values themselves.
-    """
-    for operator in reversed(expression.operators):
-        if operator.family in (Family.SPATIAL, Family.PERIODIC):
-            return operator
-        if operator.family is Family.SLIDING:
-            return None
-    return None
+def merged(expression: Expression, settings: Settings) -> Operator | None:
+    """The aggregate that is computed in parts, where the messages are; None if these have to come to one place.  On
+    Spark that is the period, between nodes what `halves` says."""
+    if placed(expression, settings)[0] == "spark":
+        return expression.periodic
+    found = halves(expression) if settings.partials else None
+    return None if found is None else expression.operators[len(found.outside)]
 
 
 def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
@@ -57,7 +51,7 @@ def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
 
 def explain(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[str]:
     streams = check(expression)
-    parts = mergeable(expression)
+    parts = merged(expression, settings)
     steps = [("messages", expression.topic_filter.decode(), "")]
     for operator, stream in zip(reversed(expression.operators), reversed(streams), strict=True):
         kept = _kept(operator, settings, functions) + ("; parts can be merged" if operator is parts else "")
