@@ -10,7 +10,7 @@ from sterna.operators.errors import ExpressionError
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.grammar import parse
 from sterna.operators.plan import explain
-from sterna.operators.settings import Settings
+from sterna.operators.settings import EngineChoice, Settings
 
 
 def test_a_plan_names_every_step_from_the_messages_to_the_result() -> None:
@@ -67,7 +67,6 @@ def test_a_plan_says_what_is_published(text: str, result: str) -> None:
         ("$GT;5$AVG$GT;2/t/+", "$AVG"),
         ("$MAX$HOURLYAVG/t/+", "$HOURLYAVG"),
         ("$MAX$AVG/t/+", "$AVG"),
-        ("$COUNT$CONTAINS;x/t/+", "$COUNT"),
         ("$MAX$TMPAVG;0:01:00/t/+", None),
         ("$DELTA/t/+", None),
         ("$SUM$DELTA/t/+", None),
@@ -86,10 +85,29 @@ def test_a_plan_says_what_is_computed_in_parts_and_that_is_what_nodes_do(text: s
 
 
 def test_spark_merges_parts_of_any_period_it_has() -> None:
-    (line,) = [
-        line for line in explain(parse(b"$TMPMAX;2:00:00$HOURLYSUM/t"), Settings(engine="spark")) if "parts" in line
-    ]
-    assert line.startswith("$HOURLYSUM")
+    lines = explain(parse(b"$TMPMAX;2:00:00$HOURLYSUM/t"), Settings(engine="spark"))
+    assert [line.split()[0] for line in lines if "parts" in line] == ["$HOURLYSUM"]
+
+
+CHOICES = (EngineChoice("plant/secret/#", "node"), EngineChoice("plant/#", "spark"), EngineChoice("lab/+/t", "auto"))
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "why"),
+    [
+        ("$QUARTERHOURLYAVG/plant/1/+", "spark", '[[operators.engines]] filter = "plant/#" engine = "spark"'),
+        ("$HOURLYAVG/plant/secret/x", "node", 'filter = "plant/secret/#" engine = "node"'),
+        ("$HOURLYAVG/plant/#", "spark", 'filter = "plant/#"'),
+        ("$HOURLYAVG/#", "node", 'engine = "node"'),
+        ("$HOURLYAVG/lab/1/t", "spark", "windows of 3600 s"),
+        ("$QUARTERHOURLYAVG/lab/1/t", "node", "shorter than spark_period_s"),
+        ("$AVG/plant/+", "node", "answers at each message"),
+    ],
+)
+def test_engines_may_differ_by_filter_and_the_first_that_covers_it_decides(text: str, engine: str, why: str) -> None:
+    line = explain(parse(text.encode()), Settings(engines=CHOICES))[-1]
+    assert line.split()[:2] == ["engine", engine]
+    assert why in line
 
 
 def test_a_registered_function_is_a_word_of_the_language() -> None:

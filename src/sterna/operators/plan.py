@@ -34,8 +34,9 @@ def merged(expression: Expression, settings: Settings) -> Operator | None:
 def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
     """Which engine computes it, node or spark, and why."""
     periodic = expression.periodic
-    if settings.engine == "node":
-        return "node", 'as [operators] engine = "node" says'
+    engine, words = settings.engine_of(expression.topic_filter)
+    if engine == "node":
+        return "node", f"as {words} says"
     if periodic is None:
         return "node", "it answers at each message, not at the end of windows"
     if division(expression) is not Division.BY_MESSAGE:
@@ -43,9 +44,9 @@ def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
     if any(operator.family is Family.FUNCTION for operator in expression.operators):
         return "node", "functions run in nodes"
     length_s = settings.period_us(periodic.period) / 1e6
-    if settings.engine == "auto" and length_s < settings.spark_period_s:
+    if engine == "auto" and length_s < settings.spark_period_s:
         return "node", f"its windows are shorter than spark_period_s = {settings.spark_period_s:g}"
-    why = 'as [operators] engine = "spark" says' if settings.engine == "spark" else f"windows of {length_s:g} s"
+    why = f"as {words} says" if engine == "spark" else f"windows of {length_s:g} s"
     return "spark", f"{why}; sterna pipeline operators must run"
 
 
