@@ -61,6 +61,7 @@ HOT_MODULES = [
     "src/sterna/operators/parts.py",
     "src/sterna/operators/sketch.py",
     "src/sterna/operators/sources.py",
+    "src/sterna/operators/spans.py",
     "src/sterna/operators/spatial.py",
     "src/sterna/operators/stages.py",
     "src/sterna/operators/values.py",

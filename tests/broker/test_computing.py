@@ -207,6 +207,23 @@ def test_a_client_that_carries_the_name_of_an_expression_takes_nothing_from_it()
     assert watcher.payloads() == [b"1.0"]
 
 
+def test_results_do_not_count_as_messages_of_a_client_that_carries_the_name_of_their_expression() -> None:
+    node = SurvivingNode()
+    node.client("watcher").subscribe("$SUM/t/+", 1)
+    node.client("$SUM/t/+", version=5)
+    node.settle()
+    for value in (b"1", b"2"):
+        publish(node, "t/1", value)
+    node.crash()
+    watcher = node.client("watcher")
+    watcher.subscribe("other", 1)
+    namesake = node.client("$SUM/t/+", version=5)
+    mark = b"\x26\x00\x0fsterna-sequence\x00\x030.1"
+    namesake.feed(0x32, b"\x00\x05other\x00\x01" + bytes((len(mark),)) + mark + b"x")
+    node.settle()
+    assert watcher.payloads() == [b"1.0", b"2.0", b"x"]
+
+
 def test_a_window_that_ended_before_a_crash_is_not_told_again() -> None:
     node = SurvivingNode()
     node.client("watcher").subscribe("$QUARTERHOURLYSUM/t", 1)
@@ -221,6 +238,75 @@ def test_a_window_that_ended_before_a_crash_is_not_told_again() -> None:
     node.wait(1)
     node.settle()
     assert watcher.payloads() == [b"3.0"]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_result_of_qos_0_that_overtakes_does_not_stand_for_the_one_that_is_lost(checkpoint: bool) -> None:
+    """The message at QoS 1 is being written when one at QoS 0 comes, whose result is written with it."""
+    node = SurvivingNode()
+    node.client("watcher").subscribe("$SUM/t/+", 1)
+    publish(node, "t/1", b"1")
+    if checkpoint:
+        node.checkpoint()
+    sensor = node.client("sensor")
+    sensor.publish("t/2", b"2", 1, 7)
+    sensor.publish("t/3", b"4", 0)
+    node.commit()  # the result of t/2 is in the next group, which is never written
+    node.crash()
+    assert node.client("watcher").payloads() == [b"1.0", b"5.0", b"3.0"]
+    node.crash()
+    assert node.client("watcher").payloads() == [b"1.0", b"5.0", b"3.0"]  # sent again: nobody acknowledged them
+
+
+def test_windows_begin_with_the_subscription_after_a_crash_too() -> None:
+    node = SurvivingNode()
+    node.client("watcher").subscribe("$QUARTERHOURLYSUM/t", 1)
+    node.settle()
+    node.crash()
+    watcher = node.client("watcher")
+    publish(node, "t", b"1")
+    node.wait(899)
+    node.settle()
+    assert watcher.payloads() == []
+    node.wait(2)
+    node.settle()
+    assert watcher.payloads() == [b"1.0"]
+
+
+def test_a_message_that_was_being_written_when_a_window_ended_counts_in_the_next_one() -> None:
+    node = SurvivingNode()
+    node.client("watcher").subscribe("$QUARTERHOURLYSUM/t", 1)
+    node.settle()
+    publish(node, "t", b"1")
+    node.checkpoint()
+    sensor = node.client("sensor")
+    node.wait(899.9)
+    sensor.publish("t", b"2", 1, 7)
+    node.wait(1)
+    node.commit()
+    node.crash()
+    watcher = node.client("watcher")
+    node.wait(900)
+    node.settle()
+    assert watcher.payloads() == [b"1.0", b"2.0"]
+
+
+def test_a_message_let_pass_after_a_crash_is_whole_and_comes_once() -> None:
+    """Two expressions let it pass under one name; its result was not written down."""
+    node = SurvivingNode()
+    watcher = node.client("watcher", version=5)
+    watcher.subscribe("$GT;1/t/+", 1)
+    node.settle()
+    watcher.subscribe("$GT;1/t/#", 1)
+    node.settle()
+    sensor = node.client("sensor", version=5)
+    unit = b"\x26\x00\x04unit\x00\x01C"
+    sensor.feed(0x32, b"\x00\x03t/1\x00\x01" + bytes((len(unit),)) + unit + b"2")
+    node.commit()
+    node.crash()
+    (passed,) = node.client("watcher", version=5).payloads()
+    assert unit in passed
+    assert passed.endswith(b"2")
 
 
 def test_an_expression_nobody_wants_any_more_leaves_the_checkpoint() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.broker.computing import Computations
+from sterna.broker.limits import Limits
 from sterna.operators.errors import ExpressionError
-from sterna.operators.functions import Functions
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.grammar import parse
-from sterna.operators.plan import explain, mergeable
-from sterna.operators.settings import Settings
+from sterna.operators.plan import explain
+from sterna.operators.settings import EngineChoice, Settings
 
 
 def test_a_plan_names_every_step_from_the_messages_to_the_result() -> None:
@@ -21,8 +23,7 @@ def test_a_plan_names_every_step_from_the_messages_to_the_result() -> None:
     assert "people in an image" in lines[1]
     assert "at each window's end, a number per topic" in lines[2]
     assert "every 86400 s" in lines[2]
-    assert "parts can be merged" in lines[2]
-    assert "parts can be merged" not in lines[3]
+    assert "parts can be merged" not in " ".join(lines), "pictures travel to the nodes that have the function"
     assert lines[4].endswith("on $MAX$DAILYAVG$COUNTPEOPLE/room/$A/camera")
     assert lines[5].split()[:2] == ["engine", "node"]
 
@@ -68,11 +69,45 @@ def test_a_plan_says_what_is_published(text: str, result: str) -> None:
         ("$MAX$AVG/t/+", "$AVG"),
         ("$MAX$TMPAVG;0:01:00/t/+", None),
         ("$DELTA/t/+", None),
+        ("$SUM$DELTA/t/+", None),
+        ("$TMPMAX;0:01:00$SUM/t/+", None),
+        ("$HOURLYMAX$SUM/t/+", None),
+        ("$HOURLYMAX$COUNTPEOPLE/t/+", None),
     ],
 )
-def test_the_innermost_aggregate_may_be_computed_in_parts(text: str, operator: str | None) -> None:
-    found = mergeable(parse(text.encode()))
-    assert (None if found is None else found.text) == operator
+def test_a_plan_says_what_is_computed_in_parts_and_that_is_what_nodes_do(text: str, operator: str | None) -> None:
+    expression = parse(text.encode())
+    for settings in (Settings(), Settings(partials=False)):
+        marked = [line.split()[0] for line in explain(expression, settings) if line.endswith("parts can be merged")]
+        in_parts = Computations(Limits(), settings, NO_FUNCTIONS).comes_in_parts(text.encode())
+        assert bool(marked) == in_parts
+        assert marked == ([operator] if operator is not None and settings.partials else [])
+
+
+def test_spark_merges_parts_of_any_period_it_has() -> None:
+    lines = explain(parse(b"$TMPMAX;2:00:00$HOURLYSUM/t"), Settings(engine="spark"))
+    assert [line.split()[0] for line in lines if "parts" in line] == ["$HOURLYSUM"]
+
+
+CHOICES = (EngineChoice("plant/secret/#", "node"), EngineChoice("plant/#", "spark"), EngineChoice("lab/+/t", "auto"))
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "why"),
+    [
+        ("$QUARTERHOURLYAVG/plant/1/+", "spark", '[[operators.engines]] filter = "plant/#" engine = "spark"'),
+        ("$HOURLYAVG/plant/secret/x", "node", 'filter = "plant/secret/#" engine = "node"'),
+        ("$HOURLYAVG/plant/#", "spark", 'filter = "plant/#"'),
+        ("$HOURLYAVG/#", "node", 'engine = "node"'),
+        ("$HOURLYAVG/lab/1/t", "spark", "windows of 3600 s"),
+        ("$QUARTERHOURLYAVG/lab/1/t", "node", "shorter than spark_period_s"),
+        ("$AVG/plant/+", "node", "answers at each message"),
+    ],
+)
+def test_engines_may_differ_by_filter_and_the_first_that_covers_it_decides(text: str, engine: str, why: str) -> None:
+    line = explain(parse(text.encode()), Settings(engines=CHOICES))[-1]
+    assert line.split()[:2] == ["engine", engine]
+    assert why in line
 
 
 def test_a_registered_function_is_a_word_of_the_language() -> None:

@@ -41,6 +41,13 @@ def loaded(tmp_path: Path, toml: str, **environ: str):  # type: ignore[no-untype
         ('[feed]\nbind = "127.0.0.1:1883"', "127.0.0.1:1883 is already taken"),
         ('[operators]\nengine = "auto"', "Spark reads the feeds of nodes, and this one has none; add a table [feed]"),
         ('[operators]\nengine = "gpu"', "engine"),
+        (
+            '[[operators.engines]]\nfilter = "a/#"\nengine = "spark"',
+            "Spark reads the feeds of nodes, and this one has none",
+        ),
+        ('[[operators.engines]]\nfilter = "a/#/b"\nengine = "node"', '"a/#/b" is no topic filter'),
+        ('[[operators.engines]]\nfilter = "a/#"\nengine = "gpu"', "engine"),
+        ('[[operators.engines]]\nfilter = "a/#"', "is missing; add engine"),
         ('[journal]\nkeep = ["a/#/b"]', '"a/#/b" is no topic filter'),
         ('[journal]\nkeep = ["$share/g/t"]', "is no topic filter"),
     ],

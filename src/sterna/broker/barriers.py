@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from sterna.broker.routes import Route
 from sterna.broker.session import Session
+from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
 
 
 def is_behind(barrier: VersionVector, message: Message) -> bool:
     """Has it been dealt with where the session came from?"""
     identity = message.identity
     return identity is not None and Stamp(identity.epoch, identity.sequence) <= barrier.get(identity.origin, BEFORE_ALL)
+
+
+def is_served(journal: Journal, node: str, message: Message | None, vector: VersionVector) -> bool:
+    """Has it been dealt with where the session came from, up to this vector (or is it gone)?"""
+    if message is None:
+        return True
+    known = message.identity or Identity(node, journal.epoch_of(message.offset), message.offset)
+    return Stamp(known.epoch, known.sequence) <= vector.get(known.origin, BEFORE_ALL)
 
 
 class Barriers:

@@ -117,6 +117,8 @@ class Broker:
         #: To be done when nothing is on its way to the disk and everything that is safe has been delivered.
         self._between: list[Callable[[], None]] = []
         self._is_keeping = False
+        #: Everything the journal got before has been delivered, and this one is being or has been.
+        self.delivered_upto = journal.next_offset - 1
         self.handshake = Handshake(self)
         self.requests = Requests(self)
         self.lifecycle = Lifecycle(self)
@@ -334,6 +336,7 @@ class Broker:
     def _keep(self, promise: Promise) -> None:
         message, connection, detail = promise
         if message is not None:
+            self.delivered_upto = message.offset
             matched = self._deliver(message, connection.session if connection is not None else None)
             if self.network is not None and message.identity is None and not is_reserved(message.topic):
                 self.network.publish(message)

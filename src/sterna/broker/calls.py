@@ -200,18 +200,13 @@ class Calls:
         if computation.subscribers:
             self._settled(computation)
 
-    def replay(
-        self, computation: Computation, offset: int, value: float | None, result_qos: Callable[[bytes], int]
-    ) -> None:
+    def replay(self, computation: Computation, offset: int, value: float | None) -> None:
         """The number of the message at `offset` had gone into this expression, and those of all before it."""
         calls = computation.calls
         while calls and calls[0].offset <= offset:
             call = calls.popleft()
             if call.offset == offset and value is not None:
-                payload = computation.engine.computed(call.topic, value, call.time_us)
-                if payload is not None:
-                    topic = computation.result_topic(call.topic)
-                    computation.may_miss(topic, payload, result_qos(topic))
+                computation.engine.computed(call.topic, value, call.time_us)  # its result stands in the same group
 
     def count(self, function: str, reason: str) -> None:
         if reason not in self.failures and self._broker is not None:

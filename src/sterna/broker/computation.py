@@ -9,16 +9,19 @@ from typing import Any
 import msgspec
 
 from sterna.broker.calls import Call, Saved
+from sterna.broker.gates import Gate
 from sterna.broker.parts import Part
 from sterna.mqtt.message import Message
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression, Family
 from sterna.operators.merging import OuterEngine
+from sterna.vocabulary.stamps import Stamp
 
 _SNAPSHOT = tuple[int, bytes]
 #: Of one that comes in parts, with what it said last and what its part is called.
 _MERGED = tuple[int, bytes, bytes | None, bytes]
+_BARRIER = list[tuple[str, int, int]]
 
 
 class Computation:
@@ -26,19 +29,22 @@ class Computation:
 
     __slots__ = (
         "calls",
+        "closed_us",
+        "coming",
         "due_us",
         "engine",
         "expression",
         "function",
+        "gate",
         "held_us",
         "made",
-        "missed",
         "outside",
         "owed",
         "part",
         "published",
         "said",
         "subscribers",
+        "taken",
         "told",
     )
 
@@ -48,21 +54,27 @@ class Computation:
         self.outside = False
         self.engine = engine
         self.subscribers = 0
+        #: What keeps messages from it, if it came from another node.
+        self.gate: Gate | None = None
         #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
         self.function = function_of(expression)
         self.calls: deque[Call] = deque()
         #: The deadline that is on its way, 0 if there is none; and the one that waits for the numbers before it.
         self.due_us = 0
         self.held_us = 0
-        #: Results made, at QoS 1 and 2; the last one the journal is known to have; and those it may not have.
+        #: Results made, at QoS 1 and 2; and, during a replay, the last one the journal is known to have.
         self.made = 0
         self.published = 0
-        self.missed: deque[tuple[int, bytes, bytes, int]] = deque()
+        #: The last message at QoS 1 and 2 it has taken; and, during a replay, those that it may not have.
+        self.taken = -1
+        self.coming: deque[Message] = deque()
         #: The operator knows that it has stopped.
         self.told = False
         #: What is computed of it here, if it comes in parts; the last result (empty: there was none to be had); and
         #: whether something has come since.
         self.part: Part | None = None
+        #: Windows up to this one were told before, at another node or before a crash.
+        self.closed_us = 0
         self.said: bytes | None = None
         self.owed = False
 
@@ -74,45 +86,62 @@ class Computation:
     def result_topic(self, topic: bytes) -> bytes:
         return self.expression.topic_of_result(topic)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Is what it remembers on its way here?"""
+        return self.gate is not None and self.gate.is_awaited
+
     def snapshot(self) -> bytes:
         if self.part is not None:
-            return msgspec.msgpack.encode((self.made, self.engine.snapshot(), self.said, self.part.name))
+            closed_us = max(self.closed_us, self.part.closed_us)
+            fields = (self.made, self.engine.snapshot(), self.said, self.part.name, closed_us)
+            return msgspec.msgpack.encode(fields)
         waiting = [call.saved() for call in self.calls if call.offset >= 0]
-        return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting))
+        barrier = [] if self.gate is None else [(origin, *stamp) for origin, stamp in self.gate.barrier.items()]
+        return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting, barrier))
 
     def restore(self, snapshot: bytes) -> None:
         """May raise StateError."""
-        waiting: list[Saved] = []
-        try:
-            if self.part is not None:
-                self.made, engine, self.said, _ = msgspec.msgpack.decode(snapshot, type=_MERGED)
-            else:
-                fields = msgspec.msgpack.decode(snapshot, type=list[Any])
-                self.made, engine = msgspec.convert(fields[:2], _SNAPSHOT)
-                # Those of an earlier release have none.
-                waiting = msgspec.convert(fields[2], list[Saved]) if len(fields) > 2 else []
-        except msgspec.MsgspecError as error:
-            raise StateError(f"a damaged state of {self.expression.text!r}: {error}") from None
+        fields = self._fields(snapshot)
+        if self.part is not None:
+            self.made, engine, self.said, _, self.closed_us = fields
+        else:
+            self.made, engine, waiting, barrier = fields
+            for offset, topic, time_us in waiting:
+                self.calls.append(Call(self.function, topic, time_us, offset, again=True))
+            if barrier:
+                self.gate = Gate({origin: Stamp(epoch, sequence) for origin, epoch, sequence in barrier})
         self.published = self.made
         self.engine.restore(engine)
-        for offset, topic, time_us in waiting:
-            self.calls.append(Call(self.function, topic, time_us, offset, again=True))
 
-    def may_miss(self, topic: bytes, payload: bytes, qos: int) -> None:
-        """A result made again, after a crash: the journal may have it."""
-        if qos:
-            self.made += 1
-            self.missed.append((self.made, topic, payload, qos))
+    def adopt(self, snapshot: bytes) -> None:
+        """Go on from what it remembered at another node.  May raise StateError."""
+        fields = self._fields(snapshot)
+        self.made = self.published = fields[0]
+        if self.part is None:
+            self.engine.restore(fields[1])
+        else:
+            # What stands outside the parts depends on their newest answer only.
+            self.said, self.closed_us = fields[2], fields[4]
 
-    def has(self, number: int, result: Message) -> None:
-        """The journal holds the result of this number, so it holds all before it."""
-        self.published = max(self.published, number)
+    def _fields(self, snapshot: bytes) -> list[Any]:
+        """Whole, and of the right types; those of an earlier release have fewer."""
+        try:
+            found = msgspec.msgpack.decode(snapshot, type=list[Any])
+            if self.part is not None:
+                return [*msgspec.convert(found[:4], _MERGED), msgspec.convert(found[4], int) if len(found) > 4 else 0]
+            waiting = msgspec.convert(found[2], list[Saved]) if len(found) > 2 else []
+            barrier = msgspec.convert(found[3], _BARRIER) if len(found) > 3 else []
+            return [*msgspec.convert(found[:2], _SNAPSHOT), waiting, barrier]
+        except msgspec.MsgspecError as error:
+            raise StateError(f"a damaged state of {self.expression.text!r}: {error}") from None
+
+    def has(self, result: Message) -> None:
+        """The journal holds this result, so it holds all before it."""
         if self.part is not None:
             # Not made again by a replay: the other parts are not in the journal.
-            self.made, self.said = self.published, result.payload
+            self.said = result.payload
             self.part.closed_us = max(self.part.closed_us, taken_us(result))
-        while self.missed and self.missed[0][0] <= number:
-            self.missed.popleft()
 
     def merged(self, time_us: int) -> bytes | None:
         """What to publish, of all parts."""
@@ -165,6 +194,6 @@ def part_in(snapshot: bytes | None) -> bytes | None:
     """What the part of an expression was called, if it came in parts."""
     if snapshot is not None:
         with suppress(msgspec.DecodeError):
-            name: bytes = msgspec.msgpack.decode(snapshot, type=_MERGED)[3]
-            return name
+            fields = msgspec.msgpack.decode(snapshot, type=list[Any])
+            return fields[3] if len(fields) > 3 and isinstance(fields[3], bytes) else None
     return None

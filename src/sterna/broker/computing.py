@@ -8,8 +8,8 @@ expression may come in parts (`parts.py`): then only what enters here is taken, 
 What is assigned to Spark is computed by nobody here: a job asks which expressions there are (`outside`) and hands in
 the results of their windows (`hand_in`), numbered by the windows' ends, always through the journal.
 
-Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash the messages since the last
-checkpoint make the same results again, and those whose number the journal does not have are published then.
+Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash those are made again that the
+journal does not have (`recollection.py`).
 
 Expressions with a data processing function get numbers that were computed elsewhere, a little later (`calls`); their
 windows end when the numbers of all messages that belong to them are there.
@@ -17,27 +17,30 @@ windows end when the numbers of all messages that belong to them are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Protocol
 
 from sterna.broker.admission import Admission
-from sterna.broker.calls import Call, CallingBroker, Calls
+from sterna.broker.calls import CallingBroker, Calls
 from sterna.broker.computation import Computation, add_troubles, is_first, part_in, taken_us
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.durability import SessionLog
 from sterna.broker.endings import EndingBroker, Endings
+from sterna.broker.gates import Gate
 from sterna.broker.limits import Limits
 from sterna.broker.parts import Part, Parts, is_part
-from sterna.broker.repeats import number_of, numbered
+from sterna.broker.recollection import Recollection
+from sterna.broker.repeats import numbered
+from sterna.broker.session import Session
 from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.topics import FilterTree, is_reserved
+from sterna.mqtt.topics import FilterTree
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression
 from sterna.operators.functions import Functions
+from sterna.operators.halves import halves
 from sterna.operators.merging import OuterEngine
-from sterna.operators.parts import halves
 from sterna.operators.plan import placed
 from sterna.operators.settings import Settings
 from sterna.operators.stages import Outgrown
@@ -63,18 +66,15 @@ class Computations:
         "_broker",
         "_by_text",
         "_endings",
-        "_forgotten",
-        "_part_names",
         "_settings",
-        "_snapshots",
         "_tree",
         "_troubles",
         "calls",
         "changed",
         "edition",
         "gone",
-        "moment_us",
         "parts",
+        "recollection",
         "results",
     )
 
@@ -85,19 +85,13 @@ class Computations:
         self._by_text: dict[bytes, Computation] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self.parts = Parts(settings)
-        #: During a replay: inner half -> how its part was called last, and since when it was wanted.
-        self._part_names: dict[bytes, tuple[bytes | None, int]] = {}
+        #: Of use during a replay.
+        self.recollection = Recollection(self)
         self._broker: ComputingBroker | None = None
         self._endings = Endings(self._end_window)
-        #: States from the last checkpoint, until their expressions come.
-        self._snapshots: dict[bytes, bytes] = {}
-        #: Those that could not be gone on from, and why.
-        self._forgotten: list[tuple[bytes, str]] = []
-        #: What differs from it.
+        #: What differs from the last checkpoint.
         self.changed: dict[bytes, Computation] = {}
         self.gone: dict[bytes, None] = {}
-        #: During a replay, how late it is in it.
-        self.moment_us = 0
         self.results = 0
         #: Changes with every expression of Spark's that comes or goes.
         self.edition = 0
@@ -141,20 +135,22 @@ class Computations:
     def _is_in_parts(self, expression: Expression) -> bool:
         return self._settings.partials and halves(expression) is not None and not self.is_outside(expression)
 
-    def gained(self, text: bytes) -> Computation:
+    def gained(self, text: bytes, session: Session) -> Computation:
         """One more subscription; `refusal` had nothing against it, here or before the node was started again."""
         found = self._by_text.get(text)
         if found is None:
             found = self._begin(text)
+            if session.is_arriving and not found.function:
+                found.gate = Gate()
+        elif found.gate is not None and found.gate.is_awaited and not session.is_arriving:
+            self._wait_no_more(found, "somebody else has subscribed to it")
         found.subscribers += 1
         return found
 
     def _begin(self, text: bytes) -> Computation:
         expression = self._admission.parsed(text)
         computation = self._new(expression)
-        snapshot = self._snapshots.pop(text, None)
-        if snapshot is not None:
-            self._restore(computation, snapshot)
+        self.recollection.begun(computation)
         self._by_text[text] = computation
         if computation.outside:
             self.edition += 1
@@ -166,32 +162,34 @@ class Computations:
             self._tree.add(expression.topic_filter, text, computation)
         self.gone.pop(text, None)
         self.changed[text] = computation
+        if self._broker is not None:
+            # Since when it is wanted, and where its windows begin, has to be known after a crash, too.
+            self._broker.log.state(text, computation.snapshot())
         return computation
 
     def _new(self, expression: Expression) -> Computation:
         if self._is_in_parts(expression):
             computation = Computation(expression, OuterEngine(expression, self._settings, self._now_us()))
             noted, wanted_us = self._noted_part(expression)
-            name = part_in(self._snapshots.get(expression.text)) or noted
+            name = part_in(self.recollection.state_of(expression.text)) or noted
             computation.part = part = self.parts.of(computation, name, wanted_us, self._now_us())
             if self._broker is not None and len(part.computations) == 1:
-                # Since when it is wanted, and where its windows begin, has to be known after a crash, too.
                 self._broker.log.part("", part.name, is_wanted=True, since_us=part.wanted_us)
             return computation
         computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
         computation.outside = self.is_outside(expression)
         return computation
 
-    def _noted_part(self, expression: Expression) -> tuple[bytes | None, int]:
-        """What its part is called, and since when it is wanted: during a replay, as it was noted last."""
-        found = halves(expression) if self._broker is None else None
-        if found is not None:
-            return self._part_names.get(found.inside.text, (None, 0))
-        return None, self._now_us()
+    def engine_of(self, computation: Computation) -> Engine:
+        """One that remembers nothing."""
+        kind = Engine if computation.part is None else OuterEngine
+        return kind(computation.expression, self._settings, self._now_us())
 
-    def remember_part(self, name: bytes, wanted_us: int) -> None:
-        """During a replay: a subscription follows that comes in parts of this name."""
-        self._part_names[name.partition(b"\0")[0]] = (name, wanted_us)
+    def _noted_part(self, expression: Expression) -> tuple[bytes | None, int]:
+        """What its part is called, and since when it is wanted: after a crash or a move, as it was."""
+        found = halves(expression)
+        assert found is not None
+        return self.recollection.noted_part(found.inside.text, 0 if self._broker is None else self._now_us())
 
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""
@@ -246,7 +244,7 @@ class Computations:
         return self._tree.filters()
 
     def _now_us(self) -> int:
-        return self.moment_us if self._broker is None else int(self._broker.wall * 1e6)
+        return self.recollection.moment_us if self._broker is None else int(self._broker.wall * 1e6)
 
     # -- messages --
 
@@ -256,9 +254,13 @@ class Computations:
         said: list[bytes] = []
         elsewhere: list[Computation] | None = None
         for computation in computations:
+            if computation.gate is not None and not self._is_let_in(computation, message):
+                continue
             if computation.function:
                 elsewhere = [computation] if elsewhere is None else [*elsewhere, computation]
                 continue
+            if message.qos:
+                computation.taken = message.offset
             payload = computation.engine.message(message.topic, message.payload, time_us)
             if payload is not None and is_first(computation, message, said):
                 self._publish(computation, message, payload)
@@ -268,6 +270,39 @@ class Computations:
             for computation in elsewhere:
                 self.changed[computation.expression.text] = computation
             self.calls.take(elsewhere, message, time_us)
+
+    def _is_let_in(self, computation: Computation, message: Message) -> bool:
+        gate = computation.gate
+        assert gate is not None
+        is_let_in = gate.admits(message)
+        if gate.is_awaited and gate.is_full:
+            self._wait_no_more(computation, "too much has come before what it remembered did")
+        return is_let_in
+
+    def _wait_no_more(self, computation: Computation, reason: str) -> None:
+        gate, computation.gate = computation.gate, None
+        assert gate is not None
+        self.tell_anew(computation, reason)
+        for message in gate.held:
+            self.take([computation], message)
+        self.settled_down(computation, gate.ended)
+
+    def settled_down(self, computation: Computation, ended: list[tuple[int, bytes]]) -> None:
+        """It waits for nothing any more; of the windows that have ended meanwhile these are to be told."""
+        for _, payload in ended:
+            self._publish(computation, None, payload)
+        if computation.part is not None and computation.part.merge is not None:
+            computation.owed = True
+            self.merge(computation.part)
+        if computation.outside:
+            self.edition += 1
+        self.changed[computation.expression.text] = computation
+        self._look_after(computation)
+
+    def tell_anew(self, computation: Computation, reason: str) -> None:
+        assert self._broker is not None
+        expression = computation.expression.text.decode()
+        self._broker.tell("an expression begins anew", {"expression": expression, "reason": reason})
 
     def _computed(self, computation: Computation, payload: bytes, again: bool) -> None:
         """A result, of numbers from elsewhere; `again`: at QoS 0 it may have been delivered before a crash."""
@@ -312,12 +347,17 @@ class Computations:
             except (Outgrown, StateError) as error:
                 engine.stop(str(error))
                 payload = None
-            if payload is not None:
+            gate = computation.gate
+            if payload is not None and gate is not None and gate.is_awaited:
+                gate.ended.append((end_us, payload))
+            elif payload is not None and end_us > computation.closed_us:
                 self._publish(computation, None, payload)
             self.changed[computation.expression.text] = computation
             self._look_after(computation)
 
     def _say_merged(self, computation: Computation, time_us: int, *, always: bool) -> None:
+        if computation.is_awaited:
+            return
         payload = computation.merged(time_us)
         if payload is not None and (always or payload != computation.said):
             self._publish(computation, None, payload)
@@ -327,6 +367,7 @@ class Computations:
 
     def _publish(self, computation: Computation, message: Message | None, payload: bytes) -> None:
         assert self._broker is not None
+        text, result_us = computation.expression.text, computation.engine.result_us
         topic = computation.result_topic(b"" if message is None else message.topic)
         if message is not None and computation.expression.forwards:
             qos, properties, expires_at = message.qos, message.properties, message.expires_at
@@ -334,11 +375,9 @@ class Computations:
             qos, properties, expires_at = self._broker.result_qos(topic), b"", NEVER
         if qos:
             computation.made += 1
-            if computation.made <= computation.published:
-                return  # the journal has had it since before the crash
             properties = numbered(0, computation.made) + properties
-        text = computation.expression.text
-        self._say(Message(topic, payload, qos, False, properties, expires_at, text, computation.engine.result_us / 1e6))
+            self._broker.log.result(text, computation.made, computation.taken, result_us)
+        self._say(Message(topic, payload, qos, False, properties, expires_at, text, result_us / 1e6))
 
     def _say(self, message: Message) -> None:
         assert self._broker is not None
@@ -383,13 +422,17 @@ class Computations:
 
     def outside(self) -> list[tuple[bytes, int]]:
         """Expressions that Spark is to compute, and since when."""
-        return [(text, one.engine.newest_us) for text, one in self._by_text.items() if one.outside]
+        return [
+            (text, one.engine.newest_us) for text, one in self._by_text.items() if one.outside and not one.is_awaited
+        ]
 
     def hand_in(self, text: bytes, number: int, payload: bytes) -> None:
         """What Spark made of a window, if anybody still wants it; a number that is not greater than the last one has
         been here before."""
         computation = self._by_text.get(text)
-        if computation is not None and computation.outside and number > computation.published:
+        if computation is None or not computation.outside or computation.is_awaited:
+            return
+        if number > computation.published:
             assert self._broker is not None
             topic = computation.expression.result_topic
             computation.made = computation.published = number
@@ -399,27 +442,6 @@ class Computations:
             self._say(Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._broker.wall))
 
     # -- coming back --
-
-    def load(self, text: bytes, snapshot: bytes) -> None:
-        """From the checkpoint; the subscription may come before or after it."""
-        if is_part(text):
-            self.parts.load(text, snapshot, self._now_us())
-            return
-        computation = self._by_text.get(text)
-        if computation is None:
-            self._snapshots[text] = snapshot
-        else:
-            self._restore(computation, snapshot)
-
-    def _restore(self, computation: Computation, snapshot: bytes) -> None:
-        try:
-            computation.restore(snapshot)
-        except StateError as error:
-            # Of another release, or damaged: the node is worth more than what one expression remembered.
-            expression = computation.expression
-            kind = Engine if computation.part is None else OuterEngine
-            computation.engine = kind(expression, self._settings, self._now_us())
-            self._forgotten.append((expression.text, str(error)))
 
     def saved(self) -> tuple[dict[str, bytes], list[str]]:
         """What differs from the last checkpoint, and what is to go from it."""
@@ -441,60 +463,30 @@ class Computations:
         else:
             self.changed[text] = computation
 
-    def replay_own(self, message: Message, parts: list[Part]) -> None:
-        for part in parts:
-            part.replayed = part.take(message.topic, message.payload, taken_us(message)) or part.replayed
-            self.parts.changed[part.name] = part
-
-    def replay(self, message: Message, computations: list[Computation], result_qos: Callable[[bytes], int]) -> None:
-        self.moment_us = max(self.moment_us, taken_us(message))
-        said: list[bytes] = []
-        for computation in computations:
-            if computation.function:
-                call = Call(computation.function, message.topic, taken_us(message), message.offset, again=True)
-                computation.calls.append(call)
-                continue
-            payload = computation.engine.message(message.topic, message.payload, taken_us(message))
-            if payload is not None and is_first(computation, message, said):
-                topic = computation.result_topic(message.topic)
-                computation.may_miss(
-                    topic, payload, message.qos if computation.expression.forwards else result_qos(topic)
-                )
-        # Only what the broker itself has published there: any client may carry the name of an expression.
-        made_by = self._by_text.get(message.publisher) if is_reserved(message.topic) else None
-        number = number_of(message.properties) if made_by is not None else None
-        if made_by is not None and number is not None:
-            made_by.has(number[1], message)
-            if made_by.made < number[1]:
-                # Of what is not replayed: a window that ended by itself, or messages at QoS 0.
-                if made_by.expression.periodic is not None and not made_by.outside:
-                    made_by.engine.advance(taken_us(message))
-                made_by.made = number[1]
-
     def recovered(self) -> None:
-        """Publish what was made and not written down before the crash; windows go on."""
+        """Publish what was not made, or not written down, before the crash; windows go on."""
         assert self._broker is not None
-        for text, reason in (*self._forgotten, *self.parts.forgotten):
+        for text, reason in (*self.recollection.forgotten, *self.parts.forgotten):
             self._broker.tell("an expression begins anew", {"expression": text.decode(), "reason": reason})
-        self._forgotten.clear()
-        self._part_names.clear()
         self.parts.forgotten.clear()
         self.parts.recovered()
-        for text in self._snapshots:
-            self.gone[text] = None
-        self._snapshots.clear()
+        self.gone.update(dict.fromkeys(self.recollection.end()))
         for computation in list(self._by_text.values()):
-            text = computation.expression.text
-            computation.made = max(computation.made, computation.published) if computation.outside else computation.made
-            for number, topic, payload, qos in computation.missed:
-                if number > computation.published:
-                    self._say(
-                        Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._now_us() / 1e6)
-                    )
-            computation.missed.clear()
+            while computation.coming:
+                self._take_again(computation, computation.coming.popleft())
             if computation.part is not None:
                 computation.owed = computation.part.replayed
                 # Whatever other nodes have by now may have come while this one was away.
                 computation.said = computation.said or b""
             self._look_after(computation)
         self.calls.go_on([computation for computation in self._by_text.values() if computation.calls])
+
+    def _take_again(self, computation: Computation, message: Message) -> None:
+        assert self._broker is not None
+        payload = computation.engine.message(message.topic, message.payload, taken_us(message))
+        computation.taken = message.offset
+        # At QoS 0 the result may have been delivered before.
+        is_kept = computation.expression.forwards or self._broker.result_qos(computation.expression.result_topic)
+        if payload is not None and is_kept:
+            self._publish(computation, message, payload)
+        self.changed[computation.expression.text] = computation

@@ -43,6 +43,8 @@ class Event(IntEnum):
     MOVED = 19
     IMPORTED = 20
     OWNER = 21
+    STATE = 22
+    RESULT = 23
 
 
 class SessionLog:
@@ -79,6 +81,17 @@ class SessionLog:
         """What a function made of the message at `offset` (None: it failed) went into this expression."""
         if self.enabled:
             self._note(self._encode((Event.COMPUTED, expression, offset, value)))
+
+    def state(self, expression: bytes, snapshot: bytes) -> None:
+        """What an expression remembers: its subscription follows."""
+        if self.enabled:
+            self._note(self._encode((Event.STATE, expression, snapshot)))
+
+    def result(self, expression: bytes, number: int, taken: int, time_us: int) -> None:
+        """It has a result of this number, which is of this time and goes with this group; the last message at QoS 1 and
+        2 it had taken by then is at `taken`."""
+        if self.enabled:
+            self._note(self._encode((Event.RESULT, expression, number, taken, time_us)))
 
     def part(self, holder: str, name: bytes, *, is_wanted: bool, since_us: int = 0) -> None:
         """Another node (or, without a name, clients here) wants this part of an expression, or no longer does."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from sterna.broker.barriers import Barriers
+from sterna.broker import travelling
+from sterna.broker.barriers import Barriers, is_served
 from sterna.broker.broker import Broker
 from sterna.broker.durability import will_from
 from sterna.broker.held import Held
@@ -19,9 +20,8 @@ from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
 from sterna.broker.subscriptions import Grant, Subscription
-from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
+from sterna.vocabulary.stamps import VersionVector
 
 
 class Staged(NamedTuple):
@@ -46,6 +46,8 @@ class Remainder(NamedTuple):
     dropped_by_retention: int
     dropped_by_full_queue: int
     vector: VersionVector
+    states: dict[bytes, bytes]
+    """What its expressions remember."""
 
 
 # -- leaving --
@@ -108,8 +110,10 @@ def begin_arrival(
     user: str | None,
     version: int,
     subscriptions: list[tuple[bytes, int, bool, bool, int]],
+    windows: list[travelling.PartName],
 ) -> Session:
     """A session that is here to listen.  It counts for nothing yet: a crash is its end."""
+    travelling.expect(broker, windows)
     permissions = broker.access.for_identity(user, client_id.decode())
     session = broker.state.new_session(client_id, user, permissions)
     session.is_arriving = True
@@ -143,9 +147,13 @@ def complete(
     Only to be called between two groups: what is delivered and what is not must be the same after a crash.  May raise
     JournalError; then nothing has changed.
     """
-    read = broker.journal.read
+    journal, read = broker.journal, broker.journal.read
     inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
-    heard = [(offset, grant) for offset, grant in session.queue if not _served(broker, node, read(offset), rest.vector)]
+    heard = [
+        (offset, grant)
+        for offset, grant in session.queue
+        if not is_served(broker.journal, node, read(offset), rest.vector)
+    ]
     queue: OffsetQueue[Grant] = OffsetQueue()
     for one in staged:
         if not one.packet_id and one.grant is not None:
@@ -154,7 +162,7 @@ def complete(
         queue.push(offset, grant)
     session.queue = queue
     held = session.held or Held()
-    held.messages = [one for one in held.messages if not _served(broker, node, one[0], rest.vector)]
+    held.messages = [one for one in held.messages if not is_served(journal, node, one[0], rest.vector)]
     for one, message in inflight:
         if one.grant is None:
             session.inflight[one.packet_id] = None
@@ -176,6 +184,7 @@ def complete(
     raise_barrier(broker, session)
     if broker.records is not None:
         broker.records.arrived(session, rest.vector)
+    travelling.settle(broker, session, rest.states, rest.vector, node)
     if session.expiry_s:
         broker.log.imported(session, snapshot(session))
     if rest.gone_s < 0:
@@ -200,14 +209,6 @@ def _await_client(broker: Broker, session: Session, seconds: float) -> None:
 def _no_longer_await(outbox: Outbox, room: WaitingRoom) -> None:
     if outbox.transport is room:
         outbox.detach()
-
-
-def _served(broker: Broker, node: str, message: Message | None, vector: VersionVector) -> bool:
-    """Has it been dealt with where the session came from (or is it gone)?"""
-    if message is None:
-        return True
-    known = message.identity or Identity(node, broker.journal.epoch_of(message.offset), message.offset)
-    return Stamp(known.epoch, known.sequence) <= vector.get(known.origin, BEFORE_ALL)
 
 
 def raise_barrier(broker: Broker, session: Session) -> None:

@@ -30,6 +30,7 @@ from sterna.broker.snapshots import (
 from sterna.broker.state import BrokerState
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
+from sterna.mqtt.topics import is_reserved
 from sterna.operators.errors import ExpressionError
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
@@ -69,7 +70,7 @@ class Replay:
         # What expressions remember comes first: it says where the windows of those in parts begin.
         states = {name for name in sessions if name.startswith("\0") and is_expression(name[1:].encode())}
         for name in sorted(states):
-            self._state.routes.computations.load(name[1:].encode(), sessions[name])
+            self._state.routes.computations.recollection.load(name[1:].encode(), sessions[name])
         for name, blob in sessions.items():
             if name in states:
                 continue
@@ -124,6 +125,10 @@ class Replay:
         self._inflight[client_id] = {}
         return self._state.new_session(client_id, user, permissions)
 
+    def begin_group(self, base: int) -> None:
+        """What follows was written together, in the group whose first message has this offset."""
+        self._state.routes.computations.recollection.begin_group(base)
+
     def events(self, events: list[bytes]) -> None:
         for event in events:
             kind, key, *fields = msgspec.msgpack.decode(event)
@@ -143,6 +148,10 @@ class Replay:
                 self._state.shared[key] = [(name, members) for name, members in fields[0]]
             elif kind == Event.COMPUTED:
                 self._computed(key, *fields)
+            elif kind == Event.STATE:
+                self._state.routes.computations.recollection.load(key, *fields)
+            elif kind == Event.RESULT:
+                self._state.routes.computations.recollection.said(key, *fields)
             elif kind == Event.PART:
                 self._part(key, *fields)
             elif session is not None:
@@ -245,7 +254,7 @@ class Replay:
 
     def _part(self, holder: str, name: bytes, is_wanted: bool, since_us: int) -> None:
         if not holder:
-            self._state.routes.computations.remember_part(name, since_us)
+            self._state.routes.computations.recollection.remember_part(name, since_us)
             return
         if not is_wanted:
             self._state.routes.release_part(name, holder)
@@ -278,7 +287,7 @@ class Replay:
         routes = self._state.routes
         computation = routes.computations.get(expression)
         if computation is not None:
-            routes.computations.calls.replay(computation, offset, value, routes.highest_qos)
+            routes.computations.calls.replay(computation, offset, value)
 
     def messages(self, messages: list[Message]) -> None:
         """Every message since the checkpoint: retained, and waiting for whoever persistent wants it.
@@ -298,9 +307,10 @@ class Replay:
                 self._numbered(message)
             route = self._state.routes.route(message.topic)
             if not only_for_shares:
-                self._state.routes.computations.replay(message, route.computed, self._state.routes.highest_qos)
+                recollection = self._state.routes.computations.recollection
+                recollection.message(message, route.computed)
                 if route.counted and message.identity is None:
-                    self._state.routes.computations.replay_own(message, route.counted)
+                    recollection.own_message(message, route.counted)
             for session, grant in () if only_for_shares else route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
                 if session.barrier and is_behind(session.barrier, message):
@@ -314,7 +324,9 @@ class Replay:
                     share.queue.push(message.offset, None)
 
     def _numbered(self, message: Message) -> None:
-        number = number_of(message.properties) if message.identity is None else None
+        # Results are numbered, too, under names that clients may carry.
+        is_clients = message.identity is None and not is_reserved(message.topic)
+        number = number_of(message.properties) if is_clients else None
         session = self._state.sessions.get(message.publisher) if number is not None else None
         if session is not None and number is not None:
             session.sequence = max(session.sequence, number)

@@ -179,7 +179,7 @@ class Routes:
     def _compute(self, session: Session, subscription: Subscription, *, new: bool) -> None:
         """Subscribe to the results, by a filter that matches no other expression's, and take what they are made of."""
         text = subscription.topic_filter
-        computation = self.computations.gained(text) if new else self.computations.get(text)
+        computation = self.computations.gained(text, session) if new else self.computations.get(text)
         assert computation is not None
         self._tree.add(computation.results, session.client_id, (session, subscription))
         self._forget(computation.expression.topic_filter)

@@ -43,11 +43,14 @@ _WINDOW_BYTES = 16 * 1024
 
 class RecoveredMessages(NamedTuple):
     epoch: int
+    group: int
+    """Offset of the first message of the group it was written in."""
     messages: list[Message]
 
 
 class RecoveredEvents(NamedTuple):
     epoch: int
+    group: int
     events: list[bytes]
 
 
@@ -205,7 +208,7 @@ class _SegmentWalk:
             else:
                 self._index(start, header)
                 if body is not None and header.kind in (MESSAGES, EVENTS):
-                    yield _decode(header, body, skip)
+                    yield _decode(header, body, group[0].header.base, skip)
             self.end = start + HEADER_BYTES + header.length
             self.next_offset = max(self.next_offset, header.end_offset)
             self.last_epoch = max(self.last_epoch, header.epoch)
@@ -248,8 +251,9 @@ class _SegmentWalk:
         return self._window[skip : skip + length]
 
 
-def _decode(header: FrameHeader, body: bytes, skip: int) -> RecoveredMessages | RecoveredEvents:
+def _decode(header: FrameHeader, body: bytes, group: int, skip: int) -> RecoveredMessages | RecoveredEvents:
     if header.kind != MESSAGES:
-        return RecoveredEvents(header.epoch, read_events(header, body)[skip:])
+        return RecoveredEvents(header.epoch, group, read_events(header, body)[skip:])
     rows = Rows(read_batch(body, from_elsewhere=header.from_elsewhere), header.base)
-    return RecoveredMessages(header.epoch, [rows.message(offset) for offset in range(header.base, header.end_offset)])
+    messages = [rows.message(offset) for offset in range(header.base, header.end_offset)]
+    return RecoveredMessages(header.epoch, group, messages)

@@ -54,6 +54,8 @@ class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
     part: int = 0
     """Of its subscriptions, if they are many; the offer stands when all have come."""
     parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)] = 1
+    windows: list[tuple[bytes, int]] = []
+    """With the first part: names of windows that begin with a subscription, and since when they are wanted."""
 
 
 class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
@@ -99,6 +101,8 @@ class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
     items: list[Item]
     rest: Rest | None
     """With the last page."""
+    states: list[tuple[bytes, bytes]] = []
+    """What its expressions remember; of one that is long, the next piece."""
 
 
 class MigSyncAck(msgspec.Struct, tag=6, array_like=True, frozen=True):

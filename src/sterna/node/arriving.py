@@ -13,7 +13,7 @@ from sterna.broker.moves import Remainder, Staged
 from sterna.broker.session import Session
 from sterna.migration.messages import WHOLE, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull, Rest
 from sterna.migration.tables import ARRIVING, Arriving, Do, Machine, On
-from sterna.node.session_pages import write_down
+from sterna.node.session_pages import State, check_size, put_together, write_down
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import Stamp, VersionVector
 
@@ -48,6 +48,8 @@ class Arrival:
         self._vector: VersionVector = {}
         self._heard_lately: list[str] = []
         self._staged: list[Staged] = []
+        self._states: list[State] = []
+        self._windows: dict[bytes, int] = {}
         #: Pages that are safe; and of the one being written, how many.
         self._pages = 0
         self._writing = 0
@@ -107,10 +109,11 @@ class Arrival:
             self.number = offer.number
             self.by_plan = offer.by_plan
             self._parts[offer.part] = offer.subscriptions
+            self._windows.update(offer.windows)
             if len(self._parts) == offer.parts:
                 every = [fields for _, part in sorted(self._parts.items()) for fields in part]
                 self._parts.clear()
-                self._offer = structs.replace(offer, subscriptions=every)
+                self._offer = structs.replace(offer, subscriptions=every, windows=list(self._windows.items()))
                 self.on(On.MIGTO)
         elif offer.number == self.number and not offer.part:
             self.on(On.MIGTO)
@@ -120,7 +123,7 @@ class Arrival:
         assert offer is not None
         try:
             self._session = moves.begin_arrival(
-                self._broker, self.client, offer.user, offer.version, offer.subscriptions
+                self._broker, self.client, offer.user, offer.version, offer.subscriptions, offer.windows
             )
         except (TypeError, ValueError, UnicodeDecodeError):
             self._broker.turns.ask(self._nonsense)
@@ -176,6 +179,7 @@ class Arrival:
     def _stage(self) -> None:
         page = self._page
         assert page is not None
+        check_size(self._states + page.states)
         self._writing += 1
         staged = write_down(self._broker, self._moving.node, page.items)
         self._broker.when_safe(partial(self._written, page, staged))
@@ -185,6 +189,7 @@ class Arrival:
         if not safe or self.state is not Arriving.EXPECTING:
             return  # it will be sent again
         self._staged += staged
+        self._states += page.states
         self._pages = page.page + 1
         if page.rest is None:
             self._moving.send(self.source, MigSyncAck(self.client, self.number, page.page))
@@ -211,6 +216,7 @@ class Arrival:
             rest.dropped_by_retention,
             rest.dropped_by_full_queue,
             vector,
+            put_together(self._states),
         )
         try:
             moves.complete(

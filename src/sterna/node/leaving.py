@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sterna.broker import moves
 from sterna.broker.durability import subscription_fields, will_fields
 from sterna.broker.session import Session
+from sterna.broker.travelling import windows_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo, Rest
 from sterna.migration.tables import LEAVING, Do, Leaving, Machine, On
 from sterna.node.session_pages import PAGE_BYTES, Pages
@@ -108,8 +109,10 @@ class Departure:
         self._paths = self._moving.digests_of_paths()
         about = (session.client_id, self.number, session.version, session.user)
         parts = in_parts(self._offered)
+        windows = windows_of(self._broker, session)
         for part, subscriptions in enumerate(parts):
-            self._moving.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts)))
+            named = [] if part else windows
+            self._moving.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), named))
 
     def theirs(self, vector: VersionVector, heard: list[str]) -> None:
         """What the other node said in MIGTOACK."""
@@ -229,12 +232,12 @@ class Departure:
         assert self._pages is not None
         number = 0 if self._page is None else self._page.page + 1
         try:
-            items, is_last = self._pages.next()
+            items, states, is_last = self._pages.next()
         except JournalError:
             self._moving.later(LOOK_S, partial(self._next_page_again, number))
             return
         rest = self._rest() if is_last else None
-        self._page = MigSync(self.session.client_id, self.number, number, items, rest)
+        self._page = MigSync(self.session.client_id, self.number, number, items, rest, states)
         if is_last:
             self.on(On.LAST)
         else:

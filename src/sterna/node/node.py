@@ -333,6 +333,7 @@ def _replayed(replay: Replay, store: Store, saved: Saved) -> tuple[Replay, Recov
     replay.load(saved.sessions, saved.retained)
     recovery = recover(store, saved.position)
     for piece in recovery:
+        replay.begin_group(piece.group)
         if isinstance(piece, RecoveredEvents):
             replay.events(piece.events)
         else:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+
 from sterna.broker.broker import Broker
 from sterna.broker.decisions import FOR_NOBODY
 from sterna.broker.durability import grant_from
 from sterna.broker.moves import Staged
 from sterna.broker.session import Session
 from sterna.broker.subscriptions import Grant
+from sterna.broker.travelling import STATES_BYTES_MAX, results_of, states_of
 from sterna.migration.messages import Item
 from sterna.mqtt.message import Message
 from sterna.routing.forwarded import encode_record, opening, read_message, read_opening
 from sterna.vocabulary.errors import LinkProtocolError
+
+#: An expression, and what it remembers or a piece of that.
+State = tuple[bytes, bytes]
 
 #: A page ends when it holds this much, or one message that is bigger.
 PAGE_BYTES = 128 * 1024
@@ -19,17 +26,19 @@ PAGE_ITEMS = 1000
 
 
 class Pages:
-    """What a session that has stopped is owed, in order: what is in flight, then what waits."""
+    """What a session that has stopped is owed, in order: what is in flight, then what waits.  At last what its
+    expressions remember, as of now."""
 
     def __init__(self, broker: Broker, node: str, session: Session) -> None:
         self._broker = broker
         self._node = node
         self._session = session
         self._inflight = list(session.inflight.items())
-        self._queue = list(session.queue)
+        self._queue = list(session.queue) + results_of(broker, session)
         self._next = 0
+        self._states = deque(_pieces(states_of(broker, session)))
 
-    def next(self) -> tuple[list[Item], bool]:
+    def next(self) -> tuple[list[Item], list[State], bool]:
         """The next page, and whether it is the last.  May raise JournalError; then it can be asked for again."""
         items: list[Item] = []
         size = 0
@@ -44,7 +53,11 @@ class Pages:
                 items.append(item)
             place += 1
         self._next = place
-        return items, place >= total
+        states: list[State] = []
+        while place >= total and self._states and size + len(self._states[0][1]) <= PAGE_BYTES:
+            states.append(self._states.popleft())
+            size += len(states[-1][0]) + len(states[-1][1])
+        return items, states, place >= total and not self._states
 
     def _item(self, place: int) -> Item | None:
         if place < len(self._inflight):
@@ -63,6 +76,26 @@ class Pages:
     def _encoded(self, message: Message) -> bytes:
         known = message.identity or (self._node, self._broker.journal.epoch_of(message.offset), message.offset)
         return opening(known[0], known[1]) + encode_record(message, known[2])
+
+
+def _pieces(states: list[State]) -> Iterator[State]:
+    """As long as a page at most."""
+    for text, state in states:
+        for start in range(0, len(state), PAGE_BYTES):
+            yield text, state[start : start + PAGE_BYTES]
+
+
+def check_size(pieces: list[State]) -> None:
+    """The other node has a bound of its own, so this is nonsense."""
+    if sum(len(text) + len(piece) for text, piece in pieces) > 2 * STATES_BYTES_MAX:
+        raise LinkProtocolError("expressions that remember more than a session may take along")
+
+
+def put_together(pieces: list[State]) -> dict[bytes, bytes]:
+    states: dict[bytes, list[bytes]] = {}
+    for text, piece in pieces:
+        states.setdefault(text, []).append(piece)
+    return {text: b"".join(some) for text, some in states.items()}
 
 
 def write_down(broker: Broker, node: str, items: list[Item]) -> list[Staged]:

@@ -62,6 +62,10 @@ class Removable(Aggregate):
         """Take out a value that was added."""
         raise NotImplementedError
 
+    def take_out(self, other: Aggregate) -> None:
+        """Take out all values of another one, which were added or merged."""
+        raise NotImplementedError
+
 
 class Count(Removable):
     __slots__ = ("count",)
@@ -81,6 +85,10 @@ class Count(Removable):
     def merge(self, other: Aggregate) -> None:
         assert isinstance(other, Count)
         self.count += other.count
+
+    def take_out(self, other: Aggregate) -> None:
+        assert isinstance(other, Count)
+        self.count -= other.count
 
     def result(self) -> float | None:
         return float(self.count)
@@ -111,6 +119,11 @@ class Sum(Removable):
         assert isinstance(other, Sum)
         self.count += other.count
         self.total += other.total
+
+    def take_out(self, other: Aggregate) -> None:
+        assert isinstance(other, Sum)
+        self.count -= other.count
+        self.total -= other.total
 
     def result(self) -> float | None:
         return ratio(self.total, 1 << BITS) if self.count else None
@@ -158,6 +171,12 @@ class Deviation(Removable):
         self.total += other.total
         self.squares += other.squares
 
+    def take_out(self, other: Aggregate) -> None:
+        assert isinstance(other, Deviation)
+        self.count -= other.count
+        self.total -= other.total
+        self.squares -= other.squares
+
     def result(self) -> float | None:
         if not self.count:
             return None
@@ -191,6 +210,10 @@ class Quantile(Removable):
     def merge(self, other: Aggregate) -> None:
         assert isinstance(other, Quantile)
         self.sketch.merge(other.sketch)
+
+    def take_out(self, other: Aggregate) -> None:
+        assert isinstance(other, Quantile)
+        self.sketch.take_out(other.sketch)
 
     def result(self) -> float | None:
         return self.sketch.value_at(self.numerator, self.denominator)

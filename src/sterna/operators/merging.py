@@ -10,7 +10,8 @@ from __future__ import annotations
 from sterna.operators.aggregates import Aggregate, aggregate_of, from_wire
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression, Operator
-from sterna.operators.parts import PartEngine, Silent, halves
+from sterna.operators.halves import halves
+from sterna.operators.parts import PartEngine, Silent
 from sterna.operators.settings import Settings
 from sterna.operators.spatial import spatial_of
 from sterna.operators.stages import Counts, Outgrown, Stage

@@ -1,55 +1,21 @@
-"""An expression in two: what can be computed where the messages are, and what is left to do with the parts of it.
-
-The inner half reaches up to the innermost aggregate and is an expression of its own.  Every place runs it over its own
-messages (`PartEngine`); one merges what they come to (`merging`) and applies the outer half.
+"""The inner half of an expression (`halves`) at work: every place runs it over its own messages (`PartEngine`); one
+merges what they come to (`merging`) and applies the outer half.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from sterna.operators.engine import Engine
-from sterna.operators.expression import Expression, Family, Operator
-from sterna.operators.grammar import parse
-from sterna.operators.plan import mergeable
+from sterna.operators.expression import Operator
 from sterna.operators.settings import Settings
 from sterna.operators.spatial import Spatial, spatial_of
 from sterna.operators.stages import Counts, Outgrown, Stage
-
-#: Inside the aggregate: what looks at one message alone.  A difference to the previous value would have to know which
-#: place had that one.
-_INSIDE = (Family.RULE, Family.CONTAINS)
-#: Outside: what depends on the newest answer only.  Parts over topics come less often than messages do, so whoever
-#: counts the answers would count others.
-_OUTSIDE = (Family.RULE, Family.SPATIAL)
 
 #: Topics that may be listed and gone, beyond as many as there are.
 _GONE_MAX = 1024
 
 _ApartState = list[tuple[bytes, int, float | None]]
-
-
-class Halves(NamedTuple):
-    outside: tuple[Operator, ...]
-    inside: Expression
-
-
-def halves(expression: Expression) -> Halves | None:
-    """None if the messages themselves have to come to one place."""
-    aggregate = mergeable(expression)
-    if aggregate is None:
-        return None
-    operators = expression.operators
-    place = next(place for place, operator in enumerate(operators) if operator is aggregate)
-    outside, inside = operators[:place], operators[place:]
-    if any(operator.family not in _INSIDE for operator in inside[1:]):
-        return None
-    if any(operator.family not in _OUTSIDE for operator in outside):
-        return None
-    block = "".join(operator.text for operator in inside)
-    return Halves(outside, parse(block.encode() + b"/" + expression.topic_filter))
 
 
 class Silent(Stage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.halves import halves
 from sterna.operators.settings import Settings
 from sterna.operators.types import Stream, check
 from sterna.operators.windows_apart import Division, division
@@ -21,27 +22,21 @@ _KEPT = {
 }
 
 
-def mergeable(expression: Expression) -> Operator | None:
-    """The innermost aggregate, if it can be computed in parts where the messages are, with the rest of the expression
-    applied to the merged parts.  None if everything has to come to one place.
-
-    Parts are of disjoint topics (SPATIAL, and whatever has DELTA or RATE inside) or of disjoint messages (periods): a
-    topic that is published to at two places has one last value, not two.  A sliding aggregate answers at every value,
-    so its parts would say no less than the values themselves.
-    """
-    for operator in reversed(expression.operators):
-        if operator.family in (Family.SPATIAL, Family.PERIODIC):
-            return operator
-        if operator.family is Family.SLIDING:
-            return None
-    return None
+def merged(expression: Expression, settings: Settings) -> Operator | None:
+    """The aggregate that is computed in parts, where the messages are; None if these have to come to one place.  On
+    Spark that is the period, between nodes what `halves` says."""
+    if placed(expression, settings)[0] == "spark":
+        return expression.periodic
+    found = halves(expression) if settings.partials else None
+    return None if found is None else expression.operators[len(found.outside)]
 
 
 def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
     """Which engine computes it, node or spark, and why."""
     periodic = expression.periodic
-    if settings.engine == "node":
-        return "node", 'as [operators] engine = "node" says'
+    engine, words = settings.engine_of(expression.topic_filter)
+    if engine == "node":
+        return "node", f"as {words} says"
     if periodic is None:
         return "node", "it answers at each message, not at the end of windows"
     if division(expression) is not Division.BY_MESSAGE:
@@ -49,15 +44,15 @@ def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
     if any(operator.family is Family.FUNCTION for operator in expression.operators):
         return "node", "functions run in nodes"
     length_s = settings.period_us(periodic.period) / 1e6
-    if settings.engine == "auto" and length_s < settings.spark_period_s:
+    if engine == "auto" and length_s < settings.spark_period_s:
         return "node", f"its windows are shorter than spark_period_s = {settings.spark_period_s:g}"
-    why = 'as [operators] engine = "spark" says' if settings.engine == "spark" else f"windows of {length_s:g} s"
+    why = f"as {words} says" if engine == "spark" else f"windows of {length_s:g} s"
     return "spark", f"{why}; sterna pipeline operators must run"
 
 
 def explain(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[str]:
     streams = check(expression)
-    parts = mergeable(expression)
+    parts = merged(expression, settings)
     steps = [("messages", expression.topic_filter.decode(), "")]
     for operator, stream in zip(reversed(expression.operators), reversed(streams), strict=True):
         kept = _kept(operator, settings, functions) + ("; parts can be merged" if operator is parts else "")

@@ -5,6 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sterna.mqtt.topics import covers, levels_of
+
+EngineName = Literal["auto", "node", "spark"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Who computes expressions over these topics."""
+
+    filter: str
+    engine: EngineName
+
+    def covers(self, topic_filter: bytes) -> bool:
+        """Are all topics of that filter meant?"""
+        return covers(levels_of(self.filter.encode()), levels_of(topic_filter))
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -48,13 +64,29 @@ class Settings:
     """How long the end of a period waits for other nodes' parts of it; what comes later is counted, and does not count.
     More than their clocks differ by."""
 
-    engine: Literal["auto", "node", "spark"] = "node"
+    engine: EngineName = "node"
     """Where expressions with a period are computed: in the node, by the job `sterna pipeline operators`, or (auto) by
     that job if their windows are as long as `spark_period_s`.  Whatever has to answer at each message stays in the
     node."""
 
+    engines: tuple[EngineChoice, ...] = ()
+    """The same for expressions over some topics: the first that has all topics of an expression decides, before
+    `engine`."""
+
     spark_period_s: float = 3600.0
     """With `engine = "auto"`: windows at least this long are Spark's."""
+
+    def engine_of(self, topic_filter: bytes) -> tuple[EngineName, str]:
+        """Who is to compute expressions over these topics, and the words of the configuration that say so."""
+        for choice in self.engines:
+            if choice.covers(topic_filter):
+                return choice.engine, f'[[operators.engines]] filter = "{choice.filter}" engine = "{choice.engine}"'
+        return self.engine, f'[operators] engine = "{self.engine}"'
+
+    @property
+    def has_spark(self) -> bool:
+        """May there be expressions that nodes leave to Spark?"""
+        return any(engine != "node" for engine in (self.engine, *(choice.engine for choice in self.engines)))
 
     def period_us(self, period: str) -> int:
         lengths = {"DAILY": self.daily_s, "HOURLY": self.hourly_s, "QUARTERHOURLY": self.quarter_hourly_s}

@@ -62,6 +62,16 @@ class Sketch:
         for bucket, count in other.buckets.items():
             self.add(bucket, count)
 
+    def take_out(self, other: Sketch) -> None:
+        """The counts of another one, which are in here."""
+        self.count -= other.count
+        for mine, others in ((self.buckets, other.buckets), (self.octaves, other.octaves)):
+            for place, count in others.items():
+                if mine[place] == count:
+                    del mine[place]
+                else:
+                    mine[place] -= count
+
     def value_at(self, numerator: int, denominator: int) -> float | None:
         """The smallest value that at least this share of all values does not exceed."""
         rank = max(1, -(-self.count * numerator // denominator))

@@ -23,7 +23,7 @@ _STALE_MAX: Final = 64
 class Spatial(Answering):
     """The last values, and when they expire."""
 
-    __slots__ = ("admitted", "expiring", "expiry_us", "heard", "topics_max", "values")
+    __slots__ = ("admitted", "expiring", "expiry_us", "heard", "newest_us", "topics_max", "values")
 
     def __init__(self, after: Stage, counts: Counts, settings: Settings) -> None:
         super().__init__(after, counts)
@@ -32,6 +32,8 @@ class Spatial(Answering):
         self.values: dict[bytes, float] = {}
         #: When each key last said something, be it that it has no value.
         self.heard: dict[bytes, int] = {}
+        #: When the last of them did.
+        self.newest_us = 0
         #: One entry per key of `heard`: not before when it expires.  It is brought up to date only when that is over.
         self.expiring: list[tuple[int, bytes]] = []
         #: Keys as they came to be known, for whoever has to tell of each of them; None: nobody has.
@@ -43,12 +45,14 @@ class Spatial(Answering):
         if key not in self.heard:
             self._admit(time_us, key)
         self.heard[key] = time_us
+        if time_us > self.newest_us:
+            self.newest_us = time_us
         self._put(key, value)
         self.tell(time_us)
 
     def replace(self, time_us: int, values: dict[bytes, float]) -> None:
-        self.values, self.heard, self.expiring = {}, {}, []
-        self.clear()
+        self._forget_all()
+        self.newest_us = time_us
         for key, value in values.items():
             self._admit(time_us, key)
             self.heard[key] = time_us
@@ -74,6 +78,8 @@ class Spatial(Answering):
     def expire(self, time_us: int) -> bool:
         """Let go of what is too old by now; True if a value was."""
         had = len(self.values)
+        if self.newest_us + self.expiry_us <= time_us:
+            self._forget_all()  # after a long silence: many at once, without a look at each
         while self.expiring and self.expiring[0][0] <= time_us:
             key = self.expiring[0][1]
             due = self.heard.get(key, -self.expiry_us) + self.expiry_us
@@ -90,6 +96,10 @@ class Spatial(Answering):
         old = self.values.pop(key, None)
         if old is not None:
             self.left(old)
+
+    def _forget_all(self) -> None:
+        self.values, self.heard, self.expiring = {}, {}, []
+        self.clear()
 
     def clear(self) -> None:
         """There are no values any more."""
@@ -111,10 +121,10 @@ class Spatial(Answering):
         return msgspec.msgpack.encode([(key, self.values.get(key), time_us) for key, time_us in self.heard.items()])
 
     def resume(self, state: bytes) -> None:
-        self.values, self.heard, self.expiring = {}, {}, []
-        self.clear()
+        self._forget_all()
         for key, value, time_us in msgspec.msgpack.decode(state, type=list[tuple[bytes, float | None, int]]):
             self.heard[key] = time_us
+            self.newest_us = max(self.newest_us, time_us)
             self.expiring.append((time_us + self.expiry_us, key))
             if self.admitted is not None:
                 self.admitted.append(key)

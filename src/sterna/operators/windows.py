@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import msgspec
 
 from sterna.operators.aggregates import Aggregate, Removable, aggregate_of
 from sterna.operators.expression import Operator
 from sterna.operators.settings import Settings
+from sterna.operators.spans import Peaks, Span
 from sterna.operators.stages import Answering, Counts, Outgrown, Stage
 
 
@@ -22,67 +21,65 @@ _PeriodState = tuple[int, int, list[tuple[bytes, object]]]
 
 
 class Sliding(Answering):
-    """The values of the last span, oldest first: those at most, that can still make a difference."""
+    """The values of the last span: those at most, that can still make a difference."""
 
-    __slots__ = ("held", "span_us", "values_max")
+    __slots__ = ("span_us", "values_max")
 
     def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings) -> None:
         super().__init__(after, counts)
         self.span_us = operator.span_us
         self.values_max = settings.window_values
-        self.held: deque[tuple[int, float]] = deque()
 
     def change(self, time_us: int, key: bytes, value: float | None) -> None:
         if value is not None:
-            self._forget(time_us)
+            self.forget(time_us - self.span_us)
             self._hold(time_us, value)
             self.tell(time_us)
 
     def replace(self, time_us: int, values: dict[bytes, float]) -> None:
         if values:
-            self._forget(time_us)
+            self.forget(time_us - self.span_us)
             for value in values.values():
                 self._hold(time_us, value)
             self.tell(time_us)
 
-    def _forget(self, time_us: int) -> None:
-        held, oldest_us = self.held, time_us - self.span_us
-        while held and held[0][0] <= oldest_us:
-            self.left(held.popleft()[1])
-
     def _hold(self, time_us: int, value: float) -> None:
-        self.came(value)
-        if len(self.held) >= self.values_max:
+        self.hold(time_us, value)
+        if self.size() > self.values_max:
             raise Outgrown(f"more than {self.values_max} values in a sliding span")
-        self.held.append((time_us, value))
 
     def clear(self) -> None:
         """No values are held any more."""
         raise NotImplementedError
 
-    def came(self, value: float) -> None:
-        """A value is about to be held."""
+    def hold(self, time_us: int, value: float) -> None:
         raise NotImplementedError
 
-    def left(self, value: float) -> None:
-        """A value is no longer held."""
+    def forget(self, oldest_us: int) -> None:
+        """What came at this instant or before is no longer held; in a few steps, however many values that are."""
+        raise NotImplementedError
+
+    def size(self) -> int:
+        """Values held."""
+        raise NotImplementedError
+
+    def items(self) -> list[tuple[int, float]]:
+        """When they came, and what they are, oldest first."""
         raise NotImplementedError
 
     def state(self) -> bytes:
-        return msgspec.msgpack.encode(list(self.held))
+        return msgspec.msgpack.encode(self.items())
 
     def resume(self, state: bytes) -> None:
-        self.held = deque()
         self.clear()
         for time_us, value in msgspec.msgpack.decode(state, type=list[tuple[int, float]]):
-            self.came(value)
-            self.held.append((time_us, value))
+            self.hold(time_us, value)
 
 
 class SlidingSum(Sliding):
     """TMPCOUNT, TMPSUM, TMPAVG, TMPSTDDEV, TMPMEDIAN."""
 
-    __slots__ = ("operator", "sums")
+    __slots__ = ("operator", "span")
 
     def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings) -> None:
         super().__init__(after, counts, operator, settings)
@@ -90,44 +87,58 @@ class SlidingSum(Sliding):
         self.clear()
 
     def clear(self) -> None:
+        self.span = Span(self._new)
+
+    def _new(self) -> Removable:
         sums = aggregate_of(self.operator)
         assert isinstance(sums, Removable)
-        #: Of all values that are held.
-        self.sums: Removable = sums
+        return sums
 
-    def came(self, value: float) -> None:
-        self.sums.add(value)
+    def hold(self, time_us: int, value: float) -> None:
+        self.span.add(time_us, value)
 
-    def left(self, value: float) -> None:
-        self.sums.remove(value)
+    def forget(self, oldest_us: int) -> None:
+        self.span.forget(oldest_us)
+
+    def size(self) -> int:
+        return self.span.size
+
+    def items(self) -> list[tuple[int, float]]:
+        return self.span.items()
 
     def answer(self) -> float | None:
-        return self.sums.result()
+        return self.span.sums.result()
 
 
 class SlidingGreatest(Sliding):
-    """TMPMAX; with a sign of -1, TMPMIN.  Values only fall along `held`: the first is the greatest."""
+    """TMPMAX; with a sign of -1, TMPMIN."""
 
-    __slots__ = ("sign",)
+    __slots__ = ("peaks", "sign")
 
     def __init__(self, after: Stage, counts: Counts, operator: Operator, settings: Settings) -> None:
         super().__init__(after, counts, operator, settings)
         self.sign = 1.0 if operator.aggregate == "MAX" else -1.0
+        self.clear()
 
     def clear(self) -> None:
-        pass
+        #: Of the values times the sign.
+        self.peaks = Peaks()
 
-    def came(self, value: float) -> None:
-        # Whatever came before and is not greater will never be the greatest again.
-        held, sign = self.held, self.sign
-        while held and held[-1][1] * sign <= value * sign:
-            held.pop()
+    def hold(self, time_us: int, value: float) -> None:
+        self.peaks.add(time_us, value * self.sign)
 
-    def left(self, value: float) -> None:
-        pass
+    def forget(self, oldest_us: int) -> None:
+        self.peaks.forget(oldest_us)
+
+    def size(self) -> int:
+        return len(self.peaks)
+
+    def items(self) -> list[tuple[int, float]]:
+        return [(time_us, value * self.sign) for time_us, value in self.peaks.items()]
 
     def answer(self) -> float | None:
-        return self.held[0][1] if self.held else None
+        greatest = self.peaks.greatest()
+        return None if greatest is None else greatest * self.sign
 
 
 def sliding_of(after: Stage, counts: Counts, operator: Operator, settings: Settings) -> Sliding:

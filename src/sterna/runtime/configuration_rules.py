@@ -17,7 +17,7 @@ from sterna.operators.functions import Functions
 from sterna.runtime import access
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
 from sterna.runtime.configuration_problems import Report
-from sterna.runtime.feed_settings import FEED_RANGES, check_feed
+from sterna.runtime.feed_settings import FEED_RANGES, check_feed, check_filter
 from sterna.runtime.network_rules import MIGRATION_RANGES, NETWORK_RANGES, check_network
 from sterna.runtime.settings import Admin, Bind, Configuration, FunctionTable, Listener, Token, as_plain
 from sterna.runtime.toml_source import Place
@@ -72,6 +72,8 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Repo
     check_admin(completed.admin, report)
     check_network(completed, report)
     check_feed(completed, report)
+    for index, choice in enumerate(completed.operators.engines):
+        check_filter(choice.filter, ("operators", "engines", index, "filter"), report)
     _check_functions(completed.functions, report)
     return completed
 

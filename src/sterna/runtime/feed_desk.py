@@ -48,7 +48,7 @@ class Desk:
         self._journal = journal
         self._after_work = after_work
         #: May anything of this node's be Spark's to compute?
-        self.serves = settings.engine != "node"
+        self.serves = settings.has_spark
         self._clock = LogClock()
         self.settings: dict[str, Any] = msgspec.to_builtins(settings)
 

@@ -13,6 +13,7 @@ from sterna.overlay.neighbours import checked_address
 from sterna.runtime.configuration_files import attempt, check_pair, contents
 from sterna.runtime.configuration_problems import Report
 from sterna.runtime.settings import Bind, Configuration, Feed, Network
+from sterna.runtime.toml_source import Place
 from sterna.vocabulary.errors import ConfigurationError
 
 FEED_TOKEN_BYTES_MIN = 16
@@ -78,18 +79,23 @@ def clients_address(configuration: Configuration) -> str:
     return ""
 
 
+def check_filter(topic_filter: str, place: Place, report: Report) -> None:
+    if not is_topic_filter(topic_filter.encode(), 512, 65535) or topic_filter.startswith("$share/"):
+        report.add(place, f'"{topic_filter}" is no topic filter', 'write filters such as "plant/#"')
+
+
 def check_feed(configuration: Configuration, report: Report) -> None:
     for topic_filter in configuration.journal.keep:
-        if not is_topic_filter(topic_filter.encode(), 512, 65535) or topic_filter.startswith("$share/"):
-            report.add(("journal", "keep"), f'"{topic_filter}" is no topic filter', 'write filters such as "plant/#"')
+        check_filter(topic_filter, ("journal", "keep"), report)
     if configuration.journal.deliveries and configuration.journal.durability == "memory":
         text = "a journal in memory keeps no records of deliveries"
         report.add(("journal", "deliveries"), text, 'set [journal] durability to "os" or "fsync"')
     feed = configuration.feed
     if feed is None:
-        if configuration.operators.engine != "node":
+        if configuration.operators.has_spark:
             text = "Spark reads the feeds of nodes, and this one has none"
-            report.add(("operators", "engine"), text, 'add a table [feed], or set engine to "node"')
+            key = "engine" if configuration.operators.engine != "node" else "engines"
+            report.add(("operators", key), text, 'add a table [feed], or set engine to "node"')
         return
     if feed.bind.path:
         report.add(("feed", "bind"), "readers do not come over Unix sockets", 'write "127.0.0.1:7885"')

@@ -396,8 +396,13 @@ def keys_of(table: type[Any]) -> dict[str, Key]:
         }
     hints = get_type_hints(table)
     return {
-        found.name: Key(found.name, *_without_none(hints[found.name], False)) for found in dataclasses.fields(table)
+        found.name: Key(found.name, *_without_none(hints[found.name], _is_required(found)))
+        for found in dataclasses.fields(table)
     }
+
+
+def _is_required(found: dataclasses.Field[Any]) -> bool:
+    return found.default is dataclasses.MISSING and found.default_factory is dataclasses.MISSING
 
 
 def _without_none(kind: Any, required: bool) -> tuple[Any, bool, bool]:
