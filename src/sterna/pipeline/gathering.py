@@ -144,15 +144,21 @@ class GatheringFiles:
         self._open(state, read[-1][1] if read else 0)
         return owed
 
-    def take(self, gathering: Gathering, batch: Batch) -> list[Result]:
-        """The batch is on the disk when this returns what came of it."""
+    def take(self, gathering: Gathering, batch: Batch, hand_in: Callable[[list[Result]], None]) -> list[Result]:
+        """The batch is on the disk when this returns what came of it.
+
+        Results are handed in before: if it does not come to the disk any more, the batch is run again, from the same
+        offsets, and its results are the same.
+        """
         if batch.number != self.last_batch + 1:
             raise PipelineError(
                 f"{self._directory} knows of {self.last_batch + 1} batches, and this is batch {batch.number}: "
                 "put the right state beside the checkpoint, or begin anew in another directory"
             )
+        results = self._apply(gathering, batch)
+        hand_in(results)
         self._keep(batch)
-        return self._apply(gathering, batch)
+        return results
 
     def _apply(self, gathering: Gathering, batch: Batch) -> list[Result]:
         registry = gathering.registry

@@ -4,6 +4,7 @@ by one, at a fraction of the time."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -63,9 +64,9 @@ class Tally:
             values: list[float] = most.reduceat(self._values, self._starts).tolist()
             return values.__getitem__
         if kind in ("SUM", "AVG"):
-            return self._sums()
+            return self._sums
         if kind in ("MEDIAN", "QUANTILE"):
-            return self._sketches()
+            return self._sketches
         return lambda group: self._one_by_one(operator, group)
 
     def _one_by_one(self, operator: Operator, group: int) -> object:
@@ -73,6 +74,7 @@ class Tally:
         aggregate.add_all(self._values[start : start + self._counts[group]].tolist())
         return aggregate.to_wire()
 
+    @cached_property
     def _sums(self) -> Wire:
         """Doubles are integers times powers of two; those of nearly the same power are added up together."""
         fractions, exponents = np.frexp(self._values)
@@ -92,6 +94,7 @@ class Tally:
         counts = self._counts.tolist()
         return lambda group: [counts[group], exact.to_wire(totals[group])]
 
+    @cached_property
     def _sketches(self) -> Wire:
         values = self._values
         fractions, exponents = np.frexp(np.clip(np.abs(values), _SMALLEST, _GREATEST))
