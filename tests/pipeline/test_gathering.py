@@ -221,7 +221,7 @@ def test_a_window_that_is_not_there_wholly_is_left_out_and_said(tmp_path: Path) 
     registry = Registry().told("a", 1, 1, wanted, Beginning((), 15_000_000))
     gathering = Gathering(lines.append)
     rows = [row for time_us in (5, 16_000_000, 20_000_000) for row in part(registry, time_us, b"1")]
-    results = gathering.apply(registry, 30_000_000, rows)
+    results = gathering.close(registry, 30_000_000, rows)
     assert [(one.end_us, one.payload) for one in results] == [(30_000_000, b"1.0")]
     assert len(lines) == 2
 
@@ -232,8 +232,8 @@ def test_what_stops_is_said_once(tmp_path: Path) -> None:
     registry = Registry().told("a", 1, 1, wanted, Beginning())
     gathering = Gathering(lines.append)
     rows = Matcher(registry.entries).parts_of(batch_of([(1, b"t", b"1"), (1, b"u", b"1")]))
-    assert gathering.apply(registry, 10_000_000, rows) == []
-    assert gathering.apply(registry, 90_000_000, rows) == []
+    assert gathering.close(registry, 10_000_000, rows) == []
+    assert gathering.close(registry, 90_000_000, rows) == []
     assert lines == ["$HOURLYSUM/+ of node a has stopped: more than 1 topics"]
 
 

@@ -76,20 +76,24 @@ class Matcher:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._tree: FilterTree[int, tuple[_Values, _Windowed]] = FilterTree()
+        self._all = [_Windowed(entry) for entry in entries]
         values: dict[object, _Values] = {}
-        for entry in entries:
+        for entry, one in zip(entries, self._all, strict=True):
             key = reading_of(entry)
             if key not in values:
                 values[key] = _values_of(entry)
-            self._tree.add(entry.expression.topic_filter, entry.number, (values[key], _Windowed(entry)))
-        self._known: dict[bytes, list[tuple[_Values, _Windowed]]] = {}
+            self._tree.add(entry.expression.topic_filter, entry.number, (values[key], one))
+        self._known: dict[bytes, list[tuple[_Values, list[_Windowed]]]] = {}
 
-    def _matching(self, topic: bytes) -> list[tuple[_Values, _Windowed]]:
+    def _matching(self, topic: bytes) -> list[tuple[_Values, list[_Windowed]]]:
         known = self._known.get(topic)
         if known is None:
             if len(self._known) >= TOPICS_KNOWN_MAX:
                 self._known.clear()
-            known = self._known[topic] = list(self._tree.match(topic))
+            together: dict[_Values, list[_Windowed]] = {}
+            for values, windowed in self._tree.match(topic):
+                together.setdefault(values, []).append(windowed)
+            known = self._known[topic] = list(together.items())
         return known
 
     def parts(self, batches: Iterable[Any]) -> Iterator[list[Row]]:
@@ -114,13 +118,16 @@ class Matcher:
 
     def _wanted(self, sheet: Sheet) -> dict[tuple[_Values, _Cut | None], dict[int, list[_Windowed]]]:
         """For which topics, by their places, who wants what."""
-        cuts: dict[int, _Cut | None] = {}
         found: dict[tuple[_Values, _Cut | None], dict[int, list[_Windowed]]] = {}
+        cuts = {one.number: one.cut(sheet.first_us, sheet.last_us) for one in self._all}
+        alike = set(cuts.values())
         for place, topic in enumerate(sheet.topics):
-            for values, one in self._matching(topic):
-                if one.number not in cuts:
-                    cuts[one.number] = one.cut(sheet.first_us, sheet.last_us)
-                found.setdefault((values, cuts[one.number]), {}).setdefault(place, []).append(one)
+            for values, those in self._matching(topic):
+                if len(alike) == 1:
+                    found.setdefault((values, cuts[those[0].number]), {})[place] = those
+                    continue
+                for one in those:
+                    found.setdefault((values, cuts[one.number]), {}).setdefault(place, []).append(one)
         return found
 
 
