@@ -239,11 +239,14 @@ class _Groups:
         ends = None
         if cut is not None:
             anchor_us, length_us, since_us = cut
+            inside = times >= since_us
+            places, times, values = places[inside], times[inside], values[inside]
             ends = times + length_us - (times - anchor_us) % length_us  # as `window_end` has it
-            different, which = np.unique(ends, return_inverse=True)
-            order = np.argsort(places * len(different) + which, kind="stable")
-            order = order[times[order] >= since_us]
-            places, ends, values = places[order], ends[order], values[order]
+            if len(ends):
+                keys = places * ((ends.max() - ends.min()) // length_us + 1) + (ends - ends.min()) // length_us
+                if (keys[1:] < keys[:-1]).any():  # a topic's rows are nearly always in the order of their times
+                    order = np.argsort(keys, kind="stable")
+                    places, ends, values = places[order], ends[order], values[order]
         fresh = places[1:] != places[:-1]
         if ends is not None:
             fresh |= ends[1:] != ends[:-1]
