@@ -13,7 +13,7 @@ from sterna.bench import figures, operators, packets
 from sterna.bench.errors import BenchmarkError
 from sterna.bench.measurement import Measurement
 from sterna.bench.operators_load import BLOCK, PUBLISHERS, TOPICS, Stream, blocks, topic
-from sterna.bench.operators_node import judge_average, judge_bystanders, rate
+from sterna.bench.operators_node import judge_average, judge_bystanders
 
 
 def measured(per_second: float, cpu_us: float, lost: int = 0) -> Measurement:
@@ -54,17 +54,19 @@ def test_the_rate_counts_if_nothing_was_lost(rate: int, lost: int, verdict: str)
     assert [row.ratio for row in rows] == [pytest.approx(rate / 40_000), pytest.approx(2.0), pytest.approx(20.0)]
 
 
-def test_time_in_which_others_had_the_core_does_not_count() -> None:
-    busy = Measurement(seconds=4.0, delivered=100_000, broker_cpu_s=0.9, broker_waited_s=3.0)
-    assert rate(busy) == 100_000
-    assert rate(Measurement(seconds=4.0, delivered=100_000, broker_cpu_s=0.5, broker_waited_s=4.0)) == 200_000
+def test_the_rate_is_by_the_clock_whatever_else_runs() -> None:
+    busy = Measurement(seconds=4.0, delivered=160_000, broker_cpu_s=0.9, broker_waited_s=3.0)
+    row = judge_average([busy], [measured(500_000, 1.0)], [measured(40_000, 20.0)])[0]
+    assert (row.figure, row.verdict) == (40_000, "missed")
+    assert "5.62 us of CPU for each; the broker was at work for 22% of the time." in row.remarks
 
 
 @pytest.mark.parametrize(("with_them", "verdict"), [(1.1, "reached"), (1.11, "missed")])
-def test_bystanders_are_judged_by_the_least_of_each(with_them: float, verdict: str) -> None:
-    costs = [1.0, with_them, 5.0, 9.0, 1.2, 3.0]
+def test_bystanders_are_judged_by_the_median_of_pairs(with_them: float, verdict: str) -> None:
+    costs = [1.0, with_them, 5.0, 4.0, 1.2, 3.0]
     row = judge_bystanders([measured(1_000_000, cost) for cost in costs])
-    assert (row.figure, row.beside, row.verdict) == (pytest.approx(with_them), pytest.approx(1.0), verdict)
+    assert (row.ratio, row.verdict) == (pytest.approx(with_them), verdict)
+    assert (row.figure, row.beside) == (pytest.approx(3.0), pytest.approx(1.2))
 
 
 def test_a_part_that_fails_is_a_row_that_says_so() -> None:

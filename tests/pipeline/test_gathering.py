@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -64,7 +65,7 @@ class Job:
     def take(self, batch: Batch) -> list[Result]:
         if batch.number <= self.files.last_batch:
             return []
-        results = self.files.take(self.gathering, batch)
+        results = self.files.take(self.gathering, batch, lambda _results: None)
         if self.files.is_snapshot_due:
             self.files.snapshot(self.gathering, [])
         return results
@@ -220,7 +221,7 @@ def test_a_window_that_is_not_there_wholly_is_left_out_and_said(tmp_path: Path) 
     registry = Registry().told("a", 1, 1, wanted, Beginning((), 15_000_000))
     gathering = Gathering(lines.append)
     rows = [row for time_us in (5, 16_000_000, 20_000_000) for row in part(registry, time_us, b"1")]
-    results = gathering.apply(registry, 30_000_000, rows)
+    results = gathering.close(registry, 30_000_000, rows)
     assert [(one.end_us, one.payload) for one in results] == [(30_000_000, b"1.0")]
     assert len(lines) == 2
 
@@ -231,8 +232,8 @@ def test_what_stops_is_said_once(tmp_path: Path) -> None:
     registry = Registry().told("a", 1, 1, wanted, Beginning())
     gathering = Gathering(lines.append)
     rows = Matcher(registry.entries).parts_of(batch_of([(1, b"t", b"1"), (1, b"u", b"1")]))
-    assert gathering.apply(registry, 10_000_000, rows) == []
-    assert gathering.apply(registry, 90_000_000, rows) == []
+    assert gathering.close(registry, 10_000_000, rows) == []
+    assert gathering.close(registry, 90_000_000, rows) == []
     assert lines == ["$HOURLYSUM/+ of node a has stopped: more than 1 topics"]
 
 
@@ -264,3 +265,11 @@ def test_an_edition_that_is_gone_is_said(tmp_path: Path) -> None:
 def test_nothing_is_computed_of_nothing() -> None:
     assert list(Matcher(()).parts([batch_of([(1, b"t", b"1")])])) == [[]]
     assert list(Matcher(()).parts([])) == []
+
+
+def test_a_task_takes_no_message_that_no_expression_matches() -> None:
+    """Nodes send some of those, too; results of expressions are among them."""
+    registry = Registry().told("a", 1, 1, Wanted(SHORT, [(b"$HOURLYCOUNT/#", 0)]), Beginning())
+    rows = batch_of([(1, b"t", b"1"), (1, b"$HOURLYCOUNT/$ALL", b"1"), (1, b"$SYS/x", b"1")])
+    ((number, _, part),) = Matcher(registry.entries).parts_of(rows)
+    assert (number, msgspec.msgpack.decode(part)) == (0, [[b"t", 1]])

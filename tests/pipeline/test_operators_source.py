@@ -9,8 +9,9 @@ import pytest
 from sterna.operators.settings import Settings
 from sterna.pipeline.feed_client import Wanted
 from sterna.pipeline.nodes import Seen
-from sterna.pipeline.operators_source import OperatorsReader, _filters, _is_end_between
+from sterna.pipeline.operators_source import OperatorsReader, _filters
 from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.pace import Pace
 from sterna.pipeline.registry import Beginning, Registry, RegistryFiles
 
 NOWHERE = Beginning()
@@ -54,8 +55,8 @@ def test_nothing_is_read_while_nobody_wants_anything(tmp_path: Path) -> None:
     [(1, 9_999_999, False), (1, 10_000_000, True), (10_000_000, 19_999_999, False), (10_000_000, 20_000_000, True)],
 )
 def test_a_batch_without_messages_is_due_when_a_window_ends(before_us: int, time_us: int, ends: bool) -> None:
-    assert _is_end_between(registry(b"$HOURLYSUM/t"), before_us, time_us) is ends
-    assert not _is_end_between(Registry(), before_us, time_us)
+    assert (Pace().next_end(registry(b"$HOURLYSUM/t"), before_us) <= time_us) is ends
+    assert Pace().next_end(Registry(), before_us) > time_us
 
 
 def test_it_is_as_late_as_at_the_node_where_it_is_earliest(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ RATE_MIN = 50_000
 BYSTANDERS_MAX = 1.10
 """What non-matching traffic may cost with a thousand expressions, of what it costs without."""
 PAIRS = 8
-"""Of intervals without and with bystanders.  The least of each counts: other work on the machine only ever adds."""
+"""Of intervals without and with bystanders, one after the other; the median of their ratios counts."""
 PAIR_S = 1.0
 
 LOAD = Workload("numbers", f"numbers on {TOPICS:,} topics, QoS 0, saturated", Saturation((), BLOCK, WINDOW))
@@ -61,14 +61,16 @@ def _run(broker: Broker, topic_filter: str, plan: Plan, rounds: int) -> list[Mea
 
 
 def judge_average(computed: list[Measurement], plain: list[Measurement], peer: list[Measurement]) -> list[Row]:
-    rates, peer_rates = [rate(one) for one in computed], [rate(one) for one in peer]
+    rates, peer_rates = [one.throughput for one in computed], [one.throughput for one in peer]
     lost = sum(one.lost for one in computed)
     remarks = [f"{lost:,} results were lost."] if lost else []
     if any(one.generator_bound for one in computed):
         remarks.append("Generator-bound: the rate is a lower bound.")
     if any(one.disturbed for one in computed + plain + peer):
-        remarks.append("Disturbed by other work on this machine; the time it had the broker's core does not count.")
+        remarks.append("Disturbed by other work on this machine: rates are worse than need be.")
     cost, plain_cost, peer_cost = _cost(computed), _cost(plain), _cost(peer)
+    busy = median(one.broker_busy for one in computed)
+    remarks.append(f"{cost:.2f} us of CPU for each; the broker was at work for {busy:.0%} of the time.")
     return [
         Row(
             name="average",
@@ -108,25 +110,20 @@ def judge_average(computed: list[Measurement], plain: list[Measurement], peer: l
 def judge_bystanders(rounds: list[Measurement]) -> Row:
     """Rounds without and with, in turn."""
     without, with_them = _costs(rounds[0::2]), _costs(rounds[1::2])
-    ratio = min(with_them) / min(without)
+    ratio = median(more / less for more, less in zip(with_them, without, strict=True))
     lost = sum(one.lost for one in rounds)
     return Row(
         name="bystanders",
         summary=f"{EXPRESSIONS:,} expressions that take none of the messages; beside it the same without them.",
         unit="us CPU/publication",
-        figure=min(with_them),
-        beside=min(without),
+        figure=median(with_them),
+        beside=median(without),
         ratio=ratio,
         target=f"<= {BYSTANDERS_MAX:g}x",
         verdict="reached" if ratio <= BYSTANDERS_MAX and not lost else "missed",
         rounds=_pairs(with_them, without),
         remarks=[f"{lost:,} messages were lost."] if lost else [],
     )
-
-
-def rate(one: Measurement) -> float:
-    """Publications per second of its core that the broker could have: while others have it nobody can serve."""
-    return one.delivered / max(one.seconds - one.broker_waited_s, one.broker_cpu_s)
 
 
 def _cost(rounds: list[Measurement]) -> float:

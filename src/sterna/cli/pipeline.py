@@ -185,6 +185,10 @@ def evaluate(
     _print_rows(found, limit, output)
 
 
+#: Spark itself has little to do for expressions: to compile it for speed takes more than half of what it takes at all.
+_SMALL_JVM = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 @app.command()
 def operators(
     directory: Annotated[Path, typer.Argument(help="Directory of the job's state; made when missing.")],
@@ -199,7 +203,7 @@ def operators(
 ) -> None:
     """Compute every expression that nodes leave to Spark, and hand in the results.  Ctrl-C ends it at any time."""
     source = _source(nodes, None, token_file, cafile)
-    with spark_session("sterna operators", master, conf) as spark:
+    with spark_session("sterna operators", master, [_SMALL_JVM, *(conf or [])]) as spark:
         from sterna.pipeline.jobs_operators import OperatorsJob
 
         job = OperatorsJob(directory, _with_tasks(source, spark), lambda line: talk.print(line, soft_wrap=True))

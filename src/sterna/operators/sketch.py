@@ -59,8 +59,10 @@ class Sketch:
         _change(self.octaves, bucket >> 6, count)
 
     def merge(self, other: Sketch) -> None:
-        for bucket, count in other.buckets.items():
-            self.add(bucket, count)
+        """Counts of a sketch of its own are above 0, so nothing has to be looked for that falls to it."""
+        self.count += other.count
+        _add(self.buckets, other.buckets)
+        _add(self.octaves, other.octaves)
 
     def take_out(self, other: Sketch) -> None:
         """The counts of another one, which are in here."""
@@ -91,9 +93,22 @@ class Sketch:
     @staticmethod
     def from_wire(wire: object) -> Sketch:
         sketch = Sketch()
-        for bucket, count in msgspec.convert(wire, _Wire):
-            sketch.add(bucket, count)
+        octaves, pairs = sketch.octaves, msgspec.convert(wire, _Wire)
+        for bucket, count in pairs:
+            sketch.count += count
+            octaves[bucket >> 6] = octaves.get(bucket >> 6, 0) + count
+        sketch.buckets = dict(pairs)
+        if len(sketch.buckets) < len(pairs):
+            raise msgspec.ValidationError("a bucket comes twice")
         return sketch
+
+
+def _add(counts: dict[int, int], others: dict[int, int]) -> None:
+    if counts:
+        for place, count in others.items():
+            counts[place] = counts.get(place, 0) + count
+    else:
+        counts.update(others)
 
 
 def _change(counts: dict[int, int], place: int, count: int) -> None:

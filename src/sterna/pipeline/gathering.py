@@ -64,15 +64,18 @@ class Gathering:
     def __len__(self) -> int:
         return len(self._wholes)
 
-    def apply(self, registry: Registry, time_us: int, rows: Iterable[Row]) -> list[Result]:
-        """A batch: which expressions there are, how late it is everywhere, and parts."""
+    def close(self, registry: Registry, time_us: int, rows: Iterable[Row]) -> list[Result]:
+        """What a batch ends: which expressions there are, how late it is everywhere, and parts of what is over."""
         if registry.edition != self.registry.edition:
             self._go_by(registry)
+        self.merge(rows)
+        return [result for entry, whole in self._wholes.values() for result in self._closed(entry, whole, time_us)]
+
+    def merge(self, rows: Iterable[Row]) -> None:
         for number, end_us, part in rows:
             found = self._wholes.get(number)
             if found is not None:
                 found[1].merge(end_us, part)
-        return [result for entry, whole in self._wholes.values() for result in self._closed(entry, whole, time_us)]
 
     def _go_by(self, registry: Registry) -> None:
         before, self._wholes = self._wholes, {}
@@ -138,27 +141,35 @@ class GatheringFiles:
             log = self._directory / f"batches-{state}"
             read = list(_read(log.read_bytes() if log.exists() else b""))
             for batch, _ in read:
-                owed += self._apply(gathering, batch)
+                self._apply(gathering, batch, owed.extend)
         except (OSError, msgspec.DecodeError, StateError) as error:
             raise PipelineError(f"{self._directory} cannot be gone on from: {error}") from None
         self._open(state, read[-1][1] if read else 0)
         return owed
 
-    def take(self, gathering: Gathering, batch: Batch) -> list[Result]:
-        """The batch is on the disk when this returns what came of it."""
+    def take(self, gathering: Gathering, batch: Batch, hand_in: Callable[[list[Result]], None]) -> list[Result]:
+        """The batch is on the disk when this returns what came of it.
+
+        Results are handed in before: if it does not come to the disk any more, the batch is run again, from the same
+        offsets, and its results are the same.
+        """
         if batch.number != self.last_batch + 1:
             raise PipelineError(
                 f"{self._directory} knows of {self.last_batch + 1} batches, and this is batch {batch.number}: "
                 "put the right state beside the checkpoint, or begin anew in another directory"
             )
+        results = self._apply(gathering, batch, hand_in)
         self._keep(batch)
-        return self._apply(gathering, batch)
+        return results
 
-    def _apply(self, gathering: Gathering, batch: Batch) -> list[Result]:
+    def _apply(self, gathering: Gathering, batch: Batch, hand_in: Callable[[list[Result]], None]) -> list[Result]:
+        """Windows that are still open can wait until the results of others have left."""
         registry = gathering.registry
         if batch.edition != registry.edition:
             registry = self._registries(batch.edition)
-        results = gathering.apply(registry, batch.time_us, batch.rows)
+        results = gathering.close(registry, batch.time_us, (row for row in batch.rows if row[1] <= batch.time_us))
+        hand_in(results)
+        gathering.merge(row for row in batch.rows if row[1] > batch.time_us)
         self.last_batch = batch.number
         return results
 

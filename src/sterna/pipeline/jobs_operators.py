@@ -2,8 +2,8 @@
 
 A directory holds `checkpoint` (how far it has read), `registry` (which expressions there were), `state` (windows that
 are open, see `gathering`) and `reader` (its name at the nodes).  A batch is read and aggregated in tasks; parts come to
-the driver, are written down, merged, and closed windows leave for their nodes.  Killed at any moment and started again,
-it goes on where it was, and each result comes once into a node's journal.
+the driver and are merged, closed windows leave for their nodes, and what came is written down.  Killed at any moment
+and started again, it goes on where it was, and each result comes once into a node's journal.
 
 Parts are merged here and not by Spark's own aggregates: sums are integers of several hundred bits, so that an answer is
 the node's to the last digit, and Spark's longest number has 126.
@@ -74,8 +74,7 @@ class OperatorsJob:
 
     def _take(self, batch: Batch) -> None:
         edition, expressions = self._gathering.registry.edition, len(self._gathering)
-        results = self._files.take(self._gathering, batch)
-        self._couriers.add(results)
+        results = self._files.take(self._gathering, batch, self._couriers.add)
         if results or len(self._gathering) != expressions:
             self._tell(f"batch {batch.number}: {len(results):,} results, {len(self._gathering):,} expressions")
         if self._files.is_snapshot_due:

@@ -1,13 +1,13 @@
 """Messages in, parts of all expressions out: what a task does with the rows it has read.
 
-Rows are taken topic by topic.  What several expressions would compute alike of a topic's rows (the numbers in them, and
-the aggregate of those where they fall into one window, as the rows of a short batch do) is computed once.
+Rows are sorted by topic and taken all at once.  What several expressions would compute alike (the numbers in messages,
+and the aggregates of a topic's where they fall into one window, as the rows of a short batch do) is computed once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from sterna.mqtt.topics import FilterTree
-from sterna.operators.aggregates import aggregate_of
+from sterna.operators.expression import Family, Operator
 from sterna.operators.windows import window_end
 from sterna.operators.windows_apart import Reading
 from sterna.pipeline.registry import Entry
+from sterna.pipeline.tallies import Numbers, Tally, Wire, numbers_of
 
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE = 262_144
 TOPICS_KNOWN_MAX = 100_000
 
 COLUMNS = ("topic", "payload", "ingress_time")
@@ -30,7 +31,19 @@ SPARK_PARTS = "number long, end_us long, part binary"
 
 Row = tuple[int, int, bytes]
 """Entry, end of the window, what `Whole.merge` takes."""
-_Values = tuple[list[int], list[float]]
+_Parts = list[tuple[bytes, object]]
+_Cut = tuple[int, int, int]
+"""Anchor and length of windows, and from when on."""
+_Columns = tuple[Any, Any, Any]
+"""Places of topics, microseconds, values; rows of a topic together."""
+_RELATIONS = {
+    "GT": np.greater,
+    "GTE": np.greater_equal,
+    "LT": np.less,
+    "LTE": np.less_equal,
+    "EQ": np.equal,
+    "NEQ": np.not_equal,
+}
 
 
 class _Windowed:
@@ -47,47 +60,39 @@ class _Windowed:
         self.anchor_us = entry.since_us if entry.settings.anchor == "subscription" else 0
         #: What is computed alike of the same values.
         self.kind = f"{periodic.aggregate} {periodic.quantile}"
-        inside = expression.operators[expression.operators.index(periodic) + 1 :]
-        #: What decides about the values; see `source_of`.
-        self.reading = (
-            tuple(operator.text for operator in inside),
-            expression.operators[-1].field,
-            periodic.aggregate == "COUNT",
-            entry.settings.field_payload_bytes,
-        )
+
+    def cut(self, first_us: int, last_us: int) -> _Cut | None:
+        """How its windows cut what came in between these instants; None if they do not."""
+        if self.since_us <= first_us and last_us < self.end_us(first_us):
+            return None
+        return self.anchor_us, self.length_us, max(self.since_us, first_us)
 
     def end_us(self, time_us: int) -> int:
         return window_end(time_us, self.anchor_us, self.length_us)
-
-    def by_window(self, values: _Values) -> dict[int, list[float]]:
-        found: dict[int, list[float]] = {}
-        for time_us, value in zip(*values, strict=True):
-            if time_us >= self.since_us:
-                found.setdefault(self.end_us(time_us), []).append(value)
-        return found
 
 
 class Matcher:
     """All expressions of a batch."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._tree: FilterTree[int, tuple[Reading, _Windowed]] = FilterTree()
-        readings: dict[object, Reading] = {}
-        for entry in entries:
-            windowed = _Windowed(entry)
-            if windowed.reading not in readings:
-                readings[windowed.reading] = Reading(entry.expression, entry.settings)
-            self._tree.add(entry.expression.topic_filter, entry.number, (readings[windowed.reading], windowed))
-        self._known: dict[bytes, list[tuple[Reading, list[_Windowed]]]] = {}
+        self._tree: FilterTree[int, tuple[_Values, _Windowed]] = FilterTree()
+        self._all = [_Windowed(entry) for entry in entries]
+        values: dict[object, _Values] = {}
+        for entry, one in zip(entries, self._all, strict=True):
+            key = reading_of(entry)
+            if key not in values:
+                values[key] = _values_of(entry)
+            self._tree.add(entry.expression.topic_filter, entry.number, (values[key], one))
+        self._known: dict[bytes, list[tuple[_Values, list[_Windowed]]]] = {}
 
-    def _matching(self, topic: bytes) -> list[tuple[Reading, list[_Windowed]]]:
+    def _matching(self, topic: bytes) -> list[tuple[_Values, list[_Windowed]]]:
         known = self._known.get(topic)
         if known is None:
             if len(self._known) >= TOPICS_KNOWN_MAX:
                 self._known.clear()
-            together: dict[Reading, list[_Windowed]] = {}
-            for reading, windowed in self._tree.match(topic):
-                together.setdefault(reading, []).append(windowed)
+            together: dict[_Values, list[_Windowed]] = {}
+            for values, windowed in self._tree.match(topic):
+                together.setdefault(values, []).append(windowed)
             known = self._known[topic] = list(together.items())
         return known
 
@@ -103,48 +108,171 @@ class Matcher:
             yield self.parts_of(pa.concat_batches(gathered))
 
     def parts_of(self, rows: Any) -> list[Row]:
-        held: dict[tuple[int, int], list[tuple[bytes, object]]] = {}
-        for topic, payloads, times in by_topic(rows):
-            for reading, those in self._matching(topic):
-                values = reading.values(topic, payloads, times)
-                if values[0]:
-                    _add(held, topic, values, those)
+        if not rows.num_rows:
+            return []
+        sheet = Sheet(rows)
+        held: dict[tuple[int, int], _Parts] = {}
+        for (values, cut), wanted in self._wanted(sheet).items():
+            _Groups(sheet, values.of(sheet, sorted(wanted)), cut).add(held, wanted)
         return [(number, end_us, msgspec.msgpack.encode(parts)) for (number, end_us), parts in held.items()]
 
-
-def _add(
-    held: dict[tuple[int, int], list[tuple[bytes, object]]], topic: bytes, values: _Values, those: list[_Windowed]
-) -> None:
-    first_us, last_us = min(values[0]), max(values[0])
-    shared: dict[object, object] = {}
-    for one in those:
-        end_us = one.end_us(first_us)
-        if first_us >= one.since_us and last_us < end_us:
-            if one.kind not in shared:
-                shared[one.kind] = _wire(one, values[1])
-            held.setdefault((one.number, end_us), []).append((topic, shared[one.kind]))
-        else:
-            for end_us, inside in one.by_window(values).items():
-                held.setdefault((one.number, end_us), []).append((topic, _wire(one, inside)))
+    def _wanted(self, sheet: Sheet) -> dict[tuple[_Values, _Cut | None], dict[int, list[_Windowed]]]:
+        """For which topics, by their places, who wants what."""
+        found: dict[tuple[_Values, _Cut | None], dict[int, list[_Windowed]]] = {}
+        cuts = {one.number: one.cut(sheet.first_us, sheet.last_us) for one in self._all}
+        alike = set(cuts.values())
+        for place, topic in enumerate(sheet.topics):
+            for values, those in self._matching(topic):
+                if len(alike) == 1:
+                    found.setdefault((values, cuts[those[0].number]), {})[place] = those
+                    continue
+                for one in those:
+                    found.setdefault((values, cuts[one.number]), {}).setdefault(place, []).append(one)
+        return found
 
 
-def _wire(one: _Windowed, values: list[float]) -> object:
-    aggregate = aggregate_of(one.operator)
-    aggregate.add_all(values)
-    return aggregate.to_wire()
+class Sheet:
+    """Rows by topic, and those of a topic in their order."""
+
+    def __init__(self, rows: Any) -> None:
+        coded = rows.column("topic").dictionary_encode()
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        self.topics = [topic.encode() for topic in coded.dictionary.to_pylist()]
+        # Of 16 bits they are sorted several times as fast.
+        self._order = np.argsort(codes.astype(np.int16) if len(self.topics) < 1 << 15 else codes, kind="stable")
+        self.places = codes[self._order]
+        self.bounds = np.append(0, np.cumsum(np.bincount(codes, minlength=len(self.topics))))
+        self.times = rows.column("ingress_time").cast(pa.int64()).to_numpy()[self._order]
+        self.first_us, self.last_us = int(self.times.min()), int(self.times.max())
+        self._payloads = rows.column("payload")
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return numbers_of(self._payloads)[self._order]
+
+    @cached_property
+    def _in_order(self) -> Any:
+        return self._payloads.take(pa.array(self._order))
+
+    def rows_of(self, place: int) -> tuple[list[bytes], list[int]]:
+        """Payloads and microseconds of a topic's messages."""
+        start, stop = self.bounds[place], self.bounds[place + 1]
+        return self._in_order[start:stop].to_pylist(), self.times[start:stop].tolist()
+
+    def rows_at(self, places: list[int]) -> Any:
+        """Which rows are of these topics, as a mask."""
+        chosen = np.zeros(len(self.topics), bool)
+        chosen[places] = True
+        return chosen[self.places]
 
 
-def by_topic(rows: Any) -> Iterator[tuple[bytes, list[bytes], list[int]]]:
-    """(topic, payloads, microseconds), rows of a topic in their order."""
-    coded = rows.column("topic").dictionary_encode()
-    codes = coded.indices.to_numpy(zero_copy_only=False)
-    order = np.argsort(codes, kind="stable")
-    payloads = rows.column("payload").take(pa.array(order)).to_pylist()
-    times = rows.column("ingress_time").cast(pa.int64()).to_numpy()[order].tolist()
-    begin = 0
-    for topic, stop in zip(coded.dictionary.to_pylist(), np.cumsum(np.bincount(codes)).tolist(), strict=True):
-        yield topic.encode(), payloads[begin:stop], times[begin:stop]
-        begin = stop
+def reading_of(entry: Entry) -> object:
+    """What decides about the values; see `source_of`."""
+    periodic = entry.expression.periodic
+    assert periodic is not None
+    texts = tuple(operator.text for operator in _inside(entry))
+    field = entry.expression.operators[-1].field
+    return texts, field, periodic.aggregate == "COUNT", entry.settings.field_payload_bytes
+
+
+def _inside(entry: Entry) -> tuple[Operator, ...]:
+    operators, periodic = entry.expression.operators, entry.expression.periodic
+    assert periodic is not None
+    return operators[operators.index(periodic) + 1 :]
+
+
+class _Values:
+    """What is aggregated of messages: here, what each says by itself, asked one by one."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._reading = Reading(entry.expression, entry.settings)
+
+    def of(self, sheet: Sheet, places: list[int]) -> _Columns:
+        """Of the messages of these topics that have a value: which topic, when, and the value."""
+        counts, times, values = [], [], []
+        for place in places:
+            found = self._reading.values(sheet.topics[place], *sheet.rows_of(place))
+            counts.append(len(found[0]))
+            times += found[0]
+            values += found[1]
+        return np.repeat(places, counts), np.array(times, np.int64), np.array(values, np.float64)
+
+
+class _Anything(_Values):
+    def of(self, sheet: Sheet, places: list[int]) -> _Columns:
+        chosen = sheet.rows_at(places)
+        times = sheet.times[chosen]
+        return sheet.places[chosen], times, np.ones(len(times))
+
+
+class _Numbers(_Values):
+    """Payloads that are numbers, with nothing but rules about them."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry)
+        self._rules = [(_RELATIONS[operator.name], operator.number) for operator in _inside(entry)]
+
+    def of(self, sheet: Sheet, places: list[int]) -> _Columns:
+        numbers = sheet.numbers
+        chosen = sheet.rows_at(places) & ~np.isnan(numbers)
+        for relation, number in self._rules:
+            chosen &= relation(numbers, number)
+        return sheet.places[chosen], sheet.times[chosen], numbers[chosen]
+
+
+def _values_of(entry: Entry) -> _Values:
+    inside, field = _inside(entry), entry.expression.operators[-1].field
+    periodic = entry.expression.periodic
+    assert periodic is not None
+    if field or any(operator.family is not Family.RULE for operator in inside):
+        return _Values(entry)
+    return _Anything(entry) if periodic.aggregate == "COUNT" and not inside else _Numbers(entry)
+
+
+class _Groups:
+    """Values of a topic and a window together."""
+
+    def __init__(self, sheet: Sheet, columns: _Columns, cut: _Cut | None) -> None:
+        self._topics = sheet.topics
+        self._first_us = sheet.first_us
+        places, times, values = columns
+        ends = None
+        if cut is not None:
+            anchor_us, length_us, since_us = cut
+            inside = times >= since_us
+            places, times, values = places[inside], times[inside], values[inside]
+            ends = times + length_us - (times - anchor_us) % length_us  # as `window_end` has it
+            if len(ends):
+                keys = places * ((ends.max() - ends.min()) // length_us + 1) + (ends - ends.min()) // length_us
+                if (keys[1:] < keys[:-1]).any():  # a topic's rows are nearly always in the order of their times
+                    order = np.argsort(keys, kind="stable")
+                    places, ends, values = places[order], ends[order], values[order]
+        fresh = places[1:] != places[:-1]
+        if ends is not None:
+            fresh |= ends[1:] != ends[:-1]
+        starts = np.flatnonzero(np.append(True, fresh)) if len(places) else np.zeros(0, np.int64)
+        self._places = places[starts].tolist()
+        #: Empty if all are in one window, which differs from expression to expression.
+        self._ends = ends[starts].tolist() if ends is not None else []
+        self._tally = Tally(values, starts)
+
+    def add(self, held: dict[tuple[int, int], _Parts], wanted: dict[int, list[_Windowed]]) -> None:
+        wires: dict[str, Wire] = {}
+        lists: dict[tuple[int, int | None], _Parts] = {}
+        for group, place in enumerate(self._places):
+            topic, end_us = self._topics[place], self._ends[group] if self._ends else None
+            shared: dict[str, tuple[bytes, object]] = {}
+            for one in wanted[place]:
+                part = shared.get(one.kind)
+                if part is None:
+                    if one.kind not in wires:
+                        wires[one.kind] = self._tally.wires(one.operator)
+                    part = shared[one.kind] = (topic, wires[one.kind](group))
+                mine = lists.get((one.number, end_us))
+                if mine is None:
+                    window_us = one.end_us(self._first_us) if end_us is None else end_us
+                    mine = lists[one.number, end_us] = held.setdefault((one.number, window_us), [])
+                mine.append(part)
 
 
 @lru_cache(maxsize=8)

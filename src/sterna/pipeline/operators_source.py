@@ -19,12 +19,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from sterna.mqtt.topics import covers, levels_of
-from sterna.operators.windows import window_end
 from sterna.pipeline.feed_errors import FeedError
 from sterna.pipeline.matching import COLUMNS, SPARK_PARTS, matcher_of, parts_batch
 from sterna.pipeline.nodes import IN_MEMORY, Seen, open_feed
 from sterna.pipeline.offsets import Offsets, Range
 from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.pace import Pace
 from sterna.pipeline.registry import Beginning, Entry, Registry, RegistryFiles
 from sterna.pipeline.source import Piece, StreamReader, read
 from sterna.runtime.feed_requests import FILTERS_MAX
@@ -34,6 +34,8 @@ TICK = -1
 """Instead of an entry's number: the batch itself, with how late it is and the edition."""
 WAIT_MS = 200
 """How long a request for news stays at a node: so late may be what is known of the time there."""
+TASK_ROWS = 200_000
+"""Ranges shorter than this are not worth a task of their own: by columns, that is a tenth of a second."""
 MARGIN_US = 5_000_000
 """Read from that much before a subscription: clocks are set, and messages carry their own times."""
 
@@ -76,7 +78,8 @@ class OperatorsReader(DataSourceStreamReader):
         self._arguments = (options, directory, away_s)
         self._options = options
         self._away_s = away_s
-        self._stream = StreamReader(options, WAIT_MS)
+        self._stream = StreamReader(options, WAIT_MS, TASK_ROWS)
+        self._pace = Pace()
         self._files = RegistryFiles(directory)
         self._registry: Registry | None = None
         #: Node -> when it was last in sight, by the steady clock, and how late it was there.
@@ -98,6 +101,13 @@ class OperatorsReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._pace.rest(self._stream.watch(), self._known(), start["time_us"])
+        end = self._latest(start)
+        if end != start:
+            self._pace.begin()
+        return end
+
+    def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
         nodes = self._stream.latestOffset(start["nodes"], ReadAllAvailable())
         here = self._stream.in_sight()
         registry = self._learn(here)
@@ -105,7 +115,7 @@ class OperatorsReader(DataSourceStreamReader):
         if (
             nodes == start["nodes"]
             and registry.edition == start["registry"]
-            and not _is_end_between(registry, start["time_us"], time_us)
+            and self._pace.next_end(registry, start["time_us"]) > time_us
         ):
             return start
         return {"nodes": nodes, "registry": registry.edition, "time_us": time_us}
@@ -129,19 +139,22 @@ class OperatorsReader(DataSourceStreamReader):
 
     def _learn(self, here: dict[str, Seen]) -> Registry:
         """What nodes want by now; a node that cannot be asked is asked the next time."""
-        registry = self._registry
-        if registry is None:
-            registry = self._registry = self._files.newest()
+        before = registry = self._known()
         for seen in here.values():
             if registry.is_news(seen.name, seen.epoch, seen.edition):
                 try:
                     registry = self._told(registry, seen, here)
                 except FeedError:
                     continue
-        if registry.edition != self._registry.edition:  # type: ignore[union-attr]  # it is there since above
+        if registry.edition != before.edition:
             self._files.keep(registry)
         self._registry = registry
         return registry
+
+    def _known(self) -> Registry:
+        if self._registry is None:
+            self._registry = self._files.newest()
+        return self._registry
 
     def _told(self, registry: Registry, seen: Seen, here: dict[str, Seen]) -> Registry:
         with open_feed(self._options.access, seen.address) as feed:
@@ -181,7 +194,8 @@ class OperatorsReader(DataSourceStreamReader):
             time_us, edition = partition.tick
             yield parts_batch([(TICK, time_us, edition.to_bytes(8, "big"))])
         if partition.entries:
-            options = replace(self._options, topics=_filters(partition.entries))
+            # Who matches looks at every topic, and does not need this done before.
+            options = replace(self._options, topics=_filters(partition.entries), sift=False)
             for rows in matcher_of(partition.entries).parts(read(partition.piece, options)):
                 yield parts_batch(rows)
 
@@ -210,14 +224,3 @@ def _filters(entries: tuple[Entry, ...]) -> tuple[str, ...]:
         return ()
     widest = [one for one in filters if not any(covers(other, one) for other in filters if other != one)]
     return tuple(sorted(b"/".join(levels).decode() for levels in widest))
-
-
-def _is_end_between(registry: Registry, before_us: int, time_us: int) -> bool:
-    """Does a window end there?"""
-    for entry in registry.entries:
-        periodic = entry.expression.periodic
-        assert periodic is not None
-        anchor_us = entry.since_us if entry.settings.anchor == "subscription" else 0
-        if window_end(before_us, anchor_us, entry.settings.period_us(periodic.period)) <= time_us:
-            return True
-    return False

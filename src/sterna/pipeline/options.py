@@ -51,6 +51,8 @@ class ReadOptions:
     access: Access
     topics: tuple[str, ...] = ()
     """MQTT filters; empty: every topic."""
+    sift: bool = True
+    """Or may there be messages of other topics among what is read?"""
     columns: tuple[str, ...] = COLUMNS
     starting: Place = BEGINNING
     ending: Place = END

@@ -60,7 +60,9 @@ class _Reading:
         try:
             filters = self._options.topics or None
             self._asked_from = self.offset
-            for batch in feed.read(self.offset, self._piece.stop, filters, columns=self._columns):
+            for batch in feed.read(
+                self.offset, self._piece.stop, filters, columns=self._columns, sift=self._options.sift
+            ):
                 self._check_journal(feed)
                 self._patient_until = None
                 behind = batch.column("offset")[-1].as_py() + 1

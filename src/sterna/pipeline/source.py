@@ -36,7 +36,18 @@ from sterna.pipeline.nodes import (
     sealed_files,
     survey,
 )
-from sterna.pipeline.offsets import END, Offsets, Place, Range, advance, capped, in_order, packed, ranges
+from sterna.pipeline.offsets import (
+    END,
+    SPLIT_ROWS_MIN,
+    Offsets,
+    Place,
+    Range,
+    advance,
+    capped,
+    in_order,
+    packed,
+    ranges,
+)
 from sterna.pipeline.options import ReadOptions, WriteOptions
 from sterna.pipeline.reading import read_range
 from sterna.pipeline.sealed import SealedRange, before_the_journal, read_sealed
@@ -84,9 +95,11 @@ class SternaSource(DataSource):
         return StreamWriter(WriteOptions.parse(self._words), schema.fieldNames())
 
 
-def plan(start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str, Seen]) -> list[Piece]:
+def plan(
+    start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str, Seen], task_rows: int = SPLIT_ROWS_MIN
+) -> list[Piece]:
     addresses = {name: seen.address for name, seen in nodes.items()}
-    dealt = packed(ranges(start, end), options.tasks)
+    dealt = packed(ranges(start, end), options.tasks, task_rows)
     return [
         Piece(tuple(parts), tuple((part.node, addresses[part.node]) for part in parts if part.node in addresses))
         for parts in dealt
@@ -136,9 +149,10 @@ def _ending(place: Place, node: str) -> Place:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One object in one process for the life of a query; copies of it go to the tasks and only read."""
 
-    def __init__(self, options: ReadOptions, wait_ms: int = WAIT_MS) -> None:
+    def __init__(self, options: ReadOptions, wait_ms: int = WAIT_MS, task_rows: int = SPLIT_ROWS_MIN) -> None:
         self._options = options
         self._wait_ms = wait_ms
+        self._task_rows = task_rows
         self._cursors = Cursors(options.access)
         self._watch: Watch | None = None
         self._initial: Offsets | None = None
@@ -189,6 +203,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, int] | None:
         return in_order({name: seen.next for name, seen in self._nodes.items()})
 
+    def watch(self) -> Watch:
+        if self._watch is None:
+            self._watch = Watch(self._options.access, self._options.nodes, self._wait_ms)
+        return self._watch
+
     def in_sight(self) -> dict[str, Seen]:
         """Nodes that are there, by name, as the last offset was made of them."""
         here = set(self._watch.nodes()) if self._watch is not None else set()
@@ -196,10 +215,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _news(self, start: Offsets) -> Offsets:
         """How far the nodes in sight are; waits a little while that is where the query is already."""
-        if self._watch is None:
-            self._watch = Watch(self._options.access, self._options.nodes, self._wait_ms)
-        self._watch.wait_for(lambda nodes: any(seen.next > start.get(name, -1) for name, seen in nodes.items()), NEWS_S)
-        in_sight = by_journal(self._watch.nodes())
+        watch = self.watch()
+        watch.wait_for(lambda nodes: any(seen.next > start.get(name, -1) for name, seen in nodes.items()), NEWS_S)
+        in_sight = by_journal(watch.nodes())
         names = {seen.name for seen in in_sight.values()}
         others = {journal: seen for journal, seen in self._nodes.items() if seen.name not in names}
         self._nodes = {**others, **in_sight}
@@ -241,12 +259,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not {part.node for part in ranges(start, end)} <= set(self._nodes):
             with suppress(NodesMissing, FeedError):  # tasks have patience, and look for nodes themselves
                 self._nodes.update(by_journal(survey(self._options.access, self._options.nodes, all_of_them=False)))
-        return plan(start, end, self._options, self._nodes)
+        return plan(start, end, self._options, self._nodes, self._task_rows)
 
     def pieces(self, parts: Sequence[Range]) -> list[Piece]:
         """Other ranges, dealt out to tasks."""
         start = {part.node: part.start for part in parts}
-        return plan(start, {part.node: part.stop for part in parts}, self._options, self._nodes)
+        return plan(start, {part.node: part.stop for part in parts}, self._options, self._nodes, self._task_rows)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Piece)
