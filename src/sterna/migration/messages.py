@@ -8,8 +8,9 @@
     MIGSYNCACK      ------->                    that is safe: of the last page, that the session is the new owner's
                     <-------     MIGACK         the old owner has forgotten it
 
-A planned move begins with MIGTO.  MIGABORT takes an offer back, MIGREFUSE turns one down; ABSENT says that there is no
-such session, or that somebody else owns it.  Every message may be lost and said again.
+A planned move begins with MIGTO.  Where the two nodes have nobody else to ask, MIGSYNC follows MIGTO at once.  MIGABORT
+takes an offer back, MIGREFUSE turns one down; ABSENT says that there is no such session, or that somebody else owns it.
+Every message may be lost and said again.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
     part: int = 0
     """Of its subscriptions, if they are many; the offer stands when all have come."""
     parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)] = 1
+    vector: list[tuple[str, int, int]] | None = None
+    """The session has stopped here, and its pages follow without being asked for."""
 
 
 class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
@@ -113,6 +116,10 @@ class MigAck(msgspec.Struct, tag=7, array_like=True, frozen=True):
     number: int
     is_gone: bool = False
     """The client hung up while its session was on its way: it has not been told where to go."""
+    acknowledged: list[int] = []
+    """Of what was in flight, what the client has acknowledged to the old owner meanwhile,"""
+    received: list[int] = []
+    """and of what it has said PUBREC, which was not answered."""
 
 
 class MigAbort(msgspec.Struct, tag=8, array_like=True, frozen=True):
@@ -125,6 +132,8 @@ class MigRefuse(msgspec.Struct, tag=9, array_like=True, frozen=True):
     client: bytes
     number: int
     reason: str
+    is_ahead: bool = False
+    """It cannot be taken as it stands, but if it goes on meanwhile."""
 
 
 class Migrate(msgspec.Struct, tag=10, array_like=True, frozen=True):

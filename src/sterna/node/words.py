@@ -123,9 +123,7 @@ class Words:
         if isinstance(message, MigSync):
             arrival.page_came(message)
         elif isinstance(message, MigAck):
-            known = arrival.on(On.MIGACK)
-            if known and message.is_gone:
-                arrival.client_is_gone()
+            known = arrival.old_owner_is_done(message)
         elif isinstance(message, MigAbort):
             arrival.reason = message.reason or "taken back"
             known = arrival.on(On.MIGABORT)
@@ -154,7 +152,7 @@ class Words:
             departure.theirs(vector, message.heard)
         elif isinstance(message, MigRefuse):
             departure.reason = message.reason
-            self._moving.counters.refused += not departure.on(On.MIGREFUSE)
+            self._moving.counters.refused += not departure.on(On.AHEAD if message.is_ahead else On.MIGREFUSE)
         elif message.page == WHOLE:
             self._moving.counters.refused += not departure.on(On.MIGSYNCACK_WHOLE)
         else:

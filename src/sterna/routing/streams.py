@@ -191,6 +191,11 @@ class Streams:
         else:
             self._fetch(origin, stream)
 
+    def passed(self, origin: str, stamp: Stamp) -> None:
+        """Whatever we wanted of an origin up to here has come: it says so by the way its messages take."""
+        if self.synced(origin) and stamp > self.vector.get(origin, BEFORE_ALL):
+            self.vector[origin] = stamp
+
     def taken_back(self, vector: VersionVector) -> None:
         """What was taken could not be kept: read again from here."""
         for origin, stream in self._streams.items():
