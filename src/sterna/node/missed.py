@@ -43,4 +43,4 @@ def hear(moving: Moving, session: Session, source: str, vector: VersionVector, m
     streams = moving.router.streams
     streams.passed(source, vector[source])
     if not moving.router.strategy.everything():
-        streams.refetch(source)
+        streams.read_anew(source)
