@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sterna.broker import effort
 from sterna.broker.outbox import Transport
+from sterna.broker.parting import Parting
 from sterna.mqtt import gateway_packets, packets, wire
 from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import Reason
@@ -72,7 +73,6 @@ class Connection:
         "method",
         "parting",
         "peer",
-        "put_aside",
         "reading_paused",
         "session",
         "stalled",
@@ -122,10 +122,8 @@ class Connection:
         self.unsaid = b""
         #: The name of the gateway it comes through, which can follow its session to another node; empty: none.
         self.gateway = ""
-        #: Its session leaves and what it acknowledges is still heard: whom to tell; None otherwise.
-        self.parting: Callable[[], None] | None = None
-        #: PUBREC packets that came meanwhile, by packet identifier.
-        self.put_aside: dict[int, bytes] = {}
+        #: Its session has stopped and leaves; None otherwise.
+        self.parting: Parting | None = None
         #: SUBSCRIBE packets that are not answered yet, or whose retained messages are not all found.
         self.asking = 0
         #: Topic aliases the client defined.
@@ -146,7 +144,7 @@ class Connection:
             self._partial_size += len(data)
             if self._waiting or self._partial_size < self._needed:
                 if self.parting is not None:
-                    self._hear_acknowledgements(self.parting)
+                    self._hear_on_parting(self.parting)
                 self._bound_waiting()
                 return
             data = b"".join(self._partial)
@@ -246,49 +244,23 @@ class Connection:
     def freeze(self, acknowledged: Callable[[], None]) -> None:
         """Hear nothing more from the client but what it acknowledges, until `thaw` or the end."""
         self._held = self._waiting = True
-        self.parting = acknowledged
+        self.parting = Parting(self._broker.acknowledgements, acknowledged)
 
-    def _hear_acknowledgements(self, tell: Callable[[], None]) -> None:
-        """Nothing is answered: PUBREC waits until it is known which node is to say PUBREL.  Whatever else comes, and
-        what is behind it, waits too."""
-        data = b"".join(self._partial)
-        position = 0
+    def _hear_on_parting(self, parting: Parting) -> None:
         try:
-            while len(data) - position >= 2 and self.parting is not None:
-                kind, length = data[position] >> 4, data[position + 1]
-                body = position + 2
-                if data[position] & 0x0F or kind not in _ACKNOWLEDGING or length >= 0x80:
-                    self._hear_no_more()
-                    break
-                if body + length > len(data):
-                    break
-                if not self._put_aside(kind, data, body, body + length):
-                    self._packet(data[position], data, body, body + length)
-                position = body + length
+            left = parting.hear(self, b"".join(self._partial))
         except ProtocolError as error:
             self.fail(error.code, error.reason)
-        self._partial = [data[position:]] if position < len(data) else []
-        self._partial_size = len(data) - position
-        tell()
-
-    def _put_aside(self, kind: int, data: bytes, body: int, stop: int) -> bool:
-        if kind != packets.PUBREC:
-            return False
-        packet_id, code = self._broker.acknowledgements.read(self, data, body, stop)
-        if code >= 0x80:
-            return False  # that is the end of it, and there is nothing to answer
-        self.put_aside[packet_id] = data[body - 2 : stop]
-        return True
-
-    def _hear_no_more(self) -> None:
-        self.parting = None
-        self.transport.pause_reading()
+            return
+        self._partial, self._partial_size = [left], len(left)
+        if parting.is_over and self.state != State.CLOSED:
+            self.transport.pause_reading()
 
     def thaw(self) -> None:
         self._held = False
-        self.parting = None
-        self._partial = [*self.put_aside.values(), *self._partial]
-        self.put_aside.clear()
+        if self.parting is not None:
+            self._partial = [*self.parting.put_aside.values(), *self._partial]
+            self.parting = None
         if self.state != State.CLOSED:
             self.heard_at = self._broker.now  # it is we who did not listen
             self.proceed()
@@ -505,9 +477,6 @@ class Connection:
 
 
 Handler = Callable[[Connection, bytes, int, int], None]
-
-#: What is heard of a client whose session leaves.
-_ACKNOWLEDGING = frozenset((packets.PUBACK, packets.PUBREC, packets.PUBCOMP, packets.PINGREQ))
 
 #: Which packets may come in which state, and who takes them.  PUBLISH in CONNECTED is dealt with before this table.
 _HANDLERS: dict[int, dict[int, Handler]] = {

@@ -294,12 +294,13 @@ class Departure(Side):
         """The client has said something, or has had its time."""
         if self.state is not Leaving.PARTING:
             return
-        connection = self.session.connection
-        if connection is None or connection.parting is None or self._broker.now >= self._drained_by:
+        connection, inflight = self.session.connection, self.session.inflight
+        parting = connection.parting if connection is not None else None
+        if parting is None or parting.is_over or self._broker.now >= self._drained_by:
             self.on(On.PARTED)
             return
-        owed = (packet_id for packet_id, entry in self.session.inflight.items() if entry is not None)
-        if all(packet_id in connection.put_aside for packet_id in owed):
+        # At QoS 2 a client knows what it has had by the packet identifier.
+        if not any(entry is not None and min(entry[0].qos, entry[1].qos) == 1 for entry in inflight.values()):
             self.on(On.PARTED)
 
     def _send_migack(self) -> None:
@@ -321,7 +322,8 @@ class Departure(Side):
         self._is_gone = self._was_connected and session.connection is None
         self._acknowledged = sorted(self._in_flight.difference(session.inflight))
         if session.connection is not None:
-            self._received = sorted(session.connection.put_aside)
+            parting = session.connection.parting
+            self._received = sorted(parting.put_aside) if parting is not None else []
             farewell = self._moving.farewell(session.connection, self.target)
         moves.part_from(self._broker, session, farewell)
 

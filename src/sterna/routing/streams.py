@@ -192,7 +192,7 @@ class Streams:
             self._fetch(origin, stream)
 
     def read_anew(self, origin: str) -> None:
-        """The same, and what we now want may lie before the end of what was asked for already: that answer is no good."""
+        """The same, and what we now want may lie before the end of what was asked for: that answer is no good."""
         stream = self._streams.get(origin)
         if stream is not None and stream.state is not State.UNSYNCED:
             self._fetch(origin, stream)
