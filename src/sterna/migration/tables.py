@@ -171,7 +171,7 @@ ARRIVING: Table = {
     (Arriving.IMPORTING, On.SAFE): _row(Arriving.SERVING, Do.ANNOUNCE, Do.SEND_WHOLE, Do.TELL_CLIENT),
     (Arriving.SERVING, On.MIGSYNC_LAST): _row(Arriving.SERVING, Do.SEND_WHOLE),
     (Arriving.SERVING, On.MIGABORT): _row(Arriving.SERVING, Do.SEND_WHOLE),
-    (Arriving.SERVING, On.RETRY): _row(Arriving.SERVING, Do.TELL_CLIENT),
+    (Arriving.SERVING, On.RETRY): _row(Arriving.SERVING, Do.SEND_WHOLE, Do.TELL_CLIENT),
     (Arriving.SERVING, On.MIGACK): _row(Arriving.DONE, Do.END, Do.TELL_CLIENT),
     (Arriving.SERVING, On.GIVE_UP): _row(Arriving.DONE, Do.END, Do.TELL_CLIENT),
 }

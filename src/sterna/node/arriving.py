@@ -67,7 +67,7 @@ class Arrival(Side):
             self.state is Arriving.SERVING
             and self._rest is not None
             and self._rest.gone_s < 0
-            and self._broker.now - self._changed_at < self._moving.settings.retry_s
+            and self._moving.router.link_to(self.source) is not None
         )
 
     def begin(self, *, pull: bool) -> None:
