@@ -62,11 +62,13 @@ class Arrival(Side):
 
     @property
     def awaits_word(self) -> bool:
-        """The client is on its way here, and the old node is about to say what it has acknowledged there."""
+        """The client is on its way here, and the old node is about to say what of this it has acknowledged there."""
         return (
             self.state is Arriving.SERVING
             and self._rest is not None
             and self._rest.gone_s < 0
+            and self._session is not None
+            and self._session.may_repeat
             and self._moving.router.link_to(self.source) is not None
         )
 

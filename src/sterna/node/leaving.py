@@ -294,13 +294,12 @@ class Departure(Side):
         """The client has said something, or has had its time."""
         if self.state is not Leaving.PARTING:
             return
-        connection, inflight = self.session.connection, self.session.inflight
+        connection = self.session.connection
         parting = connection.parting if connection is not None else None
         if parting is None or parting.is_over or self._broker.now >= self._drained_by:
             self.on(On.PARTED)
             return
-        # At QoS 2 a client knows what it has had by the packet identifier.
-        if not any(entry is not None and min(entry[0].qos, entry[1].qos) == 1 for entry in inflight.values()):
+        if not self.session.may_repeat:
             self.on(On.PARTED)
 
     def _send_migack(self) -> None:
