@@ -122,6 +122,7 @@ def test_what_is_published_at_either_node_meanwhile_comes_once_and_in_order(qos:
     town, client = far_apart()
     publishers = {name: town[name].join(f"p{name}") for name in "AB"}
     came: list[bytes] = []
+    unreleased: set[int] = set()
     for step in range(40):
         for name, publisher in publishers.items():
             publisher.publish(f"t/{qos}", b"%s%02d" % (name.encode(), step), 2)
@@ -130,10 +131,15 @@ def test_what_is_published_at_either_node_meanwhile_comes_once_and_in_order(qos:
             town["A"].network.moving.plans.move(b"c", "B")
         for packet in client.received():
             if isinstance(packet, Publish):
-                came.append(packet.payload)
-                if qos:
-                    client.send(Puback(packet.packet_id) if qos == 1 else Pubrec(packet.packet_id))
+                if packet.packet_id not in unreleased:
+                    came.append(packet.payload)
+                if qos == 1:
+                    client.send(Puback(packet.packet_id))
+                elif qos == 2:
+                    unreleased.add(packet.packet_id)
+                    client.send(Pubrec(packet.packet_id))
             elif isinstance(packet, Pubrel):
+                unreleased.discard(packet.packet_id)
                 client.send(Pubcomp(packet.packet_id))
         if client.wire.closed:
             client = come(town, "B")
