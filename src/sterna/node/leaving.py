@@ -224,6 +224,8 @@ class Departure(Side):
             # What could not be written was not delivered either, and is about to be taken back.
             self._moving.later(AGAIN_S, self._mark)
             return
+        # Not more than was published: others compare it with how far they have read.
+        self._ours[self._moving.node] = self._moving.frontier()
         moves.stopped(self._broker, self.session, kept_up=self._kept_up)
         self._in_flight = set(self.session.inflight)
         self._pages = Pages(self._broker, self._moving.node, self.session)
