@@ -43,6 +43,7 @@ class Event(IntEnum):
     MOVED = 19
     IMPORTED = 20
     OWNER = 21
+    EVACUATED = 30
 
 
 class SessionLog:
@@ -74,6 +75,11 @@ class SessionLog:
         """Another node has these members of shared subscriptions."""
         if self.enabled:
             self._note(self._encode((Event.SHARED, origin, shares)))
+
+    def evacuated(self, rate: float) -> None:
+        """This node is being emptied, so many clients a second; 0: no longer."""
+        if self.enabled:
+            self._note(self._encode((Event.EVACUATED, "", rate)))
 
     def computed(self, expression: bytes, offset: int, value: float | None) -> None:
         """What a function made of the message at `offset` (None: it failed) went into this expression."""

@@ -144,6 +144,15 @@ class Migrate(msgspec.Struct, tag=10, array_like=True, frozen=True):
     target: str
 
 
+class Evacuate(msgspec.Struct, tag=11, array_like=True, frozen=True):
+    """Somebody who may has asked for the receiver to be emptied."""
+
+    rate: float | None
+    """Clients a second; None: as its configuration says."""
+    stops: bool
+    """It is to take clients again."""
+
+
 WHOLE = -1
 
 Message = Migrate | Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
@@ -178,13 +187,13 @@ class Claims(msgspec.Struct, tag=3, array_like=True, frozen=True):
 News = Owners | Digests | Claims
 
 encode = msgspec.msgpack.Encoder().encode
-_message = msgspec.msgpack.Decoder(Message)
+_message = msgspec.msgpack.Decoder(Message | Evacuate)
 _news = msgspec.msgpack.Decoder(News)
 
 
-def decode(body: bytes) -> Message:
+def decode(body: bytes) -> Message | Evacuate:
     try:
-        found: Message = _message.decode(body)
+        found: Message | Evacuate = _message.decode(body)
     except msgspec.MsgspecError as error:
         raise LinkProtocolError(f"not a message about a session: {error}") from error
     return found

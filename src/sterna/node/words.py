@@ -12,6 +12,7 @@ from sterna.migration import messages
 from sterna.migration.messages import (
     WHOLE,
     Absent,
+    Evacuate,
     MigAbort,
     MigAck,
     Migrate,
@@ -41,7 +42,9 @@ class Words:
         except LinkProtocolError:
             self._moving.counters.refused += 1
             return
-        if isinstance(message, Migrate):
+        if isinstance(message, Evacuate):
+            self._moving.plans.told_to_evacuate(message)
+        elif isinstance(message, Migrate):
             self._moving.plans.ordered(source, message)
         elif isinstance(message, Pull):
             self._pulled(source, message)
