@@ -149,6 +149,26 @@ def test_what_is_published_at_either_node_meanwhile_comes_once_and_in_order(qos:
         assert len(of_one) > 30
 
 
+def test_what_comes_before_the_session_is_put_together_is_kept_for_it_at_qos_0_too() -> None:
+    """The disk of the new node is slow, the link is not."""
+    town = FaultyTown("AB")
+    town.connect("AB")
+    client = town["A"].resume("c")
+    client.subscribe("t", 0)
+    publisher = town["A"].join("p")
+    town["B"].disk_stalls = True
+    town["B"].join_unheard("somebody")
+    town["A"].network.moving.plans.move(b"c", "B")
+    town.pass_time(0.1)
+    publisher.publish("t", b"1", 1)
+    town.pass_time(0.1)
+    assert client.messages() == []
+    town["B"].disk_stalls = False
+    town.pass_time(1)
+    client = town["B"].resume("c")
+    assert client.payloads() == [b"1"]
+
+
 def test_a_node_that_has_read_past_the_offer_says_so_and_gets_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first one is lost on the way; by the time it is repeated, others there have read on."""
     town = Town("AB")
