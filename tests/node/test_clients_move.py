@@ -253,6 +253,26 @@ def test_an_evacuated_node_is_empty_and_stays_so() -> None:
     assert town["B"].resume("c0", 4).connack.session_present
 
 
+def test_an_evacuation_may_be_ordered_at_any_node_and_outlives_the_one_it_empties() -> None:
+    town = row("subscription-flooding", "AB")
+    town["A"].resume("c").subscribe("t", 1)
+    town["B"].network.moving.plans.evacuate_elsewhere("A", 20.0, stops=False)
+    town.pass_time(2)
+    assert b"c" in town["B"].broker.sessions
+    town.crash("A")
+    town.connect("AB")
+    evacuation = town["A"].network.moving.plans.evacuation
+    assert evacuation is not None
+    assert evacuation.rate == 20.0
+    town["B"].network.moving.plans.evacuate_elsewhere("A", None, stops=True)
+    town.pass_time(1)
+    assert town["A"].resume("c").connack.session_present
+    town.crash("A")
+    assert town["A"].network.moving.plans.evacuation is None
+    with pytest.raises(MigrationError):
+        town["B"].network.moving.plans.evacuate_elsewhere("Z", None, stops=False)
+
+
 def gateway_words(client: Client) -> list[gateway_packets.Control]:
     """What the node said to the gateway, taken out of what it said to the client."""
     data, rest, words = bytes(client.wire.written), bytearray(), []

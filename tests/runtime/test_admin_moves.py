@@ -83,7 +83,7 @@ def test_a_node_is_emptied_and_filled_again() -> None:
         ("/move", '{"client": "nobody", "to": "B"}', 409, "no node has a session"),
         ("/move", '{"client": "c"}', 400, "to"),
         ("/move", "nonsense", 400, "malformed"),
-        ("/evacuate", '{"node": "B"}', 409, "this is node A"),
+        ("/evacuate", '{"node": "Z"}', 409, "node Z cannot be reached"),
         ("/evacuate", '{"rate": 0}', 400, "rate"),
     ],
 )

@@ -30,6 +30,10 @@ class Acknowledgements:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
+    def read(self, connection: Connection, data: bytes, body: int, stop: int) -> tuple[int, int]:
+        """Packet identifier and reason code."""
+        return read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+
     def puback(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         packet_id, _ = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
         session = connection.session

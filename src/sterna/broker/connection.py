@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sterna.broker import effort
 from sterna.broker.outbox import Transport
+from sterna.broker.parting import Parting
 from sterna.mqtt import gateway_packets, packets, wire
 from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import Reason
@@ -70,6 +71,7 @@ class Connection:
         "heard_at",
         "keep_alive_s",
         "method",
+        "parting",
         "peer",
         "reading_paused",
         "session",
@@ -120,6 +122,8 @@ class Connection:
         self.unsaid = b""
         #: The name of the gateway it comes through, which can follow its session to another node; empty: none.
         self.gateway = ""
+        #: Its session has stopped and leaves; None otherwise.
+        self.parting: Parting | None = None
         #: SUBSCRIBE packets that are not answered yet, or whose retained messages are not all found.
         self.asking = 0
         #: Topic aliases the client defined.
@@ -139,6 +143,8 @@ class Connection:
             self._partial.append(data)
             self._partial_size += len(data)
             if self._waiting or self._partial_size < self._needed:
+                if self.parting is not None:
+                    self._hear_on_parting(self.parting)
                 self._bound_waiting()
                 return
             data = b"".join(self._partial)
@@ -235,13 +241,26 @@ class Connection:
         """Is something being done for the client that has to be finished first?"""
         return bool(self._errands) or self._waiting or self.asking > 0
 
-    def freeze(self) -> None:
-        """Hear nothing more from the client, until `thaw` or the end."""
+    def freeze(self, acknowledged: Callable[[], None]) -> None:
+        """Hear nothing more from the client but what it acknowledges, until `thaw` or the end."""
         self._held = self._waiting = True
-        self.transport.pause_reading()
+        self.parting = Parting(self._broker.acknowledgements, acknowledged)
+
+    def _hear_on_parting(self, parting: Parting) -> None:
+        try:
+            left = parting.hear(self, b"".join(self._partial))
+        except ProtocolError as error:
+            self.fail(error.code, error.reason)
+            return
+        self._partial, self._partial_size = [left], len(left)
+        if parting.is_over and self.state != State.CLOSED:
+            self.transport.pause_reading()
 
     def thaw(self) -> None:
         self._held = False
+        if self.parting is not None:
+            self._partial = [*self.parting.put_aside.values(), *self._partial]
+            self.parting = None
         if self.state != State.CLOSED:
             self.heard_at = self._broker.now  # it is we who did not listen
             self.proceed()

@@ -45,6 +45,7 @@ class Event(IntEnum):
     OWNER = 21
     STATE = 22
     RESULT = 23
+    EVACUATED = 30
 
 
 class SessionLog:
@@ -76,6 +77,11 @@ class SessionLog:
         """Another node has these members of shared subscriptions."""
         if self.enabled:
             self._note(self._encode((Event.SHARED, origin, shares)))
+
+    def evacuated(self, rate: float) -> None:
+        """This node is being emptied, so many clients a second; 0: no longer."""
+        if self.enabled:
+            self._note(self._encode((Event.EVACUATED, "", rate)))
 
     def computed(self, expression: bytes, offset: int, value: float | None) -> None:
         """What a function made of the message at `offset` (None: it failed) went into this expression."""

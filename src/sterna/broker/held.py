@@ -25,7 +25,10 @@ class Held:
     def hold(self, message: Message, grant: Grant) -> bool:
         """False if there is no room for it, or it may not be held."""
         size = len(message.topic) + len(message.payload)
-        if message.qos == 0 or len(self.messages) >= HELD_MAX or self._bytes + size > HELD_BYTES_MAX:
+        # Of another node's some are taken at QoS 0 because nobody here wants them at more; they have one all the same.
+        identity = message.identity
+        has_identity = message.qos > 0 or (identity is not None and identity.sequence >= 0)
+        if not has_identity or len(self.messages) >= HELD_MAX or self._bytes + size > HELD_BYTES_MAX:
             return False
         self._bytes += size
         self.messages.append((message, grant))

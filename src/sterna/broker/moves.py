@@ -1,18 +1,21 @@
 """What a broker does for a session that goes to another node, or comes from one.
 
-A session that is to leave first sends nothing new (`drain`), then hears and says nothing more (`freeze`); what comes
-for it meanwhile waits, so that it can go on as if nothing had been (`thaw`).  One that arrives listens from the first
-moment on and is put together (`complete`) from what it heard itself and what was sent after it.
+A session that is to leave first sends nothing new (`drain`), then says nothing more and hears nothing but what its
+client acknowledges (`freeze`); what comes for it meanwhile waits, so that it can go on as if nothing had been (`thaw`).
+One that arrives listens from the first moment on and is put together (`complete`) from what it heard itself and what
+was sent after it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker import travelling
 from sterna.broker.barriers import Barriers, is_served
 from sterna.broker.broker import Broker
+from sterna.broker.decisions import is_for_shares_only
 from sterna.broker.durability import will_from
 from sterna.broker.held import Held
 from sterna.broker.outbox import Outbox, WaitingRoom
@@ -20,6 +23,7 @@ from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
 from sterna.broker.subscriptions import Grant, Subscription
+from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE
 from sterna.vocabulary.stamps import VersionVector
 
@@ -59,12 +63,25 @@ def drain(session: Session) -> int:
     return window
 
 
-def freeze(broker: Broker, session: Session) -> None:
+def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -> bool:
+    """Whether its client had kept up till then."""
+    kept_up = not session.outbox.congested
     session.outbox.congested = True
+    session.held = Held()
     if session.connection is not None:
-        session.connection.freeze()
+        session.connection.freeze(acknowledged)
     # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
     broker.delivery.disconnected(session)
+    return kept_up
+
+
+def stopped(broker: Broker, session: Session, *, kept_up: bool) -> None:
+    """All that is to be served here has come: what of it goes at QoS 0 has waited for this."""
+    if session.connection is not None and kept_up:
+        session.outbox.congested = False
+        broker.delivery.let_go(session)
+        session.outbox.congested = True
+    session.held = Held()
 
 
 def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> None:
@@ -77,11 +94,13 @@ def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> 
         broker.log.leaving(session)
     connection = session.connection
     if connection is None:
+        session.held = None
         broker.delivery.disconnected(session)
         broker.lifecycle.left(session)
         return
     if was_frozen:
         session.outbox.congested = False
+        broker.delivery.let_go(session)
         connection.thaw()
     broker.delivery.pump(session)
 
@@ -125,6 +144,19 @@ def begin_arrival(
         if not fields[0].startswith(SHARE):  # what is for a member is decided once, so it joins when it is to stay
             broker.routes.subscribe(session, Subscription(*fields))
     return session
+
+
+def hear(session: Session, broker: Broker, message: Message) -> None:
+    """One of our own clients' messages that was delivered before it listened."""
+    if message.shares and is_for_shares_only(message):
+        return
+    for one, grant in broker.routes.route(message.topic).deliveries:
+        if one is not session:
+            continue
+        if grant.qos:
+            broker.delivery.enqueue(session, message.offset, grant)
+        elif session.held is not None:
+            session.held.hold(message, grant)
 
 
 def drop_arrival(broker: Broker, session: Session) -> None:
@@ -190,6 +222,17 @@ def complete(
     if rest.gone_s < 0:
         _await_client(broker, session, -rest.gone_s)
         broker.delivery.let_go(session)
+
+
+def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int], received: list[int]) -> None:
+    """What the client said about what was in flight, to the node it came from."""
+    for packet_id in acknowledged:
+        broker.delivery.acknowledged(session, packet_id)
+    for packet_id in received:
+        if session.inflight.get(packet_id) is not None:
+            session.passed_on(packet_id)
+            if session.expiry_s:
+                broker.log.received(session, packet_id)
 
 
 def settle_down(broker: Broker, session: Session) -> None:

@@ -40,6 +40,7 @@ from sterna.vocabulary.stamps import BEFORE_ALL, Stamp
 VECTOR = "\0"
 #: And a part of the table of who owns which session.
 OWNERS = "\0owners/"
+EVACUATION = "\0evacuation"
 
 #: (journal offset, grant) of a message in flight; None after PUBREC.
 Unresolved = tuple[int, Grant] | None
@@ -80,6 +81,8 @@ class Replay:
                 self._state.shared.update(shared)
             elif name.startswith(OWNERS):
                 self._state.owners.update(restore_owners(blob))
+            elif name == EVACUATION:
+                self._state.evacuated_at = msgspec.msgpack.decode(blob, type=float)
             elif name.startswith("\0"):
                 queues.append((name[1:].encode(), blob))
             else:
@@ -137,6 +140,8 @@ class Replay:
                 self._opened(session, key, *fields)
             elif kind == Event.OWNER:
                 self._state.owners[key] = (fields[0], fields[1])
+            elif kind == Event.EVACUATED:
+                self._state.evacuated_at = fields[0]
             elif kind == Event.IMPORTED:
                 self._imported(session, key, *fields)
             elif kind == Event.TAKEN:

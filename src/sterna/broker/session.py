@@ -164,6 +164,12 @@ class Session:
             and self.inflight_bytes < self.window_bytes  # a message larger than all of it goes alone
         )
 
+    @property
+    def may_repeat(self) -> bool:
+        """Is something in flight that a client would take for another message if it came again?  At QoS 2 it knows what
+        it has had by the packet identifier."""
+        return any(entry is not None and min(entry[0].qos, entry[1].qos) == 1 for entry in self.inflight.values())
+
     def put_in_flight(self, packet_id: int, message: Message, grant: Grant) -> None:
         self.inflight[packet_id] = (message, grant)
         self.inflight_bytes += len(message.payload) + len(message.properties)

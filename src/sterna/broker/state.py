@@ -36,6 +36,8 @@ class BrokerState:
         self.shared: dict[str, list[tuple[bytes, int]]] = {}
         #: client id -> the node that owns its session (empty: none does), and the number under which.
         self.owners: dict[bytes, tuple[str, int]] = {}
+        #: Clients a second at which this node is being emptied; 0 if it is not.
+        self.evacuated_at = 0.0
 
     def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
         session = Session(client_id, Outbox(self.dirty, self.counters), permissions)

@@ -18,7 +18,9 @@ app = typer.Typer()
 
 @app.command("evacuate")
 def evacuate(
-    node: Annotated[str, typer.Argument(help="Name of the node; --admin is its admin port.")],
+    node: Annotated[
+        str, typer.Argument(help="Name of the node; asked at its own admin port, this shows how far it is.")
+    ],
     rate: Annotated[float | None, typer.Option(help="Clients a second; else as the node's [migration] says.")] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Let clients in again, and move no more away.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Only begin; ask again to see how far it is.")] = False,
@@ -31,6 +33,9 @@ def evacuate(
     if rate is not None:
         order["rate"] = rate
     answer = ask(admin, "/evacuate", token_file, order)
+    if "told" in answer:
+        print(json.dumps(answer) if as_json else f"node {node} has been told; its own admin port shows how far it is")
+        return
     while not (no_wait or stop) and answer["evacuation"]["left"]:
         print(f"\r{_told(answer['evacuation'])}", end="", file=sys.stderr, flush=True)
         time.sleep(LOOK_S)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from sterna.experiments.migration_plan import (
 from sterna.experiments.migration_records import MOVES, Records, read
 from sterna.experiments.movers import Address, Mover
 from sterna.experiments.processes import Process
+from sterna.experiments.side_by_side import Talk, run_side_by_side
 from sterna.experiments.sites import AtADistance, Loopback, Place, Site, may_be_at_a_distance
 from sterna.experiments.switch import Distances
 
@@ -50,12 +51,12 @@ MOVE_S = 30.0
 AROUND_S = 1.5
 """Of messages before a move and after it, once those under way have arrived."""
 ARRIVAL_S = 10.0
-APART_S = 0.1
-"""Between the moves of a run, beyond a round trip: a node asks all others one question at a time."""
+APART_S = 0.1 + 2 * NEAR_MS / 1000
+"""Between the moves of a run."""
+AT_A_TIME = 4
+"""Experiments over links of seconds."""
 BASELINE = BY_NAME["synced-A0_B1_C2"]
 BASELINE_RUNS = 3
-
-Talk = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +74,26 @@ class Plan:
 
 
 def run(plan: Plan, directory: Path, talk: Talk) -> None:
-    """Everything; the records of every run are written below `directory`."""
+    """Everything; the records of every run are written below `directory`.  Those over links of seconds, which mostly
+    wait, are made several at a time, the others one after the other: there milliseconds count."""
+    lagging = [one for one in plan.experiments if plan.latencies(one).longest > NEAR_MS]
+    lagging.sort(key=lambda one: -plan.latencies(one).shortest)  # what takes longest begins first
     for experiment in plan.experiments:
-        with _network(plan, experiment) as network:
-            for number in range(1, plan.runs + 1):
-                try:
-                    records = asyncio.run(_run(plan, experiment, number, network))
-                except ExperimentError as error:
-                    records = _failed(plan, experiment, number, str(error))
-                records.write(directory, f"{experiment.name}-{number}")
-                talk(f"{experiment.name}, run {number} of {plan.runs}: {_told(records)}")
-                network.check()
+        if experiment not in lagging:
+            run_one(plan, experiment, directory, talk)
+    run_side_by_side(run_one, [(plan, one, directory) for one in lagging], AT_A_TIME, talk)
+
+
+def run_one(plan: Plan, experiment: Experiment, directory: Path, talk: Talk) -> None:
+    with _network(plan, experiment) as network:
+        for number in range(1, plan.runs + 1):
+            try:
+                records = asyncio.run(_run(plan, experiment, number, network))
+            except ExperimentError as error:
+                records = _failed(plan, experiment, number, str(error))
+            records.write(directory, f"{experiment.name}-{number}")
+            talk(f"{experiment.name}, run {number} of {plan.runs}: {_told(records)}")
+            network.check()
 
 
 def _failed(plan: Plan, experiment: Experiment, number: int, problem: str) -> Records:
@@ -288,17 +298,13 @@ async def _let_in(mover: Mover, where: Address) -> None:
 async def _run(plan: Plan, experiment: Experiment, number: int, network: Network) -> Records:
     found = _Run(plan, experiment, number, network)
     latencies = plan.latencies(experiment)
-    longest_s = max(latencies.source_to_target, latencies.target_to_source) / 1000
+    longest_s = latencies.longest / 1000
     try:
         await found.begin()
         found.publish()
         await asyncio.sleep(longest_s + AROUND_S)
-        there_and_back_s = (latencies.source_to_target + latencies.target_to_source) / 1000
         await asyncio.gather(
-            *(
-                found.move(kind, MOVE_S + 10 * longest_s, number * (there_and_back_s + APART_S))
-                for number, kind in enumerate(plan.kinds)
-            )
+            *(found.move(kind, MOVE_S + 10 * longest_s, number * APART_S) for number, kind in enumerate(plan.kinds))
         )
         await asyncio.sleep(longest_s + AROUND_S)
         await found.end(longest_s + ARRIVAL_S)

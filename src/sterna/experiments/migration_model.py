@@ -40,6 +40,11 @@ class Latencies:
         return 4 * self.target_client
 
     @property
+    def longest(self) -> float:
+        """Between the brokers."""
+        return max(self.source_to_target, self.target_to_source)
+
+    @property
     def shortest(self) -> float:
         """A move in which nothing has to be synchronised.  Brokers closer to each other than this count as synced."""
         return self.source_to_target + self.connecting + self.target_to_source

@@ -8,8 +8,9 @@
     MIGSYNCACK      ------->                    that is safe: of the last page, that the session is the new owner's
                     <-------     MIGACK         the old owner has forgotten it
 
-A planned move begins with MIGTO.  MIGABORT takes an offer back, MIGREFUSE turns one down; ABSENT says that there is no
-such session, or that somebody else owns it.  Every message may be lost and said again.
+A planned move begins with MIGTO.  Where the two nodes have nobody else to ask, MIGSYNC follows MIGTO at once.  MIGABORT
+takes an offer back, MIGREFUSE turns one down; ABSENT says that there is no such session, or that somebody else owns it.
+Every message may be lost and said again.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
     parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)] = 1
     windows: list[tuple[bytes, int]] = []
     """With the first part: names of windows that begin with a subscription, and since when they are wanted."""
+    vector: list[tuple[str, int, int]] | None = None
+    """The session has stopped here, and its pages follow without being asked for."""
 
 
 class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
@@ -117,6 +120,10 @@ class MigAck(msgspec.Struct, tag=7, array_like=True, frozen=True):
     number: int
     is_gone: bool = False
     """The client hung up while its session was on its way: it has not been told where to go."""
+    acknowledged: list[int] = []
+    """Of what was in flight, what the client has acknowledged to the old owner meanwhile,"""
+    received: list[int] = []
+    """and of what it has said PUBREC, which was not answered."""
 
 
 class MigAbort(msgspec.Struct, tag=8, array_like=True, frozen=True):
@@ -129,6 +136,8 @@ class MigRefuse(msgspec.Struct, tag=9, array_like=True, frozen=True):
     client: bytes
     number: int
     reason: str
+    is_ahead: bool = False
+    """It cannot be taken as it stands, but if it goes on meanwhile."""
 
 
 class Migrate(msgspec.Struct, tag=10, array_like=True, frozen=True):
@@ -137,6 +146,15 @@ class Migrate(msgspec.Struct, tag=10, array_like=True, frozen=True):
     client: bytes
     number: int
     target: str
+
+
+class Evacuate(msgspec.Struct, tag=11, array_like=True, frozen=True):
+    """Somebody who may has asked for the receiver to be emptied."""
+
+    rate: float | None
+    """Clients a second; None: as its configuration says."""
+    stops: bool
+    """It is to take clients again."""
 
 
 WHOLE = -1
@@ -173,13 +191,13 @@ class Claims(msgspec.Struct, tag=3, array_like=True, frozen=True):
 News = Owners | Digests | Claims
 
 encode = msgspec.msgpack.Encoder().encode
-_message = msgspec.msgpack.Decoder(Message)
+_message = msgspec.msgpack.Decoder(Message | Evacuate)
 _news = msgspec.msgpack.Decoder(News)
 
 
-def decode(body: bytes) -> Message:
+def decode(body: bytes) -> Message | Evacuate:
     try:
-        found: Message = _message.decode(body)
+        found: Message | Evacuate = _message.decode(body)
     except msgspec.MsgspecError as error:
         raise LinkProtocolError(f"not a message about a session: {error}") from error
     return found

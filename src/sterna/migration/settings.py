@@ -13,7 +13,7 @@ class MigrationSettings:
     owner_absent_s: float = 60.0
     """For how long that node must have been away before its clients begin anew: until then they get no connection, and
     if it is back in time nothing is lost."""
-    drain_s: float = 0.2
+    drain_s: float = 0.15
     """How long a client that is moved by plan may take to acknowledge what it was sent."""
     retry_s: float = 0.5
     """After how long without an answer something is said again."""

@@ -23,6 +23,7 @@ class Leaving(StrEnum):
     FREEZING = "freezing"
     SENDING = "sending"
     IN_DOUBT = "in doubt"
+    PARTING = "parting"
     FORGETTING = "forgetting"
     GONE = "gone"
     STAYING = "staying"
@@ -50,6 +51,7 @@ class On(StrEnum):
     MIGACK = "MIGACK"
     MIGABORT = "MIGABORT"
     MIGREFUSE = "MIGREFUSE"
+    AHEAD = "MIGREFUSE, it is ahead"
     ABSENT = "ABSENT"
     HEARD = "everybody has heard"
     CAUGHT_UP = "caught up"
@@ -58,6 +60,7 @@ class On(StrEnum):
     SAFE = "safe"
     STAGED = "all pages safe"
     LAST = "that was the last page"
+    PARTED = "it has acknowledged all, or had its time"
     RETRY = "no answer yet"
     GIVE_UP = "out of patience"
     TROUBLE = "something is wrong here"
@@ -75,6 +78,8 @@ class Do(StrEnum):
     SEND_MIGREFUSE = "send MIGREFUSE"
     CATCH_UP = "read on to its vector"
     DRAIN = "send nothing new"
+    OFFER_ANEW = "offer it anew"
+    PART = "hear what it acknowledges"
     FREEZE = "stop, and note where"
     NEXT_PAGE = "make the next page"
     THAW = "go on serving"
@@ -103,7 +108,7 @@ def _row(then: StrEnum, *does: Do) -> Row:
 
 _BACK = _row(Leaving.STAYING, Do.SEND_MIGABORT, Do.THAW, Do.END)
 _REFUSED = _row(Leaving.STAYING, Do.THAW, Do.END)
-_TAKEN = _row(Leaving.FORGETTING, Do.SEND_AWAY, Do.NOTE_MOVED)
+_AHEAD = _row(Leaving.OFFERED, Do.THAW, Do.OFFER_ANEW)
 
 LEAVING: Table = {
     (Leaving.OFFERED, On.MIGTOACK): _row(Leaving.CATCHING_UP, Do.CATCH_UP),
@@ -127,12 +132,15 @@ LEAVING: Table = {
     (Leaving.SENDING, On.LAST): _row(Leaving.IN_DOUBT, Do.SEND_PAGE),
     (Leaving.SENDING, On.RETRY): _row(Leaving.SENDING, Do.SEND_PAGE),
     (Leaving.SENDING, On.MIGREFUSE): _REFUSED,
+    (Leaving.SENDING, On.AHEAD): _AHEAD,
     (Leaving.SENDING, On.GIVE_UP): _BACK,
     (Leaving.SENDING, On.TROUBLE): _BACK,
-    (Leaving.IN_DOUBT, On.MIGSYNCACK_WHOLE): _TAKEN,
+    (Leaving.IN_DOUBT, On.MIGSYNCACK_WHOLE): _row(Leaving.PARTING, Do.PART),
     (Leaving.IN_DOUBT, On.MIGREFUSE): _REFUSED,
+    (Leaving.IN_DOUBT, On.AHEAD): _AHEAD,
     (Leaving.IN_DOUBT, On.RETRY): _row(Leaving.IN_DOUBT, Do.SEND_PAGE),
     (Leaving.IN_DOUBT, On.GIVE_UP): _row(Leaving.IN_DOUBT, Do.SEND_MIGABORT),
+    (Leaving.PARTING, On.PARTED): _row(Leaving.FORGETTING, Do.SEND_AWAY, Do.NOTE_MOVED),
     (Leaving.FORGETTING, On.SAFE): _row(Leaving.GONE, Do.SEND_MIGACK, Do.END),
 }
 
@@ -163,8 +171,9 @@ ARRIVING: Table = {
     (Arriving.IMPORTING, On.SAFE): _row(Arriving.SERVING, Do.ANNOUNCE, Do.SEND_WHOLE, Do.TELL_CLIENT),
     (Arriving.SERVING, On.MIGSYNC_LAST): _row(Arriving.SERVING, Do.SEND_WHOLE),
     (Arriving.SERVING, On.MIGABORT): _row(Arriving.SERVING, Do.SEND_WHOLE),
-    (Arriving.SERVING, On.MIGACK): _row(Arriving.DONE, Do.END),
-    (Arriving.SERVING, On.GIVE_UP): _row(Arriving.DONE, Do.END),
+    (Arriving.SERVING, On.RETRY): _row(Arriving.SERVING, Do.SEND_WHOLE, Do.TELL_CLIENT),
+    (Arriving.SERVING, On.MIGACK): _row(Arriving.DONE, Do.END, Do.TELL_CLIENT),
+    (Arriving.SERVING, On.GIVE_UP): _row(Arriving.DONE, Do.END, Do.TELL_CLIENT),
 }
 
 

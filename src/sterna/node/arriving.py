@@ -11,35 +11,32 @@ from msgspec import structs
 from sterna.broker import moves
 from sterna.broker.moves import Remainder, Staged
 from sterna.broker.session import Session
-from sterna.migration.messages import WHOLE, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull, Rest
-from sterna.migration.tables import ARRIVING, Arriving, Do, Machine, On
+from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull, Rest
+from sterna.migration.tables import ARRIVING, Arriving, Do, On
+from sterna.node import missed
 from sterna.node.session_pages import State, check_size, put_together, write_down
+from sterna.node.sides import AGAIN_S, Side
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import Stamp, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
 
-LOOK_S = 0.005
 #: How often everybody is asked whether they have heard, before the move is given up.
 ASKED_MAX = 5
 
 
-class Arrival:
+class Arrival(Side):
+    progress = On.MIGSYNC
+
     def __init__(self, moving: Moving, client: bytes, source: str, number: int) -> None:
-        self._moving = moving
-        self._broker = moving.broker
+        super().__init__(moving, ARRIVING, Arriving.AWAITING, source, number)
         self.client = client
         self.source = source
-        self.number = number
         self.by_plan = False
-        self.started_at = moving.broker.now
-        self.reason = ""
         #: The client is here: as whom, and whether it wants the session at all.
         self.user: str | None = None
         self.ends = False
-        self._machine = Machine(ARRIVING, Arriving.AWAITING)
-        self._changed_at = moving.broker.now
         self._offer: MigTo | None = None
         self._parts: dict[int, list[tuple[bytes, int, bool, bool, int]]] = {}
         self._page: MigSync | None = None
@@ -54,6 +51,8 @@ class Arrival:
         self._pages = 0
         self._writing = 0
         self._rest: Rest | None = None
+        #: We would have to ask others what it missed since it stopped.
+        self._is_ahead = False
 
     @property
     def state(self) -> Arriving:
@@ -63,36 +62,25 @@ class Arrival:
     def served(self) -> bool:
         return self.state in (Arriving.SERVING, Arriving.DONE)
 
+    @property
+    def awaits_word(self) -> bool:
+        """The client is on its way here, and the old node is about to say what of this it has acknowledged there."""
+        return (
+            self.state is Arriving.SERVING
+            and self._rest is not None
+            and self._rest.gone_s < 0
+            and self._session is not None
+            and self._session.may_repeat
+            and self._moving.router.link_to(self.source) is not None
+        )
+
     def begin(self, *, pull: bool) -> None:
         if pull:
             self._do(Do.SEND_PULL)
-        self._moving.later(self._moving.settings.retry_s, self._tick)
+        self._ask_again_later()
 
-    def _tick(self) -> None:
-        if self._moving.arrivals.get(self.client) is not self:
-            return
-        waited = self._broker.now - self._changed_at
-        if waited >= self._moving.settings.patience_s:
-            self.reason = self.reason or f"no answer from {self.source}"
-            self.on(On.GIVE_UP)
-        else:
-            self.on(On.RETRY)
-        self._moving.later(self._moving.settings.retry_s, self._tick)
-
-    def on(self, event: On) -> bool:
-        before = self.state
-        does = self._machine.on(event)
-        if does is None:
-            return False
-        if self.state is not before or event is On.MIGSYNC:
-            self._changed_at = self._broker.now
-        for one in does:
-            self._do(one)
-        return True
-
-    def trouble(self, reason: str) -> None:
-        self.reason = reason
-        self.on(On.TROUBLE)
+    def _is_under_way(self) -> bool:
+        return self._moving.arrivals.get(self.client) is self
 
     def _do(self, what: Do) -> None:
         _DOES[what](self)
@@ -121,6 +109,13 @@ class Arrival:
     def _create(self) -> None:
         offer = self._offer
         assert offer is not None
+        vector = _vector(offer.vector or [])
+        filters = [fields[0] for fields in offer.subscriptions]
+        own = missed.of_our_own(self._moving, self.source, vector, filters) if offer.vector is not None else []
+        if own is None:
+            self._is_ahead = True
+            self._broker.turns.ask(self._cannot_follow)
+            return
         try:
             self._session = moves.begin_arrival(
                 self._broker, self.client, offer.user, offer.version, offer.subscriptions, offer.windows
@@ -128,7 +123,15 @@ class Arrival:
         except (TypeError, ValueError, UnicodeDecodeError):
             self._broker.turns.ask(self._nonsense)
             return
-        self._ask()
+        if offer.vector is None:
+            self._ask()
+        else:
+            missed.hear(self._moving, self._session, self.source, vector, own)
+            self._heard(vector, [])
+
+    def _cannot_follow(self) -> bool:
+        self.trouble("it would miss something")
+        return True
 
     def _nonsense(self) -> bool:
         self.trouble("a subscription that makes no sense")
@@ -205,7 +208,7 @@ class Arrival:
         assert session is not None
         assert rest is not None
         assert offer is not None
-        vector = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in rest.vector}
+        vector = _vector(rest.vector)
         remainder = Remainder(
             rest.expiry_s,
             rest.gone_s,
@@ -223,7 +226,7 @@ class Arrival:
                 self._broker, session, self.number, self._staged, remainder, offer.subscriptions, self._moving.node
             )
         except JournalError:
-            self._moving.later(LOOK_S, self._import)  # the disk did not give what is there
+            self._moving.later(AGAIN_S, self._import)  # the disk did not give what is there
             return
         if session.expiry_s:
             self._broker.log.owner(self.client, self._moving.node, self.number)
@@ -235,7 +238,14 @@ class Arrival:
         else:
             self._broker.when_safe(self._imported)
 
-    def client_is_gone(self) -> None:
+    def old_owner_is_done(self, word: MigAck) -> bool:
+        if self.state is Arriving.SERVING and self._session is not None:
+            moves.acknowledged_before(self._broker, self._session, word.acknowledged, word.received)
+            if word.is_gone:
+                self._client_is_gone()
+        return self.on(On.MIGACK)
+
+    def _client_is_gone(self) -> None:
         """It hung up before it was told to come here: as if it had done so here, just now.  A will that was due at once
         the old node has published."""
         session = self._session
@@ -259,7 +269,7 @@ class Arrival:
         self._moving.send(self.source, MigSyncAck(self.client, self.number, WHOLE))
 
     def _send_migrefuse(self) -> None:
-        self._moving.send(self.source, MigRefuse(self.client, self.number, self.reason))
+        self._moving.send(self.source, MigRefuse(self.client, self.number, self.reason, self._is_ahead))
 
     def _drop(self) -> None:
         if self._session is not None:
@@ -270,6 +280,10 @@ class Arrival:
 
     def _end(self) -> None:
         self._moving.arrived(self)
+
+
+def _vector(entries: list[tuple[str, int, int]]) -> VersionVector:
+    return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in entries}
 
 
 _DOES: dict[Do, Callable[[Arrival], None]] = {

@@ -11,35 +11,33 @@ from sterna.broker.durability import subscription_fields, will_fields
 from sterna.broker.session import Session
 from sterna.broker.travelling import windows_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo, Rest
-from sterna.migration.tables import LEAVING, Do, Leaving, Machine, On
+from sterna.migration.tables import LEAVING, Do, Leaving, On
 from sterna.node.session_pages import PAGE_BYTES, Pages
+from sterna.node.sides import AGAIN_S, Side
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
 
-#: How often something that is waited for is looked at.
-LOOK_S = 0.005
 #: What a subscription takes besides its filter.
 FIELDS_BYTES = 16
 
 SubscriptionFields = tuple[bytes, int, bool, bool, int]
 
 
-class Departure:
+class Departure(Side):
+    progress = On.MIGSYNCACK
+
     def __init__(self, moving: Moving, session: Session, target: str, number: int, *, by_plan: bool) -> None:
-        self._moving = moving
-        self._broker = moving.broker
+        in_doubt = session.leaving is not None
+        #: Nobody else has to be asked: the session is sent along with the offer.
+        self._at_once = not in_doubt and set(moving.router.paths.origins) <= {target}
+        state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
+        super().__init__(moving, LEAVING, state, target, number)
         self.session = session
         self.target = target
-        self.number = number
         self.by_plan = by_plan
-        self.started_at = moving.broker.now
-        self.reason = ""
-        in_doubt = session.leaving is not None
-        self._machine = Machine(LEAVING, Leaving.IN_DOUBT if in_doubt else Leaving.OFFERED)
-        self._changed_at = moving.broker.now
         self._window = session.window
         self._offered: list[tuple[bytes, int, bool, bool, int]] = []
         self._paths: dict[str, int] = {}
@@ -50,6 +48,7 @@ class Departure:
         self._frontiers: VersionVector | None = None
         self._ours: VersionVector = {}
         self._was_frozen = in_doubt
+        self._kept_up = False
         #: It was connected when the last page was made, and was not when its client was to be sent on.
         self._is_gone = False
         self._was_connected = False
@@ -57,70 +56,63 @@ class Departure:
         self._prepared = False
         self._pages: Pages | None = None
         self._page: MigSync | None = None
+        #: What was in flight when it stopped, and until when that may be acknowledged.
+        self._in_flight: set[int] = set()
+        self._drained_by = 0.0
+        self._acknowledged: list[int] = []
+        self._received: list[int] = []
 
     @property
     def state(self) -> Leaving:
         return Leaving(self._machine.state)
 
     def begin(self) -> None:
-        if self.state is Leaving.OFFERED:
-            self._offered = [subscription_fields(s) for s in self.session.subscriptions.values()]
-            self._do(Do.SEND_MIGTO)
-        else:
-            self._do(Do.SEND_PAGE)
-        self._moving.later(self._moving.settings.retry_s, self._tick)
+        _FIRST[self.state](self)
+        self._ask_again_later()
 
-    def _tick(self) -> None:
-        """Time has passed: say it again, or give up."""
-        if self._moving.departures.get(self.session.client_id) is not self:
-            return
-        waited = self._broker.now - self._changed_at
-        if waited >= self._moving.settings.patience_s:
-            self.reason = self.reason or f"no answer from {self.target}"
-            self.on(On.GIVE_UP)
-            self._changed_at = self._broker.now
-        else:
-            self.on(On.RETRY)
-        self._moving.later(self._moving.settings.retry_s, self._tick)
-
-    def on(self, event: On) -> bool:
-        """Something happened; False if it means nothing now."""
-        before = self.state
-        does = self._machine.on(event)
-        if does is None:
-            return False
-        if self.state is not before or event is On.MIGSYNCACK:
-            self._changed_at = self._broker.now
-        for one in does:
-            self._do(one)
-        return True
-
-    def trouble(self, reason: str) -> None:
-        self.reason = reason
-        self.on(On.TROUBLE)
+    def _is_under_way(self) -> bool:
+        return self._moving.departures.get(self.session.client_id) is self
 
     def _do(self, what: Do) -> None:
         _DOES[what](self)
 
     # -- what the table says --
 
+    def _offer(self) -> None:
+        self._offered = self._wants()
+        self._send_migto()
+
+    def _offer_anew(self) -> None:
+        """It goes on here until the other node has found out from where on it hears everything."""
+        self.number = max(self.number + 1, self._moving.next_number(self.session.client_id))
+        self._at_once = self._was_frozen = False
+        self._pages = self._page = None
+        self._offer()
+
+    def _wants(self) -> list[SubscriptionFields]:
+        return [subscription_fields(s) for s in self.session.subscriptions.values()]
+
     def _send_migto(self) -> None:
         session = self.session
+        vector = _entries(self._ours) if self._at_once else None
         self._paths = self._moving.digests_of_paths()
         about = (session.client_id, self.number, session.version, session.user)
         parts = in_parts(self._offered)
         windows = windows_of(self._broker, session)
         for part, subscriptions in enumerate(parts):
             named = [] if part else windows
-            self._moving.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), named))
+            self._moving.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), named, vector))
 
     def theirs(self, vector: VersionVector, heard: list[str]) -> None:
         """What the other node said in MIGTOACK."""
         if self.state is Leaving.OFFERED:
             self._theirs = vector
             self._heard = set(heard)
-            self._prepared = self._moving.plans.prepare(self.session, self.target)
+            self._prepare()
             self.on(On.MIGTOACK)
+
+    def _prepare(self) -> None:
+        self._prepared = self._moving.plans.prepare(self.session, self.target)
 
     def _catch_up(self) -> None:
         """Serve the session until nothing is left that the other node has not heard.
@@ -133,24 +125,30 @@ class Departure:
         if self._is_behind():
             self._paths = self._moving.digests_of_paths()
             self._moving.ask_everybody(self._heard_from)
-        else:
+        self._moving.once(self._is_to_catch_up_no_more, self._read_enough)
+
+    def _is_to_catch_up_no_more(self) -> bool:
+        return self.state is not Leaving.CATCHING_UP or not self._is_behind()
+
+    def _read_enough(self) -> None:
+        if self.state is Leaving.CATCHING_UP:
             self._broker.when_safe(self._caught_up)
 
     def _heard_from(self, frontiers: VersionVector) -> None:
         self._frontiers = frontiers
         self._heard.clear()  # that was by another way
-        if self.state is not Leaving.CATCHING_UP:
-            return
-        if self._is_behind():
-            self._moving.later(self._moving.settings.retry_s / 5, self._catch_up)
-        else:
-            self._broker.when_safe(self._caught_up)
+        self._moving.later(self._moving.settings.retry_s / 5, self._ask_again)
+
+    def _ask_again(self) -> None:
+        if self.state is Leaving.CATCHING_UP and self._is_behind():
+            self._paths = self._moving.digests_of_paths()
+            self._moving.ask_everybody(self._heard_from)
 
     def _caught_up(self, safe: bool) -> None:
         if safe:
             self.on(On.CAUGHT_UP)
         else:
-            self._moving.later(LOOK_S, self._catch_up)  # what was read is about to be taken back
+            self._moving.later(AGAIN_S, self._catch_up)  # what was read is about to be taken back
 
     def _is_behind(self) -> bool:
         """Is there a node whose messages we may not have read as far as needed?"""
@@ -171,25 +169,34 @@ class Departure:
         session = self.session
         session.leaving = (self.target, self.number)
         self._window = moves.drain(session)
-        self._drain_until(self._broker.now + self._moving.settings.drain_s)
+        self._drained_by = self._broker.now + self._moving.settings.drain_s
+        if session.shares:
+            self._moving.later(self._moving.settings.drain_s, self._moving.flush)
+        self._moving.once(self._is_drained, self._drained)
 
-    def _drain_until(self, deadline: float) -> None:
-        if self.state is not Leaving.DRAINING:
-            return
-        connection = self.session.connection
-        if connection is not None and (connection.is_busy or (self.session.inflight and self._broker.now < deadline)):
-            self._moving.later(LOOK_S, partial(self._drain_until, deadline))
-        else:
-            self.on(On.DRAINED)
+    def _drained(self) -> None:
+        self.on(On.DRAINED)
+
+    def _is_drained(self) -> bool:
+        """What came through shared subscriptions goes back there, so it is to be acknowledged before."""
+        session = self.session
+        if self.state is not Leaving.DRAINING or session.connection is None:
+            return True
+        is_owed = bool(session.shares and session.inflight) and self._broker.now < self._drained_by
+        return not session.connection.is_busy and not is_owed
 
     def _freeze(self) -> None:
         session = self.session
-        if [subscription_fields(s) for s in session.subscriptions.values()] != self._offered:
+        if self._at_once:
+            self._offered = self._wants()
+            self._prepare()
+        elif self._wants() != self._offered:
             self._broker.turns.ask(self._changed_its_mind)
             return
         self._was_frozen = True
+        self._drained_by = self._broker.now + self._moving.settings.drain_s
         self._held = set(self._moving.router.own.held())
-        moves.freeze(self._broker, session)
+        self._kept_up = moves.freeze(self._broker, session, self._acknowledged_some)
         self._broker.log.leaving(session)
         self._mark()
 
@@ -199,8 +206,13 @@ class Departure:
 
     def _mark(self) -> None:
         """The vector of now, taken together with what has been delivered when everything up to it has been."""
-        if self._is_behind() or self._is_holding():
-            self._moving.later(LOOK_S, self._mark_again)
+        self._moving.once(self._is_to_be_marked, self._mark_now)
+
+    def _is_to_be_marked(self) -> bool:
+        return self.state is not Leaving.FREEZING or not (self._is_behind() or self._is_holding())
+
+    def _mark_now(self) -> None:
+        if self.state is not Leaving.FREEZING:
             return
         vector = self._moving.vector()
         for origin, stamp in self.session.barrier.items():  # of where it came from before we have read as far
@@ -208,17 +220,17 @@ class Departure:
         self._ours = vector
         self._broker.when_safe(self._marked)
 
-    def _mark_again(self) -> None:
-        if self.state is Leaving.FREEZING:
-            self._mark()
-
     def _marked(self, safe: bool) -> None:
         if self.state is not Leaving.FREEZING:
             return
         if not safe:
             # What could not be written was not delivered either, and is about to be taken back.
-            self._moving.later(LOOK_S, self._mark_again)
+            self._moving.later(AGAIN_S, self._mark)
             return
+        # Not more than was published: others compare it with how far they have read.
+        self._ours[self._moving.node] = self._moving.frontier()
+        moves.stopped(self._broker, self.session, kept_up=self._kept_up)
+        self._in_flight = set(self.session.inflight)
         self._pages = Pages(self._broker, self._moving.node, self.session)
         self.on(On.FROZEN)
 
@@ -234,7 +246,7 @@ class Departure:
         try:
             items, states, is_last = self._pages.next()
         except JournalError:
-            self._moving.later(LOOK_S, partial(self._next_page_again, number))
+            self._moving.later(AGAIN_S, partial(self._next_page_again, number))
             return
         rest = self._rest() if is_last else None
         self._page = MigSync(self.session.client_id, self.number, number, items, rest, states)
@@ -262,7 +274,7 @@ class Departure:
             session.sequence,
             session.dropped_by_retention,
             session.dropped_by_full_queue,
-            [(origin, *stamp) for origin, stamp in self._ours.items()],
+            _entries(self._ours),
         )
 
     def acknowledged(self, page: int) -> None:
@@ -271,12 +283,33 @@ class Departure:
 
     def _send_page(self) -> None:
         if self._page is not None:
+            if self._at_once and self._page.page == 0:
+                self._send_migto()
             self._moving.send(self.target, self._page)
         else:
             self._send_migabort()  # it was we who were killed meanwhile: ask how it stands
 
+    # -- the other node has it --
+
+    def _part(self) -> None:
+        self._moving.later(max(0.0, self._drained_by - self._broker.now), self._acknowledged_some)
+        self._acknowledged_some()
+
+    def _acknowledged_some(self) -> None:
+        """The client has said something, or has had its time."""
+        if self.state is not Leaving.PARTING:
+            return
+        connection = self.session.connection
+        parting = connection.parting if connection is not None else None
+        if parting is None or parting.is_over or self._broker.now >= self._drained_by:
+            self.on(On.PARTED)
+            return
+        if not self.session.may_repeat:
+            self.on(On.PARTED)
+
     def _send_migack(self) -> None:
-        self._moving.send(self.target, MigAck(self.session.client_id, self.number, self._is_gone))
+        word = MigAck(self.session.client_id, self.number, self._is_gone, self._acknowledged, self._received)
+        self._moving.send(self.target, word)
 
     def _send_migabort(self) -> None:
         self._moving.send(self.target, MigAbort(self.session.client_id, self.number, self.reason))
@@ -291,7 +324,10 @@ class Departure:
         session = self.session
         farewell = b""
         self._is_gone = self._was_connected and session.connection is None
+        self._acknowledged = sorted(self._in_flight.difference(session.inflight))
         if session.connection is not None:
+            parting = session.connection.parting
+            self._received = sorted(parting.put_aside) if parting is not None else []
             farewell = self._moving.farewell(session.connection, self.target)
         moves.part_from(self._broker, session, farewell)
 
@@ -323,6 +359,17 @@ def in_parts(subscriptions: list[SubscriptionFields]) -> list[list[SubscriptionF
     return parts
 
 
+def _entries(vector: VersionVector) -> list[tuple[str, int, int]]:
+    return [(origin, *stamp) for origin, stamp in vector.items()]
+
+
+#: What is done first, by the state a move begins in.
+_FIRST: dict[Leaving, Callable[[Departure], None]] = {
+    Leaving.OFFERED: Departure._offer,
+    Leaving.DRAINING: Departure._drain,
+    Leaving.IN_DOUBT: Departure._send_page,
+}
+
 _DOES: dict[Do, Callable[[Departure], None]] = {
     Do.SEND_MIGTO: Departure._send_migto,
     Do.CATCH_UP: Departure._catch_up,
@@ -330,6 +377,8 @@ _DOES: dict[Do, Callable[[Departure], None]] = {
     Do.FREEZE: Departure._freeze,
     Do.NEXT_PAGE: Departure._next_page,
     Do.SEND_PAGE: Departure._send_page,
+    Do.OFFER_ANEW: Departure._offer_anew,
+    Do.PART: Departure._part,
     Do.SEND_MIGACK: Departure._send_migack,
     Do.SEND_MIGABORT: Departure._send_migabort,
     Do.THAW: Departure._thaw,

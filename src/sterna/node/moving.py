@@ -92,6 +92,7 @@ class Moving:
         #: Clients for which we have lately said that their session is ours all the same.
         self._contested: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
+        self._awaited: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         #: Nodes that cannot be reached any more -> since when; others were not there when this one came.
         self._lost_at: dict[str, float] = {}
         self._started_at = broker.now
@@ -147,9 +148,20 @@ class Moving:
         journal = self.broker.journal
         return {**self._network.settled_vector(), self.node: Stamp(journal.epoch, journal.next_offset - 1)}
 
+    def frontier(self) -> Stamp:
+        """The last of our own messages that has been delivered."""
+        return self._network.frontier()
+
     def heard_up_to(self) -> VersionVector:
         """What a session that begins to listen now has not heard: what came before."""
-        return {**self.vector(), self.node: self._network.frontier()}
+        return {**self.vector(), self.node: self.frontier()}
+
+    def once(self, is_so: Callable[[], bool], action: Callable[[], None]) -> None:
+        """Do this when it is so: now, or after the turn that made it so."""
+        if is_so():
+            action()
+        else:
+            self._awaited.append((is_so, action))
 
     def learn(self, client: bytes, node: str, number: int, *, noted: bool = False) -> None:
         if self.directory.learn(client, node, number, noted=noted):
@@ -157,6 +169,13 @@ class Moving:
 
     def flush(self) -> None:
         """The end of a turn."""
+        if self._awaited:
+            awaited, self._awaited = self._awaited, []
+            for is_so, action in awaited:
+                if is_so():
+                    self.later(0.0, action)
+                else:
+                    self._awaited.append((is_so, action))
         if self._news:
             news, self._news = self._news, []
             links = self.router.links()
@@ -172,9 +191,10 @@ class Moving:
         if self.plans.evacuation is not None:
             return False
         session = self.broker.sessions.get(client_id)
+        arrival = self.arrivals.get(client_id)
         if session is not None:
-            return not session.is_moving
-        if client_id in self.arrivals:
+            return not session.is_moving and (arrival is None or not arrival.awaits_word)
+        if arrival is not None:
             return False
         return self.directory.get(client_id)[0] in ("", self.node)
 
@@ -322,7 +342,8 @@ class Moving:
     def settled(self, arrival: Arrival) -> None:
         """The client's session is here, or will not come this way."""
         if arrival.state is Arriving.SERVING:
-            self._release(arrival.client)
+            if not arrival.awaits_word:
+                self._release(arrival.client)
         elif arrival.reason == "user":
             self._fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
         elif arrival.client in self._parked and arrival.reason:

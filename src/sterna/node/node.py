@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
+import msgspec
+
 from sterna import __version__
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import Broker, World
 from sterna.broker.limits import Limits
-from sterna.broker.recovery import OWNERS, VECTOR, Replay
+from sterna.broker.recovery import EVACUATION, OWNERS, VECTOR, Replay
 from sterna.broker.retention import Sweep
 from sterna.broker.shares import Share
 from sterna.broker.snapshots import owners_snapshot, retained_snapshot, share_snapshot, snapshot, vector_snapshot
@@ -203,6 +205,7 @@ class Node:
         gone += ended
         if self.network is not None:
             sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), self.broker.state.shared)
+            sessions[EVACUATION] = msgspec.msgpack.encode(self.broker.state.evacuated_at)
             directory = self.network.moving.directory
             for part in sorted(directory.changed):
                 sessions[f"{OWNERS}{part}"] = owners_snapshot(directory.entries(part))

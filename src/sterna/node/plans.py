@@ -6,19 +6,21 @@ that comes back to its old node soon after is told again; later its session is b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker.connection import Connection
 from sterna.broker.session import Session
-from sterna.migration.messages import Migrate
+from sterna.migration.messages import Evacuate, Migrate, encode
 from sterna.migration.tables import Leaving
 from sterna.mqtt import gateway_packets
 from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
 from sterna.node.leaving import Departure
+from sterna.routing.control import About
 from sterna.vocabulary.errors import MigrationError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ STEP_S = 0.1
 
 @dataclass(slots=True)
 class Evacuation:
-    """A node that is being emptied; it stays empty until it is started again or told otherwise."""
+    """A node that is being emptied; it stays empty until it is told otherwise, also if it is started again."""
 
     total: int
     rate: float
@@ -53,6 +55,8 @@ class Plans:
         self.evacuation: Evacuation | None = None
         #: client -> the node it was moved to, and until when it is told.
         self._sent_away: dict[bytes, tuple[str, float]] = {}
+        if self._broker.state.evacuated_at:
+            self._begin(self._broker.state.evacuated_at)
 
     # -- one client --
 
@@ -159,15 +163,41 @@ class Plans:
         """Empty this node, so many clients a second.  Asked again, it goes on with what is left."""
         if self._target() is None:
             raise MigrationError("there is no other node that can be reached")
-        if self.evacuation is None:
-            self.evacuation = Evacuation(len(self._broker.sessions), rate)
-            self._moving.later(0.0, partial(self._step, self.evacuation))
-        self.evacuation.rate = rate
+        evacuation = self.evacuation or self._begin(rate)
+        evacuation.rate = rate
+        self._remember(rate)
+        return evacuation
+
+    def _begin(self, rate: float) -> Evacuation:
+        self.evacuation = Evacuation(len(self._broker.sessions), rate)
+        self._moving.later(0.0, partial(self._step, self.evacuation))
         return self.evacuation
 
     def stay(self) -> None:
         """Stop emptying it, and let clients in again."""
         self.evacuation = None
+        self._remember(0.0)
+
+    def _remember(self, rate: float) -> None:
+        if self._broker.state.evacuated_at != rate:
+            self._broker.state.evacuated_at = rate
+            self._broker.log.evacuated(rate)
+
+    def evacuate_elsewhere(self, node: str, rate: float | None, *, stops: bool) -> None:
+        """Tell another node to; what comes of it is seen there."""
+        if self._moving.router.link_to(node) is None:
+            raise MigrationError(f"node {node} cannot be reached")
+        self._moving.router.post(node, About.MOVES, encode(Evacuate(rate, stops)))
+
+    def told_to_evacuate(self, order: Evacuate) -> None:
+        rate = order.rate or self._moving.settings.rate
+        if order.stops:
+            self.stay()
+        elif math.isfinite(rate) and rate > 0:
+            try:
+                self.evacuate(rate)
+            except MigrationError as error:
+                self._broker.tell("this node is not emptied", {"reason": str(error)})
 
     def _target(self) -> str | None:
         """Nodes take turns."""

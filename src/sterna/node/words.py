@@ -12,6 +12,7 @@ from sterna.migration import messages
 from sterna.migration.messages import (
     WHOLE,
     Absent,
+    Evacuate,
     MigAbort,
     MigAck,
     Migrate,
@@ -41,7 +42,9 @@ class Words:
         except LinkProtocolError:
             self._moving.counters.refused += 1
             return
-        if isinstance(message, Migrate):
+        if isinstance(message, Evacuate):
+            self._moving.plans.told_to_evacuate(message)
+        elif isinstance(message, Migrate):
             self._moving.plans.ordered(source, message)
         elif isinstance(message, Pull):
             self._pulled(source, message)
@@ -123,9 +126,7 @@ class Words:
         if isinstance(message, MigSync):
             arrival.page_came(message)
         elif isinstance(message, MigAck):
-            known = arrival.on(On.MIGACK)
-            if known and message.is_gone:
-                arrival.client_is_gone()
+            known = arrival.old_owner_is_done(message)
         elif isinstance(message, MigAbort):
             arrival.reason = message.reason or "taken back"
             known = arrival.on(On.MIGABORT)
@@ -154,7 +155,7 @@ class Words:
             departure.theirs(vector, message.heard)
         elif isinstance(message, MigRefuse):
             departure.reason = message.reason
-            self._moving.counters.refused += not departure.on(On.MIGREFUSE)
+            self._moving.counters.refused += not departure.on(On.AHEAD if message.is_ahead else On.MIGREFUSE)
         elif message.page == WHOLE:
             self._moving.counters.refused += not departure.on(On.MIGSYNCACK_WHOLE)
         else:

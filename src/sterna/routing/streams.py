@@ -191,6 +191,17 @@ class Streams:
         else:
             self._fetch(origin, stream)
 
+    def read_anew(self, origin: str) -> None:
+        """The same, and what we now want may lie before the end of what was asked for: that answer is no good."""
+        stream = self._streams.get(origin)
+        if stream is not None and stream.state is not State.UNSYNCED:
+            self._fetch(origin, stream)
+
+    def passed(self, origin: str, stamp: Stamp) -> None:
+        """Whatever we wanted of an origin up to here has come: it says so by the way its messages take."""
+        if self.synced(origin) and stamp > self.vector.get(origin, BEFORE_ALL):
+            self.vector[origin] = stamp
+
     def taken_back(self, vector: VersionVector) -> None:
         """What was taken could not be kept: read again from here."""
         for origin, stream in self._streams.items():

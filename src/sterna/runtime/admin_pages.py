@@ -35,7 +35,7 @@ _INDEX = """Sterna admin port
 /clients  who is where (JSON, at most 1,000)
 /migrations  clients on their way, and what became of others (JSON)
 /move     POST {"client": "...", "to": "node"} moves one
-/evacuate POST {"node": "...", "rate": 50} empties this node, {"node": "...", "stop": true} no longer
+/evacuate POST {"node": "...", "rate": 50} empties a node, {"node": "...", "stop": true} no longer
 /neighbours  addresses this node was given; POST {"add": [...], "remove": [...]} changes them (JSON)
 """
 _ALONE = "this node is alone: its configuration has no [network] table\n"

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from sterna.broker.broker import Broker
 from sterna.node.moving import Moving
-from sterna.vocabulary.errors import MigrationError
 
 CLIENTS_SHOWN = 1000
 """A network may have a million."""
@@ -97,9 +96,11 @@ class MovesDesk:
         return {"client": client, "to": to, "begun_at": node}
 
     def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]:
-        if node not in ("", self._moving.node):
-            raise MigrationError(f"this is node {self._moving.node}; ask at the admin port of {node}")
         self._server.broker.at(self._clock())
+        if node not in ("", self._moving.node):
+            self._moving.plans.evacuate_elsewhere(node, rate, stops=stop)
+            self._server.after_work()
+            return {"told": node}
         if stop:
             self._moving.plans.stay()
         else:

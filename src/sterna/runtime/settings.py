@@ -345,7 +345,7 @@ class Migration(Table, frozen=True):
     """A client whose session is on a node that cannot be reached gets a new session, or no connection."""
     owner_absent_s: float = 60.0
     """For how long that node must have been away before its clients begin anew; until then they get no connection."""
-    drain_s: float = 0.2
+    drain_s: float = 0.15
     """How long a client that is moved by plan may take to acknowledge what it was sent."""
     retry_s: float = 0.5
     """After how long without an answer nodes say something again."""

@@ -1,0 +1,46 @@
+"""A session that has stopped on one node and goes on at another which was not listening for it: what it would miss.
+
+Where there are only the two of them nobody has to be asked.  What our own clients published lies in our journal.  What
+the other node's did we read as after any interruption: from where we are, with what we want now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sterna.broker import moves
+from sterna.broker.session import Session
+from sterna.node.excerpts import read_own
+from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+
+if TYPE_CHECKING:
+    from sterna.mqtt.message import Message
+    from sterna.node.moving import Moving
+
+
+def of_our_own(moving: Moving, source: str, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
+    """What our clients have published after it; None if we cannot see to it that nothing at all is missed."""
+    router, node = moving.router, moving.node
+    read = moving.vector()
+    if not set(router.paths.origins) <= {source} or source not in read or node not in vector:
+        return None
+    if any(stamp > vector.get(origin, BEFORE_ALL) for origin, stamp in read.items() if origin != node):
+        return None  # we have read on, for others, past what it would have wanted
+    try:
+        excerpt = read_own(moving.broker.journal, vector[node], moving.frontier(), filters)
+    except JournalError:
+        return None
+    if excerpt.lost or not excerpt.complete:
+        return None
+    return [message for _, _, message in excerpt.messages]
+
+
+def hear(moving: Moving, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
+    """It listens from now on: have it miss nothing."""
+    for message in missed:
+        moves.hear(session, moving.broker, message)
+    streams = moving.router.streams
+    streams.passed(source, vector[source])
+    if not moving.router.strategy.everything():
+        streams.read_anew(source)

@@ -1,0 +1,65 @@
+"""What both sides of a move have in common: a table that says what to do, and a clock that has it said again."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sterna.migration.tables import Do, Machine, On, Table
+
+if TYPE_CHECKING:
+    from sterna.node.moving import Moving
+
+#: How soon something is tried again that the disk did not do.
+AGAIN_S = 0.005
+
+
+class Side:
+    #: Of the events that change no state, the one that shows that it goes on.
+    progress: On
+
+    def __init__(self, moving: Moving, table: Table, state: StrEnum, peer: str, number: int) -> None:
+        self._moving = moving
+        self._broker = moving.broker
+        self._machine = Machine(table, state)
+        self._peer = peer
+        self.number = number
+        self.reason = ""
+        self.started_at = self._changed_at = moving.broker.now
+
+    def _is_under_way(self) -> bool:
+        raise NotImplementedError
+
+    def _do(self, what: Do) -> None:
+        raise NotImplementedError
+
+    def on(self, event: On) -> bool:
+        """Something happened; False if it means nothing now."""
+        before = self._machine.state
+        does = self._machine.on(event)
+        if does is None:
+            return False
+        if self._machine.state is not before or event is self.progress:
+            self._changed_at = self._broker.now
+        for one in does:
+            self._do(one)
+        return True
+
+    def trouble(self, reason: str) -> None:
+        self.reason = reason
+        self.on(On.TROUBLE)
+
+    def _ask_again_later(self) -> None:
+        self._moving.later(self._moving.settings.retry_s, self._tick)
+
+    def _tick(self) -> None:
+        """Time has passed: say it again, or give up."""
+        if not self._is_under_way():
+            return
+        if self._broker.now - self._changed_at >= self._moving.settings.patience_s:
+            self.reason = self.reason or f"no answer from {self._peer}"
+            self.on(On.GIVE_UP)
+            self._changed_at = self._broker.now
+        else:
+            self.on(On.RETRY)
+        self._ask_again_later()
