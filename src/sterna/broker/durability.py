@@ -43,6 +43,8 @@ class Event(IntEnum):
     MOVED = 19
     IMPORTED = 20
     OWNER = 21
+    INHERITS = 22
+    RECONCILED = 23
 
 
 class SessionLog:
@@ -135,6 +137,16 @@ class SessionLog:
         session.logged = True
         self.ended.pop(session.client_id, None)
         self._event(session, Event.IMPORTED, session.client_id, snapshot)
+
+    def inherits(self, session: Session) -> None:
+        """Nodes are missing that may have a session of the same client; or from where on it hears is known better."""
+        if session.expiry_s and session.inheritance is not None:
+            self._event(session, Event.INHERITS, session.client_id, session.inheritance.fields())
+
+    def reconciled(self, session: Session, origins: list[str], *, spoken: bool) -> None:
+        """What came from these nodes is not set aside any longer."""
+        if session.expiry_s:
+            self._event(session, Event.RECONCILED, session.client_id, origins, spoken)
 
     def owner(self, client_id: bytes, node: str, number: int) -> None:
         if self.enabled:

@@ -14,6 +14,7 @@ from sterna.broker.barriers import Barriers
 from sterna.broker.broker import Broker
 from sterna.broker.durability import will_from
 from sterna.broker.held import Held
+from sterna.broker.inheritance import inheritance_from
 from sterna.broker.outbox import Outbox, WaitingRoom
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
@@ -46,6 +47,7 @@ class Remainder(NamedTuple):
     dropped_by_retention: int
     dropped_by_full_queue: int
     vector: VersionVector
+    inheritance: list[Any] | None = None
 
 
 # -- leaving --
@@ -59,6 +61,8 @@ def drain(session: Session) -> int:
 
 def freeze(broker: Broker, session: Session) -> None:
     session.outbox.congested = True
+    if session.inheritance is not None:
+        let_go(broker, session, list(session.inheritance.set_aside), spoken=False)
     if session.connection is not None:
         session.connection.freeze()
     # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
@@ -169,6 +173,7 @@ def complete(
     session.sequence = rest.sequence
     session.dropped_by_retention = rest.dropped_by_retention
     session.dropped_by_full_queue = rest.dropped_by_full_queue
+    session.inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     for fields in subscriptions:
         if fields[0].startswith(SHARE):
@@ -212,6 +217,23 @@ def _served(broker: Broker, node: str, message: Message | None, vector: VersionV
 
 def raise_barrier(broker: Broker, session: Session) -> None:
     if session.barrier:
-        if broker.delivery.barriers is None:
-            broker.delivery.barriers = Barriers()
-        broker.delivery.barriers.raise_for(session)
+        barriers_of(broker).raise_for(session)
+
+
+def barriers_of(broker: Broker) -> Barriers:
+    if broker.delivery.barriers is None:
+        broker.delivery.barriers = Barriers()
+    return broker.delivery.barriers
+
+
+def let_go(broker: Broker, session: Session, origins: list[str], *, spoken: bool) -> None:
+    """What came from these nodes is not set aside any longer; nor, if they have `spoken`, is what will come."""
+    inheritance = session.inheritance
+    assert inheritance is not None
+    if origins:
+        for offset, grant in inheritance.let_go(origins, spoken=spoken):
+            session.queue.push(offset, grant)
+        broker.log.reconciled(session, origins, spoken=spoken)
+        if not inheritance.rivals:
+            barriers_of(broker).unwatch(session.client_id)
+        broker.delivery.pump(session)

@@ -211,6 +211,7 @@ class Arrival:
             rest.dropped_by_retention,
             rest.dropped_by_full_queue,
             vector,
+            rest.inheritance,
         )
         try:
             moves.complete(

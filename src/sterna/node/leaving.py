@@ -260,6 +260,7 @@ class Departure:
             session.dropped_by_retention,
             session.dropped_by_full_queue,
             [(origin, *stamp) for origin, stamp in self._ours.items()],
+            None if session.inheritance is None else session.inheritance.fields(),
         )
 
     def acknowledged(self, page: int) -> None:

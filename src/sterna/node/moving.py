@@ -30,6 +30,7 @@ from sterna.mqtt.reasons import Reason
 from sterna.node.arriving import Arrival
 from sterna.node.leaving import Departure
 from sterna.node.plans import Plans
+from sterna.node.remains import Estates
 from sterna.node.words import Words
 from sterna.routing.control import About
 from sterna.vocabulary.stamps import Stamp, VersionVector
@@ -57,8 +58,16 @@ class MovingCounters:
     """Sessions begun though another node that could not be reached has one of that client."""
     fenced: int = 0
     """Sessions here that another node turned out to own."""
+    remains_handed: int = 0
+    """Messages that waited in them and were handed to that node."""
     remains_lost: int = 0
-    """Messages that waited in them and could not be handed on."""
+    """Messages that waited in them and that nobody wanted, or not in time."""
+    remains_doubtful: int = 0
+    """Messages at QoS 2 that they had sent and that were not acknowledged: their clients may have them or not."""
+    remains_added: int = 0
+    """Messages from other nodes' sessions that were added to sessions here."""
+    remains_unwanted: int = 0
+    """Messages from there that the client has not subscribed to again."""
     too_big: int = 0
     """Messages of the protocol that did not fit into a frame of a link."""
     refused: int = 0
@@ -96,13 +105,16 @@ class Moving:
         self._lost_at: dict[str, float] = {}
         self._started_at = broker.now
         self.plans = Plans(self)
+        self.estates = Estates(self)
         self._words = Words(self)
         broker.keeper = self
         self._recover()
 
     def _recover(self) -> None:
-        for session in self.broker.sessions.values():
+        for session in list(self.broker.sessions.values()):
             moves.raise_barrier(self.broker, session)
+            if session.is_remains:
+                continue
             session.number = session.number or 1
             self.directory.learn(session.client_id, self.node, session.number)
             owner, number = self.directory.get(session.client_id)
@@ -115,6 +127,7 @@ class Moving:
         for client, (owner, number) in list(self.broker.state.owners.items()):
             if owner == self.node and client not in self.broker.sessions:
                 self.directory.learn(client, "", number + 1)
+        self.estates.recover()
 
     # -- what both sides of a move need --
 
@@ -130,7 +143,10 @@ class Moving:
                 "a session is too big to be moved", {"client": message.client.decode(), "bytes": len(body)}
             )
             return
-        self.router.post(node, About.MOVES, body)
+        if node == self.node:  # the client is back where it was before
+            self.later(0.0, partial(self._words.came, node, body))
+        else:
+            self.router.post(node, About.MOVES, body)
 
     def digests_of_paths(self) -> dict[str, int]:
         return {origin: path.digest for origin, path in self.router.paths.known.items()}
@@ -197,8 +213,14 @@ class Moving:
         if departure is not None:
             departure.trouble("the client is back")
         if session.number:
-            if self.directory.get(client) == (self.node, session.number):
-                if self._is_somebody_missing():
+            missing = self._missing()
+            is_old = self.directory.get(client) == (self.node, session.number)
+            if missing and not (
+                session.connection and session.connection.connect and session.connection.connect.clean_start
+            ):
+                self.estates.heirs.opened(session, missing, is_new=not is_old)
+            if is_old:
+                if missing:
                     # Where it was last counts, should somebody we cannot reach have begun another session.
                     session.number = self.next_number(client)
                     self.learn(client, self.node, session.number)
@@ -210,12 +232,15 @@ class Moving:
             self._claim(client, session.user)
         return False
 
-    def _is_somebody_missing(self) -> bool:
-        """Is there a node that may let our clients begin anew, because neither of us can reach the other?"""
+    def _missing(self) -> list[str]:
+        """Nodes that may let our clients begin anew, because neither of us can reach the other."""
         if self.settings.owner_unreachable == "refuse":
-            return False
+            return []
         link_to = self.router.link_to
-        return any(link_to(origin) is None for origin in self.router.streams.vector if origin != self.node)
+        return [origin for origin in self.router.streams.vector if origin != self.node and link_to(origin) is None]
+
+    def subscribed(self, session: Session, topic_filter: bytes) -> None:
+        self.estates.heirs.subscribed(session, topic_filter)
 
     def ended(self, session: Session) -> None:
         client = session.client_id
@@ -318,6 +343,9 @@ class Moving:
     def took_over(self, arrival: Arrival) -> None:
         self.counters.arrived += 1
         self.learn(arrival.client, self.node, arrival.number, noted=True)
+        session = self.broker.sessions.get(arrival.client)
+        if session is not None:
+            self.estates.heirs.arrived(session)
 
     def settled(self, arrival: Arrival) -> None:
         """The client's session is here, or will not come this way."""
@@ -351,7 +379,10 @@ class Moving:
 
     def path_changed(self, origin: str) -> None:
         """Whoever may know how a move ended can be asked again."""
-        self._lost_at.pop(origin, None)
+        absent_s = self.broker.now - self._lost_at.pop(origin, self.broker.now)
+        if self.settings.owner_unreachable == "begin-anew" and absent_s >= self.settings.owner_absent_s / 2:
+            self.estates.heirs.node_back([origin, *self._missing()])
+        self.estates.node_found(origin)
         for departure in list(self.departures.values()):
             if departure.target == origin:
                 departure.on(On.RETRY)
@@ -383,6 +414,7 @@ class Moving:
 
     def _owner_changed(self, client: bytes, owner: str, number: int) -> None:
         """The directory says something new about a client: is it one of ours?"""
+        self.estates.owner_changed(client)
         session = self.broker.sessions.get(client)
         departure, arrival = self.departures.get(client), self.arrivals.get(client)
         if owner == self.node:
@@ -402,6 +434,8 @@ class Moving:
             if session.connection is not None and owner:
                 self.take_over(session)
         elif not owner or self._contests(session):
+            if owner:
+                self.estates.heirs.opened(session, [owner], is_new=False)
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number)
@@ -424,19 +458,15 @@ class Moving:
             self.broker.lifecycle.take_over(connection)
 
     def fenced(self, session: Session, owner: str, number: int) -> None:
-        """Another node has come to own it while we could not be reached."""
+        """Another node has come to own it while we could not be reached: it gets what is left of it here."""
         self.counters.fenced += 1
-        left = len(session.queue) + len(session.inflight)
-        self.counters.remains_lost += left
-        if left:
-            self.broker.counters.dropped("owned-elsewhere", left)
-        self.broker.report("a session is owned elsewhere", client=session.name(), node=owner, messages=left)
         departure = self.departures.get(session.client_id)
         if departure is not None:
             departure.trouble("another node has come to own it")
         session.will = None
         self.take_over(session)
-        moves.end_moved(self.broker, session, owner, number)
+        session.leaving = (owner, number)
+        self.estates.lay_by(session)
 
     def _claim(self, client: bytes, user: str | None) -> None:
         """Tell everybody, together with those who come at nearly the same time."""

@@ -20,6 +20,7 @@ from sterna.migration.messages import (
     MigSyncAck,
     MigTo,
     MigToAck,
+    OfRemains,
     Pull,
 )
 from sterna.migration.tables import Arriving, On
@@ -41,7 +42,9 @@ class Words:
         except LinkProtocolError:
             self._moving.counters.refused += 1
             return
-        if isinstance(message, Migrate):
+        if isinstance(message, OfRemains):
+            self._moving.estates.came(source, message)
+        elif isinstance(message, Migrate):
             self._moving.plans.ordered(source, message)
         elif isinstance(message, Pull):
             self._pulled(source, message)
@@ -90,6 +93,8 @@ class Words:
             return
         if session is not None:
             self._moving.fenced(session, source, offer.number)
+            if client in self._moving.broker.sessions:
+                return  # what is left of it is being laid by; it will be offered again
         if self._moving.plans.evacuation is not None:
             self._moving.send(source, MigRefuse(client, offer.number, "it is being evacuated"))
             return

@@ -111,6 +111,8 @@ def one_owner(machines: list[Machine]) -> list[Violation]:
         assert network is not None
         moving = network.moving
         under_way = [client for client, arrival in moving.arrivals.items() if not arrival.served]
+        if len(moving.estates):
+            found.append(Violation("on its way", f"{machine.name}: what is left of {len(moving.estates)} sessions"))
         for client in (*moving.departures, *under_way):
             found.append(Violation("on its way", f"{machine.name}: {client.decode()} is", (client.decode(),)))
         for client, session in machine.running.broker.sessions.items():
