@@ -23,25 +23,29 @@ def is_behind(barrier: VersionVector, message: Message) -> bool:
     return identity is not None and Stamp(identity.epoch, identity.sequence) <= barrier.get(identity.origin, BEFORE_ALL)
 
 
-def is_set_aside(inheritance: Inheritance, message: Message) -> bool:
-    """Does it come from a node on which the session may have a rival, so that it has to wait until that is known?"""
+def set_aside_for(inheritance: Inheritance, message: Message, node: str) -> str | None:
+    """The node it comes from, if the session may have a rival there, so that it has to wait until that is known."""
     identity = message.identity
-    if identity is None or identity.sequence < 0 or identity.origin not in inheritance.rivals:
-        return False
-    return not inheritance.is_full(identity.origin)
+    origin = node if identity is None else identity.origin
+    if origin not in inheritance.rivals or inheritance.is_full(origin):
+        return None
+    return origin
 
 
 class Barriers:
     """Those that a message may still meet, by the origin of the message."""
 
-    __slots__ = ("_heirs", "_origins", "own_identity")
+    __slots__ = ("_heirs", "_origins", "epoch", "node", "touched")
 
     def __init__(self) -> None:
         self._origins: dict[str, dict[bytes, Stamp]] = {}
         #: Sessions that may have rivals.
         self._heirs: set[bytes] = set()
-        #: What a message of this node's own is called elsewhere.
-        self.own_identity: Callable[[Message], Identity] | None = None
+        #: What messages of this node's own are called elsewhere.
+        self.node = ""
+        self.epoch = 0
+        #: Told whose session has changed.
+        self.touched: Callable[[Session], None] = lambda session: None
 
     def raise_for(self, session: Session) -> None:
         for origin, stamp in session.barrier.items():
@@ -57,27 +61,31 @@ class Barriers:
     def _for_heirs(self, route: Route, message: Message) -> Route:
         """The route without those for whom the message is set aside; and who hears it early."""
         identity = message.identity
-        if identity is not None and identity.sequence < 0:
-            return route
         gone: set[bytes] = set()
         for session, grant in route.deliveries:
             inheritance = session.inheritance
             if inheritance is None or not inheritance.rivals:
                 continue
-            if is_set_aside(inheritance, message):
+            origin = set_aside_for(inheritance, message, self.node)
+            if origin is not None and message.qos and grant.qos:
                 gone.add(session.client_id)
-                if message.qos and grant.qos and identity is not None:
-                    inheritance.set_one_aside(identity.origin, message.offset, grant)
-            elif inheritance.opening and message.offset >= 0 and self.own_identity is not None:
-                inheritance.heard(identity or self.own_identity(message))
+                inheritance.set_one_aside(origin, message.offset, grant)
+                self.touched(session)
+            elif origin is not None and identity is not None:
+                gone.add(session.client_id)  # at QoS 0 rather not than twice
+            if inheritance.opening and message.offset >= 0:
+                inheritance.heard(identity or Identity(self.node, self.epoch, message.offset))
         if not gone:
             return route
         return _without(route, [pair for pair in route.deliveries if pair[0].client_id not in gone])
 
     def let_through(self, route: Route, message: Message) -> Route:
-        """The route without those who have had the message."""
-        if self._heirs:
-            route = self._for_heirs(route, message)
+        """The route without those who have had the message, or are to wait for it."""
+        if self._origins:
+            route = self._without_barred(route, message)
+        return self._for_heirs(route, message) if self._heirs else route
+
+    def _without_barred(self, route: Route, message: Message) -> Route:
         identity = message.identity
         barred = self._origins.get(identity.origin) if identity is not None else None
         if identity is None or not barred or identity.sequence < 0:

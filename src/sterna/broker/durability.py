@@ -143,10 +143,10 @@ class SessionLog:
         if session.expiry_s and session.inheritance is not None:
             self._event(session, Event.INHERITS, session.client_id, session.inheritance.fields())
 
-    def reconciled(self, session: Session, origins: list[str], *, spoken: bool) -> None:
+    def reconciled(self, session: Session, origins: list[str]) -> None:
         """What came from these nodes is not set aside any longer."""
         if session.expiry_s:
-            self._event(session, Event.RECONCILED, session.client_id, origins, spoken)
+            self._event(session, Event.RECONCILED, session.client_id, origins)
 
     def owner(self, client_id: bytes, node: str, number: int) -> None:
         if self.enabled:

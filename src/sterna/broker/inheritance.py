@@ -59,11 +59,13 @@ class Coverage(NamedTuple):
 
 
 class Inheritance:
-    __slots__ = ("early", "is_new", "opening", "rivals", "set_aside", "settled", "since")
+    __slots__ = ("early", "is_known", "is_new", "opening", "rivals", "set_aside", "settled", "since")
 
     def __init__(self, *, is_new: bool) -> None:
         #: It began while nodes were missing; else it was there before.
         self.is_new = is_new
+        #: Its client knows that; until then it is told again.
+        self.is_known = not is_new
         #: Nodes that were missing and have not said what they have.
         self.rivals: dict[str, None] = {}
         #: filter -> what came before was not heard; a filter that is not here has been heard all along.
@@ -105,15 +107,14 @@ class Inheritance:
                 return True
         return False
 
-    def let_go(self, origins: Iterable[str], *, spoken: bool) -> list[tuple[int, Grant]]:
-        """What came from there and waits no longer; if they have `spoken`, what will come does not either."""
+    def let_go(self, origins: Iterable[str]) -> list[tuple[int, Grant]]:
+        """They have spoken, or nobody waits for that any more: what came from there."""
         let_go: list[tuple[int, Grant]] = []
         for origin in origins:
             waiting = self.set_aside.pop(origin, None)
             if waiting is not None:
                 let_go += waiting
-            if spoken:
-                self.rivals.pop(origin, None)
+            self.rivals.pop(origin, None)
         if not self.rivals:
             self.since.clear()
             self.early.clear()
@@ -132,12 +133,20 @@ class Inheritance:
             for node, (number, coverage) in self.settled.items()
         ]
         since = [(name, vector_fields(vector)) for name, vector in self.since.items()]
-        return [self.is_new, list(self.rivals), settled, since, [tuple(identity) for identity in self.early]]
+        return [
+            self.is_new,
+            self.is_known,
+            list(self.rivals),
+            settled,
+            since,
+            [tuple(identity) for identity in self.early],
+        ]
 
 
 def inheritance_from(fields: list[Any]) -> Inheritance:
-    is_new, rivals, settled, since, early = fields
+    is_new, is_known, rivals, settled, since, early = fields
     found = Inheritance(is_new=is_new)
+    found.is_known = is_known
     found.rivals = dict.fromkeys(rivals)
     for node, number, filters, upto in settled:
         coverage = Coverage([(name, vector_from(vector)) for name, vector in filters], vector_from(upto))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from sterna.broker.barriers import Barriers
+from sterna.broker.barriers import Barriers, set_aside_for
 from sterna.broker.broker import Broker
 from sterna.broker.durability import will_from
 from sterna.broker.held import Held
@@ -61,8 +61,6 @@ def drain(session: Session) -> int:
 
 def freeze(broker: Broker, session: Session) -> None:
     session.outbox.congested = True
-    if session.inheritance is not None:
-        let_go(broker, session, list(session.inheritance.set_aside), spoken=False)
     if session.connection is not None:
         session.connection.freeze()
     # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
@@ -150,12 +148,16 @@ def complete(
     read = broker.journal.read
     inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
     heard = [(offset, grant) for offset, grant in session.queue if not _served(broker, node, read(offset), rest.vector)]
+    waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
+    inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
     queue: OffsetQueue[Grant] = OffsetQueue()
-    for one in staged:
-        if not one.packet_id and one.grant is not None:
-            queue.push(one.offset, one.grant)
-    for offset, grant in heard:
-        queue.push(offset, grant)
+    for offset, grant in waiting:
+        message = read(offset) if inheritance is not None and inheritance.rivals else None
+        origin = set_aside_for(inheritance, message, node) if inheritance is not None and message is not None else None
+        if inheritance is not None and origin is not None:
+            inheritance.set_one_aside(origin, offset, grant)
+        else:
+            queue.push(offset, grant)
     session.queue = queue
     held = session.held or Held()
     held.messages = [one for one in held.messages if not _served(broker, node, one[0], rest.vector)]
@@ -173,7 +175,7 @@ def complete(
     session.sequence = rest.sequence
     session.dropped_by_retention = rest.dropped_by_retention
     session.dropped_by_full_queue = rest.dropped_by_full_queue
-    session.inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
+    session.inheritance = inheritance
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     for fields in subscriptions:
         if fields[0].startswith(SHARE):
@@ -226,14 +228,15 @@ def barriers_of(broker: Broker) -> Barriers:
     return broker.delivery.barriers
 
 
-def let_go(broker: Broker, session: Session, origins: list[str], *, spoken: bool) -> None:
-    """What came from these nodes is not set aside any longer; nor, if they have `spoken`, is what will come."""
+def let_go(broker: Broker, session: Session, origins: list[str]) -> None:
+    """What came from these nodes is not set aside any longer, nor is what will come."""
     inheritance = session.inheritance
     assert inheritance is not None
     if origins:
-        for offset, grant in inheritance.let_go(origins, spoken=spoken):
+        for offset, grant in inheritance.let_go(origins):
             session.queue.push(offset, grant)
-        broker.log.reconciled(session, origins, spoken=spoken)
+        broker.log.reconciled(session, origins)
+        broker.routes.forget_all()  # they are sorted by it
         if not inheritance.rivals:
             barriers_of(broker).unwatch(session.client_id)
         broker.delivery.pump(session)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sterna.broker.authorization import AccessList
-from sterna.broker.barriers import is_behind, is_set_aside
+from sterna.broker.barriers import is_behind, set_aside_for
 from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
 from sterna.broker.inheritance import REMAINS, inheritance_from, owner_of
@@ -215,9 +215,9 @@ class Replay:
         if before is not None:
             session.inheritance.set_aside = before.set_aside
 
-    def _reconciled(self, session: Session, origins: list[str], spoken: bool) -> None:
+    def _reconciled(self, session: Session, origins: list[str]) -> None:
         if session.inheritance is not None:
-            for offset, grant in session.inheritance.let_go(origins, spoken=spoken):
+            for offset, grant in session.inheritance.let_go(origins):
                 session.queue.push(offset, grant)
 
     def _unsubscribed(self, session: Session, topic_filter: bytes) -> None:
@@ -323,8 +323,10 @@ class Replay:
                 if session.barrier and is_behind(session.barrier, message):
                     continue
                 if mine is not None and mine.qos:
-                    if session.inheritance is not None and is_set_aside(session.inheritance, message):
-                        session.inheritance.set_one_aside(message.identity.origin, message.offset, mine)  # type: ignore[union-attr]
+                    inheritance = session.inheritance
+                    origin = None if inheritance is None else set_aside_for(inheritance, message, self._node)
+                    if inheritance is not None and origin is not None:
+                        inheritance.set_one_aside(origin, message.offset, mine)
                         continue
                     session.queue.push(message.offset, mine)
                     if session.client_id in self._known:

@@ -7,7 +7,7 @@ than `patience_s` once it can be reached.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,6 +38,8 @@ from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
 
+#: A client that begins anew has subscribed to all it wants when it has not subscribed for so long.
+SETTLE_S = 1.0
 #: How often something that is waited for is looked at.
 LOOK_S = 0.02
 #: Messages of one session's remains that are taken in; a queue is not longer either.
@@ -49,7 +51,6 @@ class Inheriting:
     """The remains of one session, as they come."""
 
     number: int
-    began_at: float
     pages: int = 0
     writing: bool = False
     filters: list[tuple[bytes, VersionVector]] = field(default_factory=list)
@@ -68,6 +69,12 @@ class Heirs:
         #: (client, node) -> what comes from there.
         self._coming: dict[tuple[bytes, str], Inheriting] = {}
         self._ticking = False
+        #: When clients whose sessions have rivals subscribed last.
+        self._subscribed_at: dict[bytes, float] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        return any(self._waiting.values())
 
     # -- sessions that may have rivals --
 
@@ -77,6 +84,7 @@ class Heirs:
             if inheritance is None or session.is_remains:
                 continue
             self._watch(session)
+            inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
             if inheritance.is_new:
                 for name in session.subscriptions:  # those of which it was not known yet who had heard of them
                     if not name.startswith(SHARE):
@@ -100,8 +108,11 @@ class Heirs:
         if inheritance is None or not inheritance.rivals:
             return
         barriers = moves.barriers_of(self._broker)
-        barriers.own_identity = self._own_identity
+        barriers.node, barriers.epoch = self._moving.node, self._broker.journal.epoch
+        barriers.touched = self._broker.log.touched
         barriers.watch(session)
+        if session.subscriptions:
+            self._broker.routes.forget_all()  # they are sorted by it
         self._waiting.setdefault(session.client_id, {})
         if not self._ticking:
             self._ticking = True
@@ -118,8 +129,12 @@ class Heirs:
     def subscribed(self, session: Session, topic_filter: bytes) -> None:
         """From where on does it hear that?  From when everybody knows, and what it hears by chance before is noted."""
         inheritance = session.inheritance
-        if inheritance is None or not inheritance.rivals or topic_filter.startswith(SHARE):
+        if inheritance is None:
             return
+        inheritance.is_known = True
+        if not inheritance.rivals or topic_filter.startswith(SHARE):
+            return
+        self._subscribed_at[session.client_id] = self._broker.now
         inheritance.opening.add(topic_filter)
         self._moving.ask_everybody(partial(self._known, session, topic_filter))
 
@@ -156,6 +171,7 @@ class Heirs:
         session = self._broker.sessions.get(client)
         if session is None or session.inheritance is None or not session.inheritance.rivals:
             self._waiting.pop(client, None)
+            self._subscribed_at.pop(client, None)
             return None
         return session.inheritance
 
@@ -198,7 +214,7 @@ class Heirs:
             return
         for node in nodes:
             self._spoken.pop((client, node), None)
-        moves.let_go(self._broker, session, nodes, spoken=True)
+        moves.let_go(self._broker, session, nodes)
 
     def _has_spoken(self, client: bytes, node: str) -> None:
         inheritance = self._inheritance(client)
@@ -234,15 +250,21 @@ class Heirs:
             self._moving.send(source, RemainsAck(client, number, WHOLE))
         elif inheritance is None or source not in inheritance.rivals or session.user != offer.user:
             self._moving.send(source, RemainsAck(client, number, UNWANTED))
-        elif not inheritance.opening:
+        elif self._is_ready(session, inheritance):
             coming = self._coming.get((client, source))
             if coming is None or coming.number != number:
-                self._coming[client, source] = Inheriting(number, self._broker.now)
+                self._coming[client, source] = Inheriting(number)
             needed: VersionVector = {}
             for since in inheritance.since.values():
                 for origin, stamp in since.items():
                     needed[origin] = max(stamp, needed.get(origin, BEFORE_ALL))
             self._moving.send(source, RemainsWanted(client, number, vector_fields(needed)))
+
+    def _is_ready(self, session: Session, inheritance: Inheritance) -> bool:
+        """Has the client subscribed to what it wants, as far as can be known?  What it does not want is lost."""
+        if inheritance.opening or not inheritance.is_known:
+            return False
+        return self._broker.now - self._subscribed_at.get(session.client_id, 0.0) >= SETTLE_S
 
     def _page_came(self, source: str, page: RemainsPage) -> None:
         coming = self._coming.get((page.client, source))
@@ -269,7 +291,6 @@ class Heirs:
             self._moving.send(source, RemainsAck(page.client, page.number, page.page))
         else:
             coming.upto = vector_from(page.upto)
-            coming.began_at = self._broker.now
             self._add(page.client, source, coming)
 
     # -- making one of two --
@@ -283,20 +304,11 @@ class Heirs:
             del self._coming[client, source]  # it has gone elsewhere meanwhile, and is offered there
             return
         assert coming.upto is not None
-        waited = self._broker.now - coming.began_at
-        if session.inheritance.opening or (self._is_behind(coming.upto) and waited < self._moving.settings.patience_s):
+        if session.inheritance.opening:
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
         else:
-            self._broker.between_groups(partial(self._add_now, session, source, coming))
-
-    def _is_behind(self, upto: VersionVector) -> bool:
-        router = self._moving.router
-        return any(
-            origin != self._moving.node
-            and router.link_to(origin) is not None
-            and router.streams.vector.get(origin, BEFORE_ALL) < stamp
-            for origin, stamp in upto.items()
-        )
+            action = partial(self._broker.between_groups, partial(self._add_now, session, source, coming))
+            when_read(self._moving, action)
 
     def _add_now(self, session: Session, source: str, coming: Inheriting) -> None:
         client, inheritance = session.client_id, session.inheritance
@@ -385,3 +397,19 @@ class Heirs:
         self._has_spoken(client, source)
         if session.connection is not None:
             self._broker.delivery.pump(session)
+
+
+def when_read(moving: Moving, action: Callable[[], None], asked_at: float | None = None) -> None:
+    """Do this once everything that was published before now, by whom we can reach, has been read; or when that takes
+    too long.  Links keep the order: who has answered has sent us all that came before."""
+    asked_at = moving.broker.now if asked_at is None else asked_at
+    moving.ask_everybody(partial(_answered, moving, action, asked_at))
+
+
+def _answered(moving: Moving, action: Callable[[], None], asked_at: float, frontiers: VersionVector) -> None:
+    router = moving.router
+    is_read = all(origin in frontiers and router.streams.synced(origin) for origin in router.paths.origins)
+    if is_read or moving.broker.now - asked_at > moving.settings.patience_s:
+        action()
+    else:
+        moving.later(moving.settings.retry_s / 5, partial(when_read, moving, action, asked_at))

@@ -34,10 +34,10 @@ from sterna.migration.messages import (
     Rivals,
 )
 from sterna.mqtt.topics import SHARE
-from sterna.node.inheriting import Heirs
+from sterna.node.inheriting import Heirs, when_read
 from sterna.node.session_pages import Pages
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+from sterna.vocabulary.stamps import VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
@@ -57,7 +57,6 @@ class Estate:
         self.client, self.number = owner_of(session.client_id)
         self._target = ""
         self._wanted: VersionVector | None = None
-        self._asked_at = 0.0
         self._pages: Pages | None = None
         self._page: RemainsPage | None = None
         self._upto: VersionVector = {}
@@ -95,26 +94,17 @@ class Estate:
     def wanted(self, source: str, vector: VersionVector) -> None:
         if source == self._target and self._wanted is None:
             self._wanted = vector
-            self._asked_at = self._broker.now
             self._catch_up()
 
     def _catch_up(self) -> None:
         """Hear as much as the other session has not; of whom cannot be reached, as much as there is."""
         if self._wanted is None or self._page is not None or not self.is_there:
             return
-        waited = self._broker.now - self._asked_at
-        if self._is_behind(self._wanted) and waited < self._moving.settings.patience_s:
-            self._moving.later(LOOK_S, self._catch_up)
-            return
+        when_read(self._moving, self._mark)
+
+    def _mark(self) -> None:
         self._upto = self._moving.vector()
         self._broker.when_safe(self._marked)
-
-    def _is_behind(self, wanted: VersionVector) -> bool:
-        streams = self._moving.router.streams
-        return any(
-            origin != self._moving.node and streams.vector.get(origin, BEFORE_ALL) < stamp
-            for origin, stamp in wanted.items()
-        )
 
     def _marked(self, safe: bool) -> None:
         if self._wanted is None or self._page is not None or not self.is_there:
@@ -177,6 +167,11 @@ class Estates:
     def __len__(self) -> int:
         return len(self._estates)
 
+    @property
+    def is_busy(self) -> bool:
+        """Is anything on its way, or waited for that can come?"""
+        return bool(self._estates) or self.heirs.is_waiting
+
     def recover(self) -> None:
         for session in list(self.moving.broker.sessions.values()):
             if session.is_remains:
@@ -225,7 +220,7 @@ class Estates:
         session = self.moving.broker.sessions.get(client)
         if self._of(client):
             self.owner_changed(client)
-        elif session is None or not session.number:
+        elif session is None or not session.number or source == self.moving.node:
             self.moving.send(source, NoRemains(client, question.number))
         # Else both of us think that it is theirs; the directory will tell whose it is, and we are asked again.
 

@@ -26,7 +26,8 @@ class Pages:
         self._node = node
         self._session = session
         self._inflight = list(session.inflight.items())
-        self._queue = list(session.queue)
+        aside = session.inheritance.set_aside.values() if session.inheritance is not None else ()
+        self._queue = [*session.queue, *(item for waiting in aside for item in waiting)]
         self._next = 0
 
     def next(self) -> tuple[list[Item], bool]:

@@ -30,6 +30,7 @@ from sterna.simulation.network_checkers import (
     known_everywhere,
     nothing_left_over,
     one_owner,
+    remains_under_way,
     tables_without,
     within_bounds,
 )
@@ -259,6 +260,7 @@ class Chaos:
         while quiet < QUIET_S and stuck < STUCK_S and scene.kernel.now < self._until + LONGEST_S:
             scene.run(QUIET_STEP_S)
             busy = any(client.unfinished or not client.is_welcome for client in clients) or bool(self._strangers())
+            busy = busy or any(remains_under_way(machine) for machine in scene.machines)
             moved, before = before != (now := self._movement(clients)), now
             quiet = 0.0 if busy or moved else quiet + QUIET_STEP_S
             stuck = 0.0 if moved else stuck + QUIET_STEP_S

@@ -127,7 +127,7 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
         if any(span.client == client and split_share(span.topic_filter) for span in records.spans):
             continue  # a share is worked off by several; only each member's own order would be left
         renewals = [at for span in records.spans if span.client == client for at in span.renewals]
-        newest: dict[tuple[str, str, bytes, int, int, bool], int] = {}
+        newest: dict[tuple[str, str, bytes, int, int], int] = {}
         seen: set[str] = set()
         for arrival, publication in _live(records, client):
             if arrival.identity in seen or len(publication.nodes) > 1:
@@ -135,8 +135,9 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
             seen.add(arrival.identity)
             node = next(iter(publication.nodes), "")
             sent_at = publication.sent_at or 0.0
-            is_late = any(sent_at <= at <= arrival.at for at in renewals)  # it was owed to the session before
-            key = publication.publisher, node, publication.topic, publication.qos, arrival.qos, is_late
+            if any(sent_at <= at <= arrival.at for at in renewals):
+                continue  # it was owed to a session before, and comes late
+            key = publication.publisher, node, publication.topic, publication.qos, arrival.qos
             before = newest.get(key, 0)
             if publication.number < before:
                 detail = f"{_name(publication)} came to {client} after number {before}"

@@ -100,6 +100,12 @@ def known_everywhere(machines: list[Machine], client: str) -> bool:
     return len(owners) == 1 and owners != {""}
 
 
+def remains_under_way(machine: Machine) -> bool:
+    """Does it have sessions, or what is left of some, that are to be made one with others?"""
+    network = machine.running.node.network if machine.running is not None else None
+    return network is not None and network.moving.estates.is_busy
+
+
 def one_owner(machines: list[Machine]) -> list[Violation]:
     """Once it is quiet, each session is at one node, all nodes know at which, and nothing is on its way."""
     found = []
