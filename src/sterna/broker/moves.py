@@ -176,6 +176,8 @@ def complete(
     session.dropped_by_retention = rest.dropped_by_retention
     session.dropped_by_full_queue = rest.dropped_by_full_queue
     session.inheritance = inheritance
+    if inheritance is not None and inheritance.rivals:
+        barriers_of(broker).watch(session)
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     for fields in subscriptions:
         if fields[0].startswith(SHARE):
@@ -224,7 +226,8 @@ def raise_barrier(broker: Broker, session: Session) -> None:
 
 def barriers_of(broker: Broker) -> Barriers:
     if broker.delivery.barriers is None:
-        broker.delivery.barriers = Barriers()
+        barriers = broker.delivery.barriers = Barriers()
+        barriers.node, barriers.epoch, barriers.touched = broker.delivery.node, broker.journal.epoch, broker.log.touched
     return broker.delivery.barriers
 
 

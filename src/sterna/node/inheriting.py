@@ -107,10 +107,7 @@ class Heirs:
         inheritance = session.inheritance
         if inheritance is None or not inheritance.rivals:
             return
-        barriers = moves.barriers_of(self._broker)
-        barriers.node, barriers.epoch = self._moving.node, self._broker.journal.epoch
-        barriers.touched = self._broker.log.touched
-        barriers.watch(session)
+        moves.barriers_of(self._broker).watch(session)
         if session.subscriptions:
             self._broker.routes.forget_all()  # they are sorted by it
         self._waiting.setdefault(session.client_id, {})

@@ -7,7 +7,6 @@ The broker asks here before it lets a client in (`is_at_home`, `bring`), the rou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,8 +28,9 @@ from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
 from sterna.node.arriving import Arrival
 from sterna.node.leaving import Departure
+from sterna.node.moving_counters import MovingCounters
 from sterna.node.plans import Plans
-from sterna.node.remains import Estates
+from sterna.node.remains import Estates, is_clean
 from sterna.node.words import Words
 from sterna.routing.control import About
 from sterna.vocabulary.stamps import Stamp, VersionVector
@@ -44,34 +44,6 @@ MADE_UP = b"auto-"
 FRAME_OVERHEAD_BYTES = 512
 #: Clients that come within this time are told of together.
 GATHER_S = 0.05
-
-
-@dataclass(slots=True)
-class MovingCounters:
-    """Since the node started."""
-
-    arrived: int = 0
-    departed: int = 0
-    rolled_back: int = 0
-    given_up: int = 0
-    begun_anew: int = 0
-    """Sessions begun though another node that could not be reached has one of that client."""
-    fenced: int = 0
-    """Sessions here that another node turned out to own."""
-    remains_handed: int = 0
-    """Messages that waited in them and were handed to that node."""
-    remains_lost: int = 0
-    """Messages that waited in them and that nobody wanted, or not in time."""
-    remains_doubtful: int = 0
-    """Messages at QoS 2 that they had sent and that were not acknowledged: their clients may have them or not."""
-    remains_added: int = 0
-    """Messages from other nodes' sessions that were added to sessions here."""
-    remains_unwanted: int = 0
-    """Messages from there that the client has not subscribed to again."""
-    too_big: int = 0
-    """Messages of the protocol that did not fit into a frame of a link."""
-    refused: int = 0
-    """Messages of the protocol that were out of place: old, repeated or forged."""
 
 
 class Parked(NamedTuple):
@@ -95,6 +67,8 @@ class Moving:
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self._parked: dict[bytes, list[Parked]] = {}
+        #: Clients that are about to begin anew -> the node that has their session.
+        self._anew: dict[bytes, str] = {}
         #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
         self._claims: dict[bytes, float] = {}
         self._claims_due: list[ClaimEntry] = []
@@ -213,11 +187,11 @@ class Moving:
         if departure is not None:
             departure.trouble("the client is back")
         if session.number:
-            missing = self._missing()
+            missing = [*self._missing(), *self.estates.of_client(client)]
+            if client in self._anew:
+                missing.append(self._anew.pop(client))
             is_old = self.directory.get(client) == (self.node, session.number)
-            if missing and not (
-                session.connection and session.connection.connect and session.connection.connect.clean_start
-            ):
+            if missing and not is_clean(session):
                 self.estates.heirs.opened(session, missing, is_new=not is_old)
             if is_old:
                 if missing:
@@ -225,7 +199,12 @@ class Moving:
                     session.number = self.next_number(client)
                     self.learn(client, self.node, session.number)
                 return False
-            self.learn(client, self.node, session.number, noted=False)
+            if missing:
+                # Whoever hears of it ends its own: not before it is safe that there is this one.
+                self.directory.learn(client, self.node, session.number)
+                self.broker.when_safe(partial(self._tell_owner, client, session.number))
+            else:
+                self.learn(client, self.node, session.number, noted=False)
             return True
         if not client.startswith(MADE_UP) and self.router.has_links:
             self._claims[client] = max(self.broker.wall, self._claims.get(client, 0.0))
@@ -251,8 +230,15 @@ class Moving:
         if session.number:
             self.learn(client, "", max(session.number, self.directory.get(client)[1]) + 1)
 
+    def _tell_owner(self, client: bytes, number: int, safe: bool) -> None:
+        if self.directory.get(client) == (self.node, number):
+            self._news.append((client, self.node, number))
+
     def when_heard(self, action: Callable[[], None]) -> None:
-        self.router.when_heard(action)
+        if self._missing():
+            self.broker.when_safe(lambda safe: self.router.when_heard(action))
+        else:
+            self.router.when_heard(action)
 
     # -- clients that wait for their sessions --
 
@@ -315,9 +301,14 @@ class Moving:
             return
         departure = self.departures.pop(client, None)
         if departure is not None:
-            moves.end_moved(self.broker, departure.session, owner, departure.number)
-            self.directory.learn(client, owner, departure.number, noted=True)
+            # Whether that node has it, it will be asked when it is back; until then it is kept.
+            self.directory.learn(client, owner, departure.number)
+            self.estates.lay_by(departure.session)
+            if client in self.broker.sessions:
+                self.later(self.settings.retry_s / 5, partial(self._fetch, client))
+                return
         self.counters.begun_anew += 1
+        self._anew[client] = owner
         self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
         self.directory.learn(client, "", self.directory.get(client)[1] + 1)
         self._release(client)
@@ -465,7 +456,7 @@ class Moving:
             departure.trouble("another node has come to own it")
         session.will = None
         self.take_over(session)
-        session.leaving = (owner, number)
+        session.leaving = session.leaving or (self.node, 0)
         self.estates.lay_by(session)
 
     def _claim(self, client: bytes, user: str | None) -> None:

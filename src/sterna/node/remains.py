@@ -25,6 +25,7 @@ from sterna.broker.snapshots import snapshot
 from sterna.migration.messages import (
     UNWANTED,
     WHOLE,
+    MigAbort,
     NoRemains,
     OfRemains,
     Remains,
@@ -37,7 +38,7 @@ from sterna.mqtt.topics import SHARE
 from sterna.node.inheriting import Heirs, when_read
 from sterna.node.session_pages import Pages
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import VersionVector
+from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
@@ -57,6 +58,7 @@ class Estate:
         self.client, self.number = owner_of(session.client_id)
         self._target = ""
         self._wanted: VersionVector | None = None
+        self._asked_at = 0.0
         self._pages: Pages | None = None
         self._page: RemainsPage | None = None
         self._upto: VersionVector = {}
@@ -76,11 +78,33 @@ class Estate:
         if self._broker.wall - self.session.disconnected_at >= self.session.expiry_s:
             self.end(lost=True)
             return
-        self.offer()
+        if self.session.leaving is not None:
+            self._ask(*self.session.leaving)
+        else:
+            self.offer()
         self._moving.later(self._moving.settings.retry_s, self._tick)
+
+    def _ask(self, target: str, number: int) -> None:
+        """It was handed to another node that was lost before it could say whether it has it."""
+        self._moving.send(target, MigAbort(self.client, number, "it began anew"))
+
+    def settle(self, target: str, number: int, *, is_there: bool) -> None:
+        """What that node says now, or has shown by handing over what was left of it."""
+        if self.session.leaving != (target, number):
+            return
+        session = self._broker.sessions.get(self.client)
+        settled = session.inheritance.settled if session is not None and session.inheritance is not None else {}
+        if is_there or settled.get(target, (-1,))[0] >= number:
+            self.end(lost=False)
+        else:
+            self.session.leaving = None
+            self._broker.log.leaving(self.session)
+            self.offer()
 
     def offer(self) -> None:
         owner, _ = self._moving.directory.get(self.client)
+        if self.session.leaving is not None:
+            return  # not before it is known whether it is ours to offer
         if owner != self._target:
             self._target = owner
             self._wanted = self._pages = self._page = None
@@ -94,13 +118,29 @@ class Estate:
     def wanted(self, source: str, vector: VersionVector) -> None:
         if source == self._target and self._wanted is None:
             self._wanted = vector
+            self._asked_at = self._broker.now
             self._catch_up()
 
     def _catch_up(self) -> None:
         """Hear as much as the other session has not; of whom cannot be reached, as much as there is."""
         if self._wanted is None or self._page is not None or not self.is_there:
             return
-        when_read(self._moving, self._mark)
+        waited = self._broker.now - self._asked_at
+        settings = self._moving.settings
+        if self._is_missing(self._wanted) and waited < max(settings.owner_absent_s, settings.patience_s):
+            self._moving.later(LOOK_S, self._catch_up)
+        else:
+            when_read(self._moving, self._mark)
+
+    def _is_missing(self, wanted: VersionVector) -> bool:
+        """Is somebody away whose messages neither session has heard all of?"""
+        router = self._moving.router
+        return any(
+            origin != self._moving.node
+            and router.link_to(origin) is None
+            and router.streams.vector.get(origin, BEFORE_ALL) < stamp
+            for origin, stamp in wanted.items()
+        )
 
     def _mark(self) -> None:
         self._upto = self._moving.vector()
@@ -190,6 +230,22 @@ class Estates:
             return []
         return [estate for estate in self._estates.values() if estate.client == client]
 
+    def of_client(self, client: bytes) -> list[str]:
+        """Nodes on which what is left of this client's sessions may be, as far as that is known here."""
+        found: dict[str, None] = {}
+        for estate in self._of(client):
+            found[self.moving.node] = None
+            if estate.session.leaving is not None:
+                found[estate.session.leaving[0]] = None
+        return list(found)
+
+    def has(self, client: bytes, number: int) -> bool:
+        return any(estate.number >= number for estate in self._of(client))
+
+    def settle(self, client: bytes, target: str, number: int, *, is_there: bool) -> None:
+        for estate in self._of(client):
+            estate.settle(target, number, is_there=is_there)
+
     def owner_changed(self, client: bytes) -> None:
         for estate in self._of(client):
             estate.offer()
@@ -242,6 +298,8 @@ class Estates:
         )
         heir.version, heir.expiry_s, heir.needs = session.version, session.expiry_s, (session.version, False, False)
         heir.disconnected_at = broker.wall
+        if session.leaving is not None and session.leaving[0] != moving.node:
+            heir.leaving = session.leaving
         heir.inheritance = session.inheritance or Inheritance(is_new=False)
         heir.inheritance.rivals.clear()
         heir.barrier = session.barrier
@@ -269,6 +327,12 @@ class Estates:
         )
         moves.end_moved(broker, session, owner, number)
         self._begin(heir)
+
+
+def is_clean(session: Session) -> bool:
+    """Does its client want nothing of what was before?"""
+    connect = session.connection.connect if session.connection is not None else None
+    return connect is not None and connect.clean_start
 
 
 def coverage_of(session: Session, upto: VersionVector) -> Coverage:

@@ -112,6 +112,7 @@ class Words:
         session = self._moving.broker.sessions.get(client)
         owner, known = self._moving.directory.get(client)
         is_here = session is not None and not session.is_arriving and session.number >= number
+        is_here = is_here or self._moving.estates.has(client, number)
         if is_here or (known >= number and owner != source):
             self._moving.send(source, MigSyncAck(client, number, WHOLE))
         else:
@@ -169,6 +170,9 @@ class Words:
         """An answer to what we no longer ask."""
         self._moving.counters.refused += 1
         arrival = self._moving.arrivals.get(message.client)
+        if isinstance(message, MigSyncAck | MigRefuse):
+            is_there = isinstance(message, MigSyncAck) and message.page == WHOLE
+            self._moving.estates.settle(message.client, source, message.number, is_there=is_there)
         if isinstance(message, MigToAck):
             self._moving.send(source, MigAbort(message.client, message.number, "taken back"))
         elif isinstance(message, MigSyncAck):
