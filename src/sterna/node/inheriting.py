@@ -94,6 +94,8 @@ class Heirs:
         """A client is let in while these nodes cannot be asked."""
         before = session.inheritance
         inheritance = before or Inheritance(is_new=is_new)
+        if before is None and is_new:
+            inheritance.anew_at = session.number
         known = set(inheritance.rivals)
         inheritance.rivals.update(dict.fromkeys(missing))
         session.inheritance = inheritance

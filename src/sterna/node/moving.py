@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 MADE_UP = b"auto-"
 #: What a link adds to what two nodes say to each other.
 FRAME_OVERHEAD_BYTES = 512
+#: Sessions that came here and went on, of which that is remembered.
+TAKEN_MAX = 10_000
 #: Clients that come within this time are told of together.
 GATHER_S = 0.05
 
@@ -67,6 +69,8 @@ class Moving:
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self._parked: dict[bytes, list[Parked]] = {}
+        #: Sessions that came here lately -> under which number.
+        self._taken: dict[bytes, int] = {}
         #: Clients that are about to begin anew -> the node that has their session.
         self._anew: dict[bytes, str] = {}
         #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
@@ -334,9 +338,18 @@ class Moving:
     def took_over(self, arrival: Arrival) -> None:
         self.counters.arrived += 1
         self.learn(arrival.client, self.node, arrival.number, noted=True)
+        self._taken.pop(arrival.client, None)
+        self._taken[arrival.client] = arrival.number
+        if len(self._taken) > TAKEN_MAX:
+            del self._taken[next(iter(self._taken))]
         session = self.broker.sessions.get(arrival.client)
         if session is not None:
             self.estates.heirs.arrived(session)
+
+    def has_taken(self, client: bytes, number: int) -> bool:
+        """Did a session that somebody else owns now come here under this number?  If clients may begin anew only what
+        is remembered counts: else it goes on being theirs who ask, and they learn that it is owned elsewhere."""
+        return self.settings.owner_unreachable == "refuse" or self._taken.get(client, 0) >= number
 
     def settled(self, arrival: Arrival) -> None:
         """The client's session is here, or will not come this way."""

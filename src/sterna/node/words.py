@@ -112,8 +112,10 @@ class Words:
         session = self._moving.broker.sessions.get(client)
         owner, known = self._moving.directory.get(client)
         is_here = session is not None and not session.is_arriving and session.number >= number
+        if is_here and session is not None and session.inheritance is not None:
+            is_here = session.inheritance.anew_at < number  # else it began without what was to come
         is_here = is_here or self._moving.estates.has(client, number)
-        if is_here or (known >= number and owner != source):
+        if is_here or (known >= number and owner != source and self._moving.has_taken(client, number)):
             self._moving.send(source, MigSyncAck(client, number, WHOLE))
         else:
             self._moving.send(source, MigRefuse(client, number, "there is no such move"))
