@@ -69,8 +69,8 @@ class Moving:
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self._parked: dict[bytes, list[Parked]] = {}
-        #: Sessions that came here lately -> under which number.
-        self._taken: dict[bytes, int] = {}
+        #: Sessions that came here lately, and under which number.
+        self._taken: dict[tuple[bytes, int], None] = {}
         #: Clients that are about to begin anew -> the node that has their session.
         self._anew: dict[bytes, str] = {}
         #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
@@ -191,10 +191,12 @@ class Moving:
         if departure is not None:
             departure.trouble("the client is back")
         if session.number:
+            is_old = self.directory.get(client) == (self.node, session.number)
             missing = [*self._missing(), *self.estates.of_client(client)]
             if client in self._anew:
                 missing.append(self._anew.pop(client))
-            is_old = self.directory.get(client) == (self.node, session.number)
+            if missing and not is_old:  # what we are still reading of others it may have been served elsewhere
+                missing += [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
             if missing and not is_clean(session):
                 self.estates.heirs.opened(session, missing, is_new=not is_old)
             if is_old:
@@ -338,8 +340,7 @@ class Moving:
     def took_over(self, arrival: Arrival) -> None:
         self.counters.arrived += 1
         self.learn(arrival.client, self.node, arrival.number, noted=True)
-        self._taken.pop(arrival.client, None)
-        self._taken[arrival.client] = arrival.number
+        self._taken[arrival.client, arrival.number] = None
         if len(self._taken) > TAKEN_MAX:
             del self._taken[next(iter(self._taken))]
         session = self.broker.sessions.get(arrival.client)
@@ -349,7 +350,7 @@ class Moving:
     def has_taken(self, client: bytes, number: int) -> bool:
         """Did a session that somebody else owns now come here under this number?  If clients may begin anew only what
         is remembered counts: else it goes on being theirs who ask, and they learn that it is owned elsewhere."""
-        return self.settings.owner_unreachable == "refuse" or self._taken.get(client, 0) >= number
+        return self.settings.owner_unreachable == "refuse" or (client, number) in self._taken
 
     def settled(self, arrival: Arrival) -> None:
         """The client's session is here, or will not come this way."""
