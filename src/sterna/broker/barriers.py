@@ -7,8 +7,12 @@ the first one behind the vector ends the barrier for its origin.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from sterna.broker.inheritance import Inheritance
 from sterna.broker.routes import Route
 from sterna.broker.session import Session
+from sterna.broker.subscriptions import Grant
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
@@ -28,20 +32,69 @@ def is_served(journal: Journal, node: str, message: Message | None, vector: Vers
     return Stamp(known.epoch, known.sequence) <= vector.get(known.origin, BEFORE_ALL)
 
 
+def set_aside_for(inheritance: Inheritance, message: Message, node: str) -> str | None:
+    """The node it comes from, if the session may have a rival there, so that it has to wait until that is known."""
+    identity = message.identity
+    origin = node if identity is None else identity.origin
+    if origin not in inheritance.rivals or inheritance.is_full(origin):
+        return None
+    return origin
+
+
 class Barriers:
     """Those that a message may still meet, by the origin of the message."""
 
-    __slots__ = ("_origins",)
+    __slots__ = ("_heirs", "_origins", "epoch", "node", "touched")
 
     def __init__(self) -> None:
         self._origins: dict[str, dict[bytes, Stamp]] = {}
+        #: Sessions that may have rivals.
+        self._heirs: set[bytes] = set()
+        #: What messages of this node's own are called elsewhere.
+        self.node = ""
+        self.epoch = 0
+        #: Told whose session has changed.
+        self.touched: Callable[[Session], None] = lambda session: None
 
     def raise_for(self, session: Session) -> None:
         for origin, stamp in session.barrier.items():
             self._origins.setdefault(origin, {})[session.client_id] = stamp
 
+    def watch(self, session: Session) -> None:
+        """From here on what comes for it is looked at, as long as it may have rivals."""
+        self._heirs.add(session.client_id)
+
+    def unwatch(self, client_id: bytes) -> None:
+        self._heirs.discard(client_id)
+
+    def _for_heirs(self, route: Route, message: Message) -> Route:
+        """The route without those for whom the message is set aside; and who hears it early."""
+        identity = message.identity
+        gone: set[bytes] = set()
+        for session, grant in route.deliveries:
+            inheritance = session.inheritance
+            if inheritance is None or not inheritance.rivals:
+                continue
+            origin = set_aside_for(inheritance, message, self.node)
+            if origin is not None and message.qos and grant.qos:
+                gone.add(session.client_id)
+                inheritance.set_one_aside(origin, message.offset, grant)
+                self.touched(session)
+            elif origin is not None and identity is not None:
+                gone.add(session.client_id)  # at QoS 0 rather not than twice
+            if inheritance.opening and message.offset >= 0:
+                inheritance.heard(identity or Identity(self.node, self.epoch, message.offset))
+        if not gone:
+            return route
+        return _without(route, [pair for pair in route.deliveries if pair[0].client_id not in gone])
+
     def let_through(self, route: Route, message: Message) -> Route:
-        """The route without those who have had the message."""
+        """The route without those who have had the message, or are to wait for it."""
+        if self._origins:
+            route = self._without_barred(route, message)
+        return self._for_heirs(route, message) if self._heirs else route
+
+    def _without_barred(self, route: Route, message: Message) -> Route:
         identity = message.identity
         barred = self._origins.get(identity.origin) if identity is not None else None
         if identity is None or not barred or identity.sequence < 0:
@@ -52,14 +105,19 @@ class Barriers:
         if not barred:
             del self._origins[identity.origin]
             return route
-        fewer = Route()
-        fewer.own, fewer.shares, fewer.computed = route.own, route.shares, route.computed
-        fewer.deliveries = [
+        deliveries = [
             (session, grant)
             for session, grant in route.deliveries
             if session.client_id not in barred or stamp > session.barrier.get(identity.origin, BEFORE_ALL)
         ]
-        return fewer
+        return _without(route, deliveries)
 
     def __len__(self) -> int:
         return len(self._origins)
+
+
+def _without(route: Route, deliveries: list[tuple[Session, Grant]]) -> Route:
+    fewer = Route()
+    fewer.own, fewer.shares, fewer.computed, fewer.counted = route.own, route.shares, route.computed, route.counted
+    fewer.deliveries = deliveries
+    return fewer

@@ -45,6 +45,8 @@ class Event(IntEnum):
     OWNER = 21
     STATE = 22
     RESULT = 23
+    INHERITS = 24
+    RECONCILED = 25
     EVACUATED = 30
 
 
@@ -154,6 +156,16 @@ class SessionLog:
         session.logged = True
         self.ended.pop(session.client_id, None)
         self._event(session, Event.IMPORTED, session.client_id, snapshot)
+
+    def inherits(self, session: Session) -> None:
+        """Nodes are missing that may have a session of the same client; or from where on it hears is known better."""
+        if session.expiry_s and session.inheritance is not None:
+            self._event(session, Event.INHERITS, session.client_id, session.inheritance.fields())
+
+    def reconciled(self, session: Session, origins: list[str]) -> None:
+        """What came from these nodes is not set aside any longer."""
+        if session.expiry_s:
+            self._event(session, Event.RECONCILED, session.client_id, origins)
 
     def owner(self, client_id: bytes, node: str, number: int) -> None:
         if self.enabled:

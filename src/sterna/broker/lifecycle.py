@@ -60,6 +60,11 @@ class Lifecycle:
             self.end_session(known)
             known = None
         session = known
+        present = known is not None
+        if session is not None and session.inheritance is not None and not session.inheritance.is_known:
+            # It began anew, and nothing shows that its client has been told: it may not have got that CONNACK.
+            present = False
+            session.received.clear()
         if session is None:
             if len(self._broker.sessions) >= self._broker.limits.sessions:
                 raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many sessions")
@@ -82,7 +87,7 @@ class Lifecycle:
         self._broker.log.opened(session, new=known is None)
         if self._broker.records is not None:
             self._broker.records.opened(session)
-        return session, known is not None, wait or session.persistent or session.logged
+        return session, present, wait or session.persistent or session.logged
 
     def _expiry(self, request: Connect) -> int:
         if request.version == MQTT_3_1_1:

@@ -13,11 +13,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker import travelling
-from sterna.broker.barriers import Barriers, is_served
+from sterna.broker.barriers import Barriers, is_served, set_aside_for
 from sterna.broker.broker import Broker
 from sterna.broker.decisions import is_for_shares_only
 from sterna.broker.durability import will_from
 from sterna.broker.held import Held
+from sterna.broker.inheritance import inheritance_from
 from sterna.broker.outbox import Outbox, WaitingRoom
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
@@ -52,6 +53,7 @@ class Remainder(NamedTuple):
     vector: VersionVector
     states: dict[bytes, bytes]
     """What its expressions remember."""
+    inheritance: list[Any] | None = None
 
 
 # -- leaving --
@@ -182,16 +184,18 @@ def complete(
     journal, read = broker.journal, broker.journal.read
     inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
     heard = [
-        (offset, grant)
-        for offset, grant in session.queue
-        if not is_served(broker.journal, node, read(offset), rest.vector)
+        (offset, grant) for offset, grant in session.queue if not is_served(journal, node, read(offset), rest.vector)
     ]
+    waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
+    inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
     queue: OffsetQueue[Grant] = OffsetQueue()
-    for one in staged:
-        if not one.packet_id and one.grant is not None:
-            queue.push(one.offset, one.grant)
-    for offset, grant in heard:
-        queue.push(offset, grant)
+    for offset, grant in waiting:
+        message = read(offset) if inheritance is not None and inheritance.rivals else None
+        origin = set_aside_for(inheritance, message, node) if inheritance is not None and message is not None else None
+        if inheritance is not None and origin is not None:
+            inheritance.set_one_aside(origin, offset, grant)
+        else:
+            queue.push(offset, grant)
     session.queue = queue
     held = session.held or Held()
     held.messages = [one for one in held.messages if not is_served(journal, node, one[0], rest.vector)]
@@ -209,6 +213,9 @@ def complete(
     session.sequence = rest.sequence
     session.dropped_by_retention = rest.dropped_by_retention
     session.dropped_by_full_queue = rest.dropped_by_full_queue
+    session.inheritance = inheritance
+    if inheritance is not None and inheritance.rivals:
+        barriers_of(broker).watch(session)
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     for fields in subscriptions:
         if fields[0].startswith(SHARE):
@@ -256,6 +263,25 @@ def _no_longer_await(outbox: Outbox, room: WaitingRoom) -> None:
 
 def raise_barrier(broker: Broker, session: Session) -> None:
     if session.barrier:
-        if broker.delivery.barriers is None:
-            broker.delivery.barriers = Barriers()
-        broker.delivery.barriers.raise_for(session)
+        barriers_of(broker).raise_for(session)
+
+
+def barriers_of(broker: Broker) -> Barriers:
+    if broker.delivery.barriers is None:
+        barriers = broker.delivery.barriers = Barriers()
+        barriers.node, barriers.epoch, barriers.touched = broker.delivery.node, broker.journal.epoch, broker.log.touched
+    return broker.delivery.barriers
+
+
+def let_go(broker: Broker, session: Session, origins: list[str]) -> None:
+    """What came from these nodes is not set aside any longer, nor is what will come."""
+    inheritance = session.inheritance
+    assert inheritance is not None
+    if origins:
+        for offset, grant in inheritance.let_go(origins):
+            session.queue.push(offset, grant)
+        broker.log.reconciled(session, origins)
+        broker.routes.forget_all()  # they are sorted by it
+        if not inheritance.rivals:
+            barriers_of(broker).unwatch(session.client_id)
+        broker.delivery.pump(session)

@@ -71,6 +71,9 @@ class Keeper(Protocol):
     def opened(self, session: Session) -> bool:
         """A client is about to be let in: True if all nodes have to hear of its session before it does."""
 
+    def subscribed(self, session: Session, topic_filter: bytes) -> None:
+        """A session that outlives its connection has a subscription it did not have."""
+
     def ended(self, session: Session) -> None:
         """A session is over, and not because another node has it."""
 

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from sterna.broker.authorization import AccessList
-from sterna.broker.barriers import is_behind
+from sterna.broker.barriers import is_behind, set_aside_for
 from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
+from sterna.broker.inheritance import REMAINS, inheritance_from, owner_of
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.repeats import number_of
 from sterna.broker.session import Session
@@ -83,7 +84,7 @@ class Replay:
                 self._state.owners.update(restore_owners(blob))
             elif name == EVACUATION:
                 self._state.evacuated_at = msgspec.msgpack.decode(blob, type=float)
-            elif name.startswith("\0"):
+            elif name.startswith("\0") and not name.startswith(REMAINS.decode()):
                 queues.append((name[1:].encode(), blob))
             else:
                 self._load_session(name.encode(), blob)
@@ -97,7 +98,11 @@ class Replay:
         try:
             saved = msgspec.msgpack.decode(blob, type=Snapshot)
             grants = [grant_from(fields) for fields in saved.grants]
-            restore_queue(waiting, saved, grants)
+            restore_queue(waiting, saved.queue, grants)
+            inheritance = None if saved.inheritance is None else inheritance_from(saved.inheritance)
+            if inheritance is not None:
+                for origin, parts in saved.set_aside:
+                    restore_queue(inheritance.set_aside.setdefault(origin, OffsetQueue()), parts, grants)
         except (msgspec.DecodeError, ValueError, IndexError) as error:
             raise JournalError(
                 f"the checkpoint of session {client_id.decode()!r} cannot be read ({error}); "
@@ -117,6 +122,7 @@ class Replay:
         session.life = saved.life
         session.number = saved.number
         session.leaving = saved.leaving
+        session.inheritance = inheritance
         session.barrier = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in saved.barrier}
         for packet_id, offset, grant in saved.inflight:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
@@ -124,7 +130,7 @@ class Replay:
             self._state.routes.subscribe(session, Subscription(*fields))
 
     def _new_session(self, client_id: bytes, user: str | None) -> Session:
-        permissions = self._access.for_identity(user, client_id.decode())
+        permissions = self._access.for_identity(user, owner_of(client_id)[0].decode())
         self._inflight[client_id] = {}
         return self._state.new_session(client_id, user, permissions)
 
@@ -216,6 +222,17 @@ class Replay:
         self, session: Session, topic_filter: bytes, qos: int, no_local: bool, as_published: bool, identifier: int
     ) -> None:
         self._state.routes.subscribe(session, Subscription(topic_filter, qos, no_local, as_published, identifier))
+
+    def _inherits(self, session: Session, fields: list[Any]) -> None:
+        before = session.inheritance
+        session.inheritance = inheritance_from(fields)
+        if before is not None:
+            session.inheritance.set_aside = before.set_aside
+
+    def _reconciled(self, session: Session, origins: list[str]) -> None:
+        if session.inheritance is not None:
+            for offset, grant in session.inheritance.let_go(origins):
+                session.queue.push(offset, grant)
 
     def _unsubscribed(self, session: Session, topic_filter: bytes) -> None:
         self._state.routes.unsubscribe(session, topic_filter)
@@ -321,6 +338,11 @@ class Replay:
                 if session.barrier and is_behind(session.barrier, message):
                     continue
                 if mine is not None and mine.qos:
+                    inheritance = session.inheritance
+                    origin = None if inheritance is None else set_aside_for(inheritance, message, self._node)
+                    if inheritance is not None and origin is not None:
+                        inheritance.set_one_aside(origin, message.offset, mine)
+                        continue
                     session.queue.push(message.offset, mine)
                     if session.client_id in self._known:
                         self._known[session.client_id].add(message.offset)
@@ -370,4 +392,6 @@ _REPLAYS: dict[int, Callable[..., None]] = {
     Event.QUEUED: Replay._queued,
     Event.LEAVING: Replay._leaving,
     Event.MOVED: Replay._moved,
+    Event.INHERITS: Replay._inherits,
+    Event.RECONCILED: Replay._reconciled,
 }

@@ -215,6 +215,8 @@ class Requests:
         if session.expiry_s:
             session.subscribed_at = broker.journal.next_offset
             broker.log.subscribed(session, subscription)
+            if before is None and broker.keeper is not None:
+                broker.keeper.subscribed(session, asked.topic_filter)
         shared = asked.topic_filter.startswith(SHARE)  # never gets retained messages [MQTT-4.8.2]
         wanted = asked.retain_handling == RETAINED_ALWAYS or (asked.retain_handling == RETAINED_IF_NEW and new)
         # A filter that stands twice in one packet brings its retained messages once.

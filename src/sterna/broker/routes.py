@@ -56,7 +56,7 @@ class Route:
         self.deliveries.append((session, grant))
         # Of its last connection: one that is still being let in may never be, and then changes nothing.
         version, limited, aliased = session.needs
-        if limited or session.client_id in self.own:
+        if limited or session.client_id in self.own or (session.inheritance and session.inheritance.rivals):
             self.special.append((session, grant))
         elif version == MQTT_3_1_1:
             self.plain_3_1_1.append(session.outbox)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.authorization import Permissions
 from sterna.broker.held import Held
+from sterna.broker.inheritance import REMAINS, Inheritance
 from sterna.broker.outbox import Outbox
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.repeats import NO_NUMBER, Number
@@ -49,6 +50,7 @@ class Session:
         "held",
         "inflight",
         "inflight_bytes",
+        "inheritance",
         "is_arriving",
         "is_losing",
         "leaving",
@@ -97,6 +99,8 @@ class Session:
         self.is_arriving = False
         #: What came for it at QoS 0 meanwhile.
         self.held: Held | None = None
+        #: What it has to know to be made one with other sessions of its client; None if there can be none.
+        self.inheritance: Inheritance | None = None
         #: What the node it came from had dealt with: of other nodes' messages, those that are not for it any more.
         self.barrier: VersionVector = {}
         #: Wall-clock second at which the last connection ended; 0 while connected.
@@ -153,7 +157,12 @@ class Session:
 
     @property
     def is_moving(self) -> bool:
-        return self.is_arriving or self.leaving is not None
+        return self.is_arriving or self.leaving is not None or self.is_remains
+
+    @property
+    def is_remains(self) -> bool:
+        """Is it only what is left of a session that another node has come to own?"""
+        return self.client_id.startswith(REMAINS)
 
     @property
     def ready(self) -> bool:

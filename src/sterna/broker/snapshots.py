@@ -43,6 +43,9 @@ class Snapshot(msgspec.Struct, array_like=True):
     number: int = 0
     leaving: tuple[str, int] | None = None
     barrier: list[tuple[str, int, int]] = []
+    inheritance: list[Any] | None = None
+    #: (origin, as the queue) of what is set aside.
+    set_aside: list[tuple[str, list[tuple[int | bytes, int | bytes, int | list[int]]]]] = []
 
 
 def snapshot(session: Session) -> bytes:
@@ -55,12 +58,19 @@ def snapshot(session: Session) -> bytes:
         (packet_id, -1, -1) if entry is None else (packet_id, entry[0].offset, number(entry[1]))
         for packet_id, entry in session.inflight.items()
     ]
-    waiting: list[tuple[int | bytes, int | bytes, int | list[int]]] = []
-    for part in session.queue.parts():
-        if isinstance(part[0], int):
-            waiting.append((part[0], part[1], number(part[2])))
-        else:
-            waiting.append((part[0], part[1], [number(grant) for grant in part[2]]))
+
+    def parts_of(queue: OffsetQueue[Grant]) -> list[tuple[int | bytes, int | bytes, int | list[int]]]:
+        waiting: list[tuple[int | bytes, int | bytes, int | list[int]]] = []
+        for part in queue.parts():
+            if isinstance(part[0], int):
+                waiting.append((part[0], part[1], number(part[2])))
+            else:
+                waiting.append((part[0], part[1], [number(grant) for grant in part[2]]))
+        return waiting
+
+    waiting = parts_of(session.queue)
+    inheritance = session.inheritance
+    aside = [] if inheritance is None else [(origin, parts_of(one)) for origin, one in inheritance.set_aside.items()]
     will = will_fields(session.will)
     return msgspec.msgpack.encode(
         Snapshot(
@@ -82,12 +92,16 @@ def snapshot(session: Session) -> bytes:
             session.number,
             session.leaving,
             [(origin, *stamp) for origin, stamp in sorted(session.barrier.items())],
+            None if inheritance is None else inheritance.fields(),
+            aside,
         )
     )
 
 
-def restore_queue(queue: OffsetQueue[Grant], saved: Snapshot, grants: list[Grant]) -> None:
-    for first, count, grant in saved.queue:
+def restore_queue(
+    queue: OffsetQueue[Grant], parts: list[tuple[int | bytes, int | bytes, int | list[int]]], grants: list[Grant]
+) -> None:
+    for first, count, grant in parts:
         if isinstance(first, int) and isinstance(count, int) and isinstance(grant, int):
             queue.push_run(first, count, grants[grant])
         elif isinstance(first, bytes) and isinstance(count, bytes) and isinstance(grant, list):

@@ -95,6 +95,8 @@ class Rest(msgspec.Struct, array_like=True, frozen=True):
     dropped_by_full_queue: int
     vector: list[tuple[str, int, int]]
     """What the session has been served up to."""
+    inheritance: list[Any] | None = None
+    """What it knows of other sessions of its client."""
 
 
 class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
@@ -148,7 +150,7 @@ class Migrate(msgspec.Struct, tag=10, array_like=True, frozen=True):
     target: str
 
 
-class Evacuate(msgspec.Struct, tag=11, array_like=True, frozen=True):
+class Evacuate(msgspec.Struct, tag=17, array_like=True, frozen=True):
     """Somebody who may has asked for the receiver to be emptied."""
 
     rate: float | None
@@ -157,9 +159,57 @@ class Evacuate(msgspec.Struct, tag=11, array_like=True, frozen=True):
     """It is to take clients again."""
 
 
-WHOLE = -1
+class Remains(msgspec.Struct, tag=11, array_like=True, frozen=True):
+    """The sender had a session of this client that the receiver has come to own, and this is left of it."""
 
-Message = Migrate | Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
+    client: bytes
+    number: int
+    """Under which the sender had owned it."""
+    user: str | None
+
+
+class RemainsWanted(msgspec.Struct, tag=12, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    vector: list[tuple[str, int, int]]
+    """What comes after it the new session has heard by itself."""
+
+
+class RemainsPage(msgspec.Struct, tag=13, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    page: int
+    filters: list[tuple[bytes, list[tuple[str, int, int]]]]
+    """What the session had subscribed to, and what it had not heard of it."""
+    items: list[Item]
+    upto: list[tuple[str, int, int]] | None
+    """With the last page: what it was not sent of what came up to here are the items, and no more."""
+
+
+class RemainsAck(msgspec.Struct, tag=14, array_like=True, frozen=True):
+    client: bytes
+    number: int
+    page: int
+    """WHOLE: all of it is safe.  UNWANTED: there is no use for it."""
+
+
+class Rivals(msgspec.Struct, tag=15, array_like=True, frozen=True):
+    """The sender owns this client's session: does the receiver have anything of it?"""
+
+    client: bytes
+    number: int
+
+
+class NoRemains(msgspec.Struct, tag=16, array_like=True, frozen=True):
+    client: bytes
+    number: int
+
+
+WHOLE = -1
+UNWANTED = -2
+
+OfRemains = Remains | RemainsWanted | RemainsPage | RemainsAck | Rivals | NoRemains
+Message = OfRemains | Migrate | Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
 
 #: client, node ("": nobody), number
 OwnerEntry = tuple[bytes, str, int]

@@ -220,6 +220,7 @@ class Arrival(Side):
             rest.dropped_by_full_queue,
             vector,
             put_together(self._states),
+            rest.inheritance,
         )
         try:
             moves.complete(

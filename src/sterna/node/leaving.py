@@ -275,6 +275,7 @@ class Departure(Side):
             session.dropped_by_retention,
             session.dropped_by_full_queue,
             _entries(self._ours),
+            None if session.inheritance is None else session.inheritance.fields(),
         )
 
     def acknowledged(self, page: int) -> None:

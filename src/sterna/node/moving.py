@@ -7,7 +7,6 @@ The broker asks here before it lets a client in (`is_at_home`, `bring`), the rou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +28,9 @@ from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
 from sterna.node.arriving import Arrival
 from sterna.node.leaving import Departure
+from sterna.node.moving_counters import MovingCounters
 from sterna.node.plans import Plans
+from sterna.node.remains import Estates, is_clean
 from sterna.node.words import Words
 from sterna.routing.control import About
 from sterna.vocabulary.stamps import Stamp, VersionVector
@@ -41,28 +42,10 @@ if TYPE_CHECKING:
 MADE_UP = b"auto-"
 #: What a link adds to what two nodes say to each other.
 FRAME_OVERHEAD_BYTES = 512
+#: Sessions that came here and went on, of which that is remembered.
+TAKEN_MAX = 10_000
 #: Clients that come within this time are told of together.
 GATHER_S = 0.05
-
-
-@dataclass(slots=True)
-class MovingCounters:
-    """Since the node started."""
-
-    arrived: int = 0
-    departed: int = 0
-    rolled_back: int = 0
-    given_up: int = 0
-    begun_anew: int = 0
-    """Sessions begun though another node that could not be reached has one of that client."""
-    fenced: int = 0
-    """Sessions here that another node turned out to own."""
-    remains_lost: int = 0
-    """Messages that waited in them and could not be handed on."""
-    too_big: int = 0
-    """Messages of the protocol that did not fit into a frame of a link."""
-    refused: int = 0
-    """Messages of the protocol that were out of place: old, repeated or forged."""
 
 
 class Parked(NamedTuple):
@@ -86,6 +69,10 @@ class Moving:
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self._parked: dict[bytes, list[Parked]] = {}
+        #: Sessions that came here lately, and under which number.
+        self._taken: dict[tuple[bytes, int], None] = {}
+        #: Clients that are about to begin anew -> the node that has their session.
+        self._anew: dict[bytes, str] = {}
         #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
         self._claims: dict[bytes, float] = {}
         self._claims_due: list[ClaimEntry] = []
@@ -97,13 +84,16 @@ class Moving:
         self._lost_at: dict[str, float] = {}
         self._started_at = broker.now
         self.plans = Plans(self)
+        self.estates = Estates(self)
         self._words = Words(self)
         broker.keeper = self
         self._recover()
 
     def _recover(self) -> None:
-        for session in self.broker.sessions.values():
+        for session in list(self.broker.sessions.values()):
             moves.raise_barrier(self.broker, session)
+            if session.is_remains:
+                continue
             session.number = session.number or 1
             self.directory.learn(session.client_id, self.node, session.number)
             owner, number = self.directory.get(session.client_id)
@@ -116,6 +106,7 @@ class Moving:
         for client, (owner, number) in list(self.broker.state.owners.items()):
             if owner == self.node and client not in self.broker.sessions:
                 self.directory.learn(client, "", number + 1)
+        self.estates.recover()
 
     # -- what both sides of a move need --
 
@@ -131,7 +122,10 @@ class Moving:
                 "a session is too big to be moved", {"client": message.client.decode(), "bytes": len(body)}
             )
             return
-        self.router.post(node, About.MOVES, body)
+        if node == self.node:  # the client is back where it was before
+            self.later(0.0, partial(self._words.came, node, body))
+        else:
+            self.router.post(node, About.MOVES, body)
 
     def digests_of_paths(self) -> dict[str, int]:
         return {origin: path.digest for origin, path in self.router.paths.known.items()}
@@ -217,25 +211,41 @@ class Moving:
         if departure is not None:
             departure.trouble("the client is back")
         if session.number:
-            if self.directory.get(client) == (self.node, session.number):
-                if self._is_somebody_missing():
+            is_old = self.directory.get(client) == (self.node, session.number)
+            missing = [*self._missing(), *self.estates.of_client(client)]
+            if client in self._anew:
+                missing.append(self._anew.pop(client))
+            if missing and not is_old:  # what we are still reading of others it may have been served elsewhere
+                missing += [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
+            if missing and not is_clean(session):
+                self.estates.heirs.opened(session, missing, is_new=not is_old)
+            if is_old:
+                if missing:
                     # Where it was last counts, should somebody we cannot reach have begun another session.
                     session.number = self.next_number(client)
                     self.learn(client, self.node, session.number)
                 return False
-            self.learn(client, self.node, session.number, noted=False)
+            if missing:
+                # Whoever hears of it ends its own: not before it is safe that there is this one.
+                self.directory.learn(client, self.node, session.number)
+                self.broker.when_safe(partial(self._tell_owner, client, session.number))
+            else:
+                self.learn(client, self.node, session.number, noted=False)
             return True
         if not client.startswith(MADE_UP) and self.router.has_links:
             self._claims[client] = max(self.broker.wall, self._claims.get(client, 0.0))
             self._claim(client, session.user)
         return False
 
-    def _is_somebody_missing(self) -> bool:
-        """Is there a node that may let our clients begin anew, because neither of us can reach the other?"""
+    def _missing(self) -> list[str]:
+        """Nodes that may let our clients begin anew, because neither of us can reach the other."""
         if self.settings.owner_unreachable == "refuse":
-            return False
+            return []
         link_to = self.router.link_to
-        return any(link_to(origin) is None for origin in self.router.streams.vector if origin != self.node)
+        return [origin for origin in self.router.streams.vector if origin != self.node and link_to(origin) is None]
+
+    def subscribed(self, session: Session, topic_filter: bytes) -> None:
+        self.estates.heirs.subscribed(session, topic_filter)
 
     def ended(self, session: Session) -> None:
         client = session.client_id
@@ -246,8 +256,15 @@ class Moving:
         if session.number:
             self.learn(client, "", max(session.number, self.directory.get(client)[1]) + 1)
 
+    def _tell_owner(self, client: bytes, number: int, safe: bool) -> None:
+        if self.directory.get(client) == (self.node, number):
+            self._news.append((client, self.node, number))
+
     def when_heard(self, action: Callable[[], None]) -> None:
-        self.router.when_heard(action)
+        if self._missing():
+            self.broker.when_safe(lambda safe: self.router.when_heard(action))
+        else:
+            self.router.when_heard(action)
 
     # -- clients that wait for their sessions --
 
@@ -310,9 +327,14 @@ class Moving:
             return
         departure = self.departures.pop(client, None)
         if departure is not None:
-            moves.end_moved(self.broker, departure.session, owner, departure.number)
-            self.directory.learn(client, owner, departure.number, noted=True)
+            # Whether that node has it, it will be asked when it is back; until then it is kept.
+            self.directory.learn(client, owner, departure.number)
+            self.estates.lay_by(departure.session)
+            if client in self.broker.sessions:
+                self.later(self.settings.retry_s / 5, partial(self._fetch, client))
+                return
         self.counters.begun_anew += 1
+        self._anew[client] = owner
         self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
         self.directory.learn(client, "", self.directory.get(client)[1] + 1)
         self._release(client)
@@ -338,6 +360,17 @@ class Moving:
     def took_over(self, arrival: Arrival) -> None:
         self.counters.arrived += 1
         self.learn(arrival.client, self.node, arrival.number, noted=True)
+        self._taken[arrival.client, arrival.number] = None
+        if len(self._taken) > TAKEN_MAX:
+            del self._taken[next(iter(self._taken))]
+        session = self.broker.sessions.get(arrival.client)
+        if session is not None:
+            self.estates.heirs.arrived(session)
+
+    def has_taken(self, client: bytes, number: int) -> bool:
+        """Did a session that somebody else owns now come here under this number?  If clients may begin anew only what
+        is remembered counts: else it goes on being theirs who ask, and they learn that it is owned elsewhere."""
+        return self.settings.owner_unreachable == "refuse" or (client, number) in self._taken
 
     def settled(self, arrival: Arrival) -> None:
         """The client's session is here, or will not come this way."""
@@ -372,7 +405,10 @@ class Moving:
 
     def path_changed(self, origin: str) -> None:
         """Whoever may know how a move ended can be asked again."""
-        self._lost_at.pop(origin, None)
+        absent_s = self.broker.now - self._lost_at.pop(origin, self.broker.now)
+        if self.settings.owner_unreachable == "begin-anew" and absent_s >= self.settings.owner_absent_s / 2:
+            self.estates.heirs.node_back([origin, *self._missing()])
+        self.estates.node_found(origin)
         for departure in list(self.departures.values()):
             if departure.target == origin:
                 departure.on(On.RETRY)
@@ -404,6 +440,7 @@ class Moving:
 
     def _owner_changed(self, client: bytes, owner: str, number: int) -> None:
         """The directory says something new about a client: is it one of ours?"""
+        self.estates.owner_changed(client)
         session = self.broker.sessions.get(client)
         departure, arrival = self.departures.get(client), self.arrivals.get(client)
         if owner == self.node:
@@ -423,6 +460,8 @@ class Moving:
             if session.connection is not None and owner:
                 self.take_over(session)
         elif not owner or self._contests(session):
+            if owner:
+                self.estates.heirs.opened(session, [owner], is_new=False)
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number)
@@ -445,19 +484,15 @@ class Moving:
             self.broker.lifecycle.take_over(connection)
 
     def fenced(self, session: Session, owner: str, number: int) -> None:
-        """Another node has come to own it while we could not be reached."""
+        """Another node has come to own it while we could not be reached: it gets what is left of it here."""
         self.counters.fenced += 1
-        left = len(session.queue) + len(session.inflight)
-        self.counters.remains_lost += left
-        if left:
-            self.broker.counters.dropped("owned-elsewhere", left)
-        self.broker.report("a session is owned elsewhere", client=session.name(), node=owner, messages=left)
         departure = self.departures.get(session.client_id)
         if departure is not None:
             departure.trouble("another node has come to own it")
         session.will = None
         self.take_over(session)
-        moves.end_moved(self.broker, session, owner, number)
+        session.leaving = session.leaving or (self.node, 0)
+        self.estates.lay_by(session)
 
     def _claim(self, client: bytes, user: str | None) -> None:
         """Tell everybody, together with those who come at nearly the same time."""

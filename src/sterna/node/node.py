@@ -18,6 +18,7 @@ from sterna import __version__
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
 from sterna.broker.broker import Broker, World
+from sterna.broker.inheritance import REMAINS
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import EVACUATION, OWNERS, VECTOR, Replay
 from sterna.broker.retention import Sweep
@@ -254,7 +255,7 @@ class Node:
             if name.startswith("\0$share/"):
                 self._share_queues[name] = None  # as the checkpoint has it, or does not
                 continue
-            if name.startswith("\0"):
+            if name.startswith("\0") and not name.startswith(REMAINS.decode()):
                 self.broker.routes.computations.not_saved(name[1:].encode())
                 continue
             session = self.broker.sessions.get(name.encode())

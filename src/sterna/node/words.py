@@ -21,6 +21,7 @@ from sterna.migration.messages import (
     MigSyncAck,
     MigTo,
     MigToAck,
+    OfRemains,
     Pull,
 )
 from sterna.migration.tables import Arriving, On
@@ -44,6 +45,8 @@ class Words:
             return
         if isinstance(message, Evacuate):
             self._moving.plans.told_to_evacuate(message)
+        elif isinstance(message, OfRemains):
+            self._moving.estates.came(source, message)
         elif isinstance(message, Migrate):
             self._moving.plans.ordered(source, message)
         elif isinstance(message, Pull):
@@ -93,6 +96,8 @@ class Words:
             return
         if session is not None:
             self._moving.fenced(session, source, offer.number)
+            if client in self._moving.broker.sessions:
+                return  # what is left of it is being laid by; it will be offered again
         if self._moving.plans.evacuation is not None:
             self._moving.send(source, MigRefuse(client, offer.number, "it is being evacuated"))
             return
@@ -110,7 +115,10 @@ class Words:
         session = self._moving.broker.sessions.get(client)
         owner, known = self._moving.directory.get(client)
         is_here = session is not None and not session.is_arriving and session.number >= number
-        if is_here or (known >= number and owner != source):
+        if is_here and session is not None and session.inheritance is not None:
+            is_here = session.inheritance.anew_at < number  # else it began without what was to come
+        is_here = is_here or self._moving.estates.has(client, number)
+        if is_here or (known >= number and owner != source and self._moving.has_taken(client, number)):
             self._moving.send(source, MigSyncAck(client, number, WHOLE))
         else:
             self._moving.send(source, MigRefuse(client, number, "there is no such move"))
@@ -165,6 +173,9 @@ class Words:
         """An answer to what we no longer ask."""
         self._moving.counters.refused += 1
         arrival = self._moving.arrivals.get(message.client)
+        if isinstance(message, MigSyncAck | MigRefuse):
+            is_there = isinstance(message, MigSyncAck) and message.page == WHOLE
+            self._moving.estates.settle(message.client, source, message.number, is_there=is_there)
         if isinstance(message, MigToAck):
             self._moving.send(source, MigAbort(message.client, message.number, "taken back"))
         elif isinstance(message, MigSyncAck):

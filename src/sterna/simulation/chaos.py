@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
+from sterna.migration.settings import MigrationSettings
 from sterna.node.node import Node
 from sterna.node.plans import Plans
 from sterna.simulation import checkers
@@ -21,7 +22,7 @@ from sterna.simulation.clients import Client, Habits
 from sterna.simulation.faults import LONE_KINDS, Faults
 from sterna.simulation.kernel import Trace
 from sterna.simulation.machine import Machine, MachineSettings, Running
-from sterna.simulation.membership import NETWORK, members
+from sterna.simulation.membership import MIGRATION, NETWORK, members
 from sterna.simulation.network import Path
 from sterna.simulation.network_checkers import (
     everybody_in_step,
@@ -29,6 +30,7 @@ from sterna.simulation.network_checkers import (
     known_everywhere,
     nothing_left_over,
     one_owner,
+    remains_under_way,
     tables_without,
     within_bounds,
 )
@@ -70,6 +72,8 @@ class Plan:
     overlay: str = "spanning-tree"
     roamers: int = 0
     """Clients that turn up at one node after the other."""
+    begin_anew_s: float = 0.0
+    """After how long without its node a client gets a new session (and away nodes stay away for longer); 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +112,13 @@ class Chaos:
         """`make` and `prepare` are for those who plant a fault of their own; `progress` hears how far the storm is."""
         self.plan = plan
         self.scene = new_scene(plan.seed, trace)
+        self.scene.records.begins_anew = bool(plan.begin_anew_s)
         names = [f"node{number}" for number in range(1, plan.nodes + 1)]
-        joined = members(names, plan.strategy, plan.overlay, self.scene.kernel.dice("members")) if plan.strategy else {}
+        dice = self.scene.kernel.dice("members")
+        migration = MIGRATION
+        if plan.begin_anew_s:
+            migration = MigrationSettings(owner_unreachable="begin-anew", owner_absent_s=plan.begin_anew_s)
+        joined = members(names, plan.strategy, plan.overlay, dice, migration) if plan.strategy else {}
         for name in names:
             machine = self.scene.add_machine(name, settings or self._any_disk(name), make, joined.get(name))
             self.scene.records.crashes[name] = machine.crashes
@@ -122,7 +131,7 @@ class Chaos:
         self._auditors: list[Client] = []
         self._until = 0.0
         self._out_of_bounds: list[Violation] = []
-        self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s)
+        self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s, 3 * plan.begin_anew_s)
         for machine in self.scene.machines:
             self._populate(machine)
         self._orders = self.scene.kernel.dice("orders")
@@ -252,6 +261,7 @@ class Chaos:
         while quiet < QUIET_S and stuck < STUCK_S and scene.kernel.now < self._until + LONGEST_S:
             scene.run(QUIET_STEP_S)
             busy = any(client.unfinished or not client.is_welcome for client in clients) or bool(self._strangers())
+            busy = busy or any(remains_under_way(machine) for machine in scene.machines)
             moved, before = before != (now := self._movement(clients)), now
             quiet = 0.0 if busy or moved else quiet + QUIET_STEP_S
             stuck = 0.0 if moved else stuck + QUIET_STEP_S
@@ -270,6 +280,9 @@ class Chaos:
     def _check(self) -> list[Violation]:
         scene = self.scene
         records = scene.records
+        for machine in scene.machines:
+            for client, count in machine.doubtful.items():
+                records.doubtful[client] = records.doubtful.get(client, 0) + count
         return [
             *checkers.check_delivery(records),
             *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),

@@ -12,6 +12,7 @@ from functools import partial
 
 from sterna.mqtt.packets import DISCONNECT as DISCONNECT_KIND
 from sterna.mqtt.packets import MQTT_5, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, encode_acknowledgement
+from sterna.mqtt.topics import split_share
 from sterna.simulation.client_packets import (
     DISCONNECT,
     PINGREQ,
@@ -119,6 +120,8 @@ class Client:
         self._next_packet_id = 1
         self._requests: deque[_Request] = deque()
         self._spans: dict[bytes, Span] = {}
+        #: Of a session that was replaced by another one, until they are confirmed there.
+        self._interrupted: dict[bytes, Span] = {}
         self._number = 0
         self._wills = 0
 
@@ -259,7 +262,10 @@ class Client:
         self._outgoing.clear()
         self._unreleased.clear()
         for span in self._spans.values():
-            span.until = self.kernel.now
+            if self._records.begins_anew and self._has_session and not split_share(span.topic_filter):
+                self._interrupted[span.topic_filter] = span
+            else:
+                span.until = self.kernel.now
         lost, self._spans = self._spans, {}
         for span in lost.values():
             if not any(request.topic_filter == span.topic_filter for request in self._requests):
@@ -327,7 +333,8 @@ class Client:
         if conversation.will is not None:
             conversation.will.welcomed_at = self.kernel.now
         self.kernel.tell(f"{self.name} welcome, session {'present' if present else 'new'}")
-        self._expect(present or not self._has_session, "session lost", "its session is gone")
+        may_begin = self._records.begins_anew
+        self._expect(present or may_begin or not self._has_session, "session lost", "its session is gone")
         self._expect(not present or self.habits.persistent, "protocol", "a session after a clean start")
         if not present:
             self._forget_session()
@@ -450,9 +457,10 @@ class Client:
         if request.qos is not None:
             self._send(encode_subscribe(request.packet_id, request.topic_filter, request.qos, self.habits.version))
             return
-        span = self._spans.pop(request.topic_filter, None)
-        if span is not None:
-            span.until = self.kernel.now
+        for spans in (self._spans, self._interrupted):
+            span = spans.pop(request.topic_filter, None)
+            if span is not None:
+                span.until = self.kernel.now
         self._send(encode_unsubscribe(request.packet_id, request.topic_filter, self.habits.version))
 
     def _on_confirmation(self, kind: int, body: bytes) -> None:
@@ -472,7 +480,11 @@ class Client:
         if granted >= 0x80:
             return
         self._expect(granted == asked, "protocol", f"asked for QoS {asked}, granted {granted}")
-        before = self._spans.get(topic_filter)
+        before = self._spans.get(topic_filter) or self._interrupted.pop(topic_filter, None)
+        if before is not None and topic_filter not in self._spans and before.qos == granted:
+            before.renewals.append(self.kernel.now)
+            self._spans[topic_filter] = before
+            return
         if before is not None:
             before.until = self.kernel.now
         span = Span(self.name, self.domain, topic_filter, granted, self.kernel.now)

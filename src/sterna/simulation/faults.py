@@ -19,11 +19,13 @@ SKEW_S = 600.0
 
 
 class Faults:
-    def __init__(self, scene: Scene, kinds: tuple[str, ...], pause_s: float) -> None:
+    def __init__(self, scene: Scene, kinds: tuple[str, ...], pause_s: float, away_s: float = 0.0) -> None:
+        """`away_s`: how long nodes are away that are killed or cut off, if that is longer than usual."""
         self._scene = scene
         self._kernel = scene.kernel
         self._dice = scene.kernel.dice("faults")
         self._pause_s = pause_s
+        self._away_s = away_s
         self._kinds = [_KINDS[kind] for kind in kinds]
         self._heal: dict[int, Callable[[], None]] = {}
         self._number = 0
@@ -64,7 +66,7 @@ class Faults:
         machine = self._dice.choice(self._scene.machines)
         if machine.running is not None:
             machine.kill()
-            self._for_a_while(0.5, machine.boot)
+            self._for_a_while(max(0.5, self._away_s), machine.boot)
 
     def shut_down(self) -> None:
         machine = self._dice.choice(self._scene.machines)
@@ -87,7 +89,7 @@ class Faults:
         machine = self._dice.choice(self._scene.machines)
         if machine.running is not None:
             machine.kill(power=True)
-            self._for_a_while(1.0, machine.boot)
+            self._for_a_while(max(1.0, self._away_s), machine.boot)
 
     def cut_off_a_client(self) -> None:
         client = self._dice.choice(self._scene.clients)
@@ -117,7 +119,7 @@ class Faults:
         if len(names) > 1:
             self._dice.shuffle(names)
             place = self._dice.randrange(1, len(names))
-            self._for_a_while(3.0, self._scene.network.partition([names[:place], names[place:]]))
+            self._for_a_while(max(3.0, self._away_s), self._scene.network.partition([names[:place], names[place:]]))
 
     def cut_one_way(self) -> None:
         """A path that works in one direction only."""

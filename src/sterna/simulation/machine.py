@@ -110,6 +110,8 @@ class Machine:
         self.crashes: list[float] = []
         #: What its starts reported about the journal.
         self.damage: list[str] = []
+        #: client -> messages at QoS 2 of which the node does not know whether the client has them.
+        self.doubtful: dict[str, int] = {}
         #: The moment at which it is to be killed next, if any: one of MOMENTS.
         self.doom = ""
         self._doom_dice = kernel.dice(f"{name} doom")
@@ -323,6 +325,10 @@ class Running:
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         self.reports[event] = self.reports.get(event, 0) + 1
+        if event == "a session is owned elsewhere":
+            doubtful = self.machine.doubtful
+            doubtful[fields["client"]] = doubtful.get(fields["client"], 0) + fields["doubtful"]
+            self.tell(f"reports {event}: {fields}")
         about = fields.get("peer") or fields.get("origin")
         if about:
             self.tell(f"reports {event}: {about} {fields.get('reason', '')}")

@@ -19,13 +19,15 @@ CLIENT_PORT = 1883
 OVERLAYS = ("spanning-tree", "static")
 
 
-def members(names: list[str], strategy: str, overlay: str, dice: Random) -> dict[str, Callable[[int], NetworkSettings]]:
+def members(
+    names: list[str], strategy: str, overlay: str, dice: Random, migration: MigrationSettings = MIGRATION
+) -> dict[str, Callable[[int], NetworkSettings]]:
     """For each node, what it joins with.  A static overlay is a random tree: each node dials one before it."""
     found = {}
     for number, name in enumerate(names):
         neighbours = (f"{dice.choice(names[:number])}:{LINK_PORT}",) if number else ()
         how = _tree(name, dice) if overlay == "spanning-tree" else neighbours
-        found[name] = _member(name, strategy, how)
+        found[name] = _member(name, strategy, how, migration)
     return found
 
 
@@ -34,13 +36,15 @@ def _tree(name: str, dice: Random) -> TreeSettings:
     return TreeSettings(NETWORK, name, address, KEY, cpu=dice.choice((1000.0, 2000.0)), memory=dice.uniform(100, 8000))
 
 
-def _member(name: str, strategy: str, overlay: TreeSettings | tuple[str, ...]) -> Callable[[int], NetworkSettings]:
+def _member(
+    name: str, strategy: str, overlay: TreeSettings | tuple[str, ...], migration: MigrationSettings
+) -> Callable[[int], NetworkSettings]:
     def settings(epoch: int) -> NetworkSettings:
         return NetworkSettings(
             LinkSettings(NETWORK, name, epoch, strategy, KEY),
             overlay,
             clients=f"{name}:{CLIENT_PORT}",
-            migration=MIGRATION,
+            migration=migration,
         )
 
     return settings

@@ -100,6 +100,12 @@ def known_everywhere(machines: list[Machine], client: str) -> bool:
     return len(owners) == 1 and owners != {""}
 
 
+def remains_under_way(machine: Machine) -> bool:
+    """Does it have sessions, or what is left of some, that are to be made one with others?"""
+    network = machine.running.node.network if machine.running is not None else None
+    return network is not None and network.moving.estates.is_busy
+
+
 def one_owner(machines: list[Machine]) -> list[Violation]:
     """Once it is quiet, each session is at one node, all nodes know at which, and nothing is on its way."""
     found = []
@@ -111,6 +117,8 @@ def one_owner(machines: list[Machine]) -> list[Violation]:
         assert network is not None
         moving = network.moving
         under_way = [client for client, arrival in moving.arrivals.items() if not arrival.served]
+        if len(moving.estates):
+            found.append(Violation("on its way", f"{machine.name}: what is left of {len(moving.estates)} sessions"))
         for client in (*moving.departures, *under_way):
             found.append(Violation("on its way", f"{machine.name}: {client.decode()} is", (client.decode(),)))
         for client, session in machine.running.broker.sessions.items():

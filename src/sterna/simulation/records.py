@@ -51,6 +51,8 @@ class Span:
     qos: int
     since: float
     until: float | None = None
+    renewals: list[float] = field(default_factory=list)
+    """When it was confirmed again, in sessions that began anew."""
 
 
 class Arrival(NamedTuple):
@@ -91,6 +93,10 @@ class Records:
     arrived_count: int = 0
     acquainted_at: float = 0.0
     """When every node had met every other: until then a share may have members nobody told of."""
+    begins_anew: bool = False
+    """Sessions may begin anew because their node is away.  Clients subscribe again, and what they are owed goes on."""
+    doubtful: dict[str, int] = field(default_factory=dict)
+    """client -> messages at QoS 2 that nodes said they had sent it, do not know if it has, and do not send again."""
 
     def arrived(self, client: str, arrival: Arrival) -> None:
         self.arrivals.setdefault(client, []).append(arrival)

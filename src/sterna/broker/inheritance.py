@@ -1,0 +1,183 @@
+"""What a session knows about others of the same client, which nodes that cannot be reached may have: its *rivals*.
+
+A session that is opened while nodes are missing may turn out to be one of two.  So that both can be made one when the
+nodes are back, it keeps from where on it has heard what it subscribed to, and sets aside what comes from a missing node
+once that is back: the session over there may have served it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from sterna.broker.queue import OffsetQueue
+from sterna.broker.subscriptions import Grant, Subscription, merge
+from sterna.mqtt.message import Message
+from sterna.mqtt.topics import SHARE, levels_of, matches
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
+
+#: Messages set aside for one session and one origin; past it they go on, and may come twice.
+SET_ASIDE_MAX: Final = 10_000
+#: Messages remembered that came while a subscription was being told to everybody.
+EARLY_MAX: Final = 10_000
+
+#: What sessions are called of which only the remains are left; no client can have such a name.
+REMAINS: Final = b"\0remains/"
+
+
+def remains_key(client_id: bytes, number: int) -> bytes:
+    """What is left of the session that this node owned under this number."""
+    return REMAINS + b"%d/" % number + client_id
+
+
+def owner_of(key: bytes) -> tuple[bytes, int]:
+    """The client, and the number, of such a session; of any other its own name."""
+    if not key.startswith(REMAINS):
+        return key, 0
+    number, _, client_id = key[len(REMAINS) :].partition(b"/")
+    return client_id, int(number)
+
+
+VectorFields = list[tuple[str, int, int]]
+
+
+class Coverage(NamedTuple):
+    """What another session of the client was in charge of: for each filter from where on, and up to where."""
+
+    filters: list[tuple[bytes, VersionVector]]
+    upto: VersionVector
+
+    def covers(self, topic: bytes, identity: Identity) -> bool:
+        stamp = identity.stamp
+        if stamp > self.upto.get(identity.origin, BEFORE_ALL):
+            return False
+        levels = levels_of(topic)
+        return any(
+            stamp > since.get(identity.origin, BEFORE_ALL) and matches(levels_of(topic_filter), levels)
+            for topic_filter, since in self.filters
+        )
+
+
+class Inheritance:
+    __slots__ = ("anew_at", "early", "is_known", "is_new", "opening", "rivals", "set_aside", "settled", "since")
+
+    def __init__(self, *, is_new: bool) -> None:
+        #: It began while nodes were missing; else it was there before.
+        self.is_new = is_new
+        #: Under which number that was; what was handed over under an earlier one is not in it.
+        self.anew_at = 0
+        #: Its client knows that; until then it is told again.
+        self.is_known = not is_new
+        #: Nodes that were missing and have not said what they have.
+        self.rivals: dict[str, None] = {}
+        #: filter -> what came before was not heard; a filter that is not here has been heard all along.
+        self.since: dict[bytes, VersionVector] = {}
+        #: Heard all the same: while the filter was being told to everybody.
+        self.early: dict[Identity, None] = {}
+        #: Filters that are being told to everybody.
+        self.opening: set[bytes] = set()
+        #: node -> the number of the last session whose remains came from there, and what that was in charge of.
+        self.settled: dict[str, tuple[int, Coverage]] = {}
+        #: origin -> what came from there and waits until its rivals have spoken.
+        self.set_aside: dict[str, OffsetQueue[Grant]] = {}
+
+    def coverage(self, filters: Iterable[bytes], upto: VersionVector) -> Coverage:
+        return Coverage([(name, self.since.get(name, {})) for name in filters if not name.startswith(SHARE)], upto)
+
+    def set_one_aside(self, origin: str, offset: int, grant: Grant) -> None:
+        self.set_aside.setdefault(origin, OffsetQueue()).push(offset, grant)
+
+    def is_full(self, origin: str) -> bool:
+        return origin in self.set_aside and len(self.set_aside[origin]) >= SET_ASIDE_MAX
+
+    def heard(self, identity: Identity) -> None:
+        if len(self.early) < EARLY_MAX:
+            self.early[identity] = None
+
+    def has_heard(self, filters: Iterable[bytes], topic: bytes, identity: Identity) -> bool:
+        """Has the session had this message, or will it have it by itself?"""
+        if identity in self.early:
+            return True
+        if any(coverage.covers(topic, identity) for _, coverage in self.settled.values()):
+            return True
+        levels = levels_of(topic)
+        for name in filters:
+            if name.startswith(SHARE) or not matches(levels_of(name), levels):
+                continue
+            since = self.since.get(name)
+            if since is None or identity.stamp > since.get(identity.origin, BEFORE_ALL):
+                return True
+        return False
+
+    def let_go(self, origins: Iterable[str]) -> list[tuple[int, Grant]]:
+        """They have spoken, or nobody waits for that any more: what came from there."""
+        let_go: list[tuple[int, Grant]] = []
+        for origin in origins:
+            waiting = self.set_aside.pop(origin, None)
+            if waiting is not None:
+                let_go += waiting
+            self.rivals.pop(origin, None)
+        if not self.rivals:
+            self.since.clear()
+            self.early.clear()
+        return let_go
+
+    # -- as it is written down --
+
+    def fields(self) -> list[Any]:
+        settled = [
+            (
+                node,
+                number,
+                [(name, vector_fields(since)) for name, since in coverage.filters],
+                vector_fields(coverage.upto),
+            )
+            for node, (number, coverage) in self.settled.items()
+        ]
+        since = [(name, vector_fields(vector)) for name, vector in self.since.items()]
+        return [
+            self.is_new,
+            self.anew_at,
+            self.is_known,
+            list(self.rivals),
+            settled,
+            since,
+            [tuple(identity) for identity in self.early],
+        ]
+
+
+def inheritance_from(fields: list[Any]) -> Inheritance:
+    is_new, anew_at, is_known, rivals, settled, since, early = fields
+    found = Inheritance(is_new=is_new)
+    found.anew_at = anew_at
+    found.is_known = is_known
+    found.rivals = dict.fromkeys(rivals)
+    for node, number, filters, upto in settled:
+        coverage = Coverage([(name, vector_from(vector)) for name, vector in filters], vector_from(upto))
+        found.settled[node] = (number, coverage)
+    found.since = {name: vector_from(vector) for name, vector in since}
+    found.early = {Identity(*identity): None for identity in early}
+    return found
+
+
+def vector_fields(vector: VersionVector) -> VectorFields:
+    return [(origin, *stamp) for origin, stamp in vector.items()]
+
+
+def vector_from(fields: Iterable[tuple[str, int, int]]) -> VersionVector:
+    return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in fields}
+
+
+def grant_now(subscriptions: Iterable[Subscription], message: Message, client_id: bytes) -> Grant | None:
+    """How a message that comes late goes to whoever has these subscriptions now; None if it does not."""
+    levels = levels_of(message.topic)
+    mine = message.publisher == client_id
+    wanted = [
+        one
+        for one in subscriptions
+        if one.qos
+        and not one.topic_filter.startswith(SHARE)
+        and not (mine and one.no_local)
+        and matches(levels_of(one.topic_filter), levels)
+    ]
+    return merge(wanted) if wanted else None

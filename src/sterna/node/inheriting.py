@@ -1,0 +1,414 @@
+"""Sessions that were opened while nodes were missing: what those nodes have of the same client is added when they are
+back, as far as it was not had meanwhile.
+
+Until a missing node has said what it has, what comes from it is set aside (`broker/inheritance.py`); not for longer
+than `patience_s` once it can be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.broker import moves
+from sterna.broker.inheritance import Coverage, Inheritance, grant_now, vector_fields, vector_from
+from sterna.broker.moves import Staged
+from sterna.broker.queue import OffsetQueue
+from sterna.broker.session import Session
+from sterna.broker.snapshots import snapshot
+from sterna.broker.subscriptions import Grant
+from sterna.migration.messages import (
+    UNWANTED,
+    WHOLE,
+    NoRemains,
+    Remains,
+    RemainsAck,
+    RemainsPage,
+    RemainsWanted,
+    Rivals,
+)
+from sterna.mqtt.message import Message
+from sterna.mqtt.topics import SHARE
+from sterna.node.session_pages import write_down
+from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
+
+if TYPE_CHECKING:
+    from sterna.node.moving import Moving
+
+#: A client that begins anew has subscribed to all it wants when it has not subscribed for so long.
+SETTLE_S = 1.0
+#: How often something that is waited for is looked at.
+LOOK_S = 0.02
+#: Messages of one session's remains that are taken in; a queue is not longer either.
+ITEMS_MAX = 1_000_000
+
+
+@dataclass(slots=True)
+class Inheriting:
+    """The remains of one session, as they come."""
+
+    number: int
+    pages: int = 0
+    writing: bool = False
+    filters: list[tuple[bytes, VersionVector]] = field(default_factory=list)
+    staged: list[Staged] = field(default_factory=list)
+    upto: VersionVector | None = None
+
+
+class Heirs:
+    def __init__(self, moving: Moving) -> None:
+        self._moving = moving
+        self._broker = moving.broker
+        #: Clients whose sessions have rivals -> the rivals that can be reached, and since when they are waited for.
+        self._waiting: dict[bytes, dict[str, float]] = {}
+        #: Rivals that have said all they have -> when.
+        self._spoken: dict[tuple[bytes, str], float] = {}
+        #: (client, node) -> what comes from there.
+        self._coming: dict[tuple[bytes, str], Inheriting] = {}
+        self._ticking = False
+        #: When clients whose sessions have rivals subscribed last.
+        self._subscribed_at: dict[bytes, float] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        return any(self._waiting.values())
+
+    # -- sessions that may have rivals --
+
+    def recover(self) -> None:
+        for session in self._broker.sessions.values():
+            inheritance = session.inheritance
+            if inheritance is None or session.is_remains:
+                continue
+            self._watch(session)
+            inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
+            if inheritance.is_new:
+                for name in session.subscriptions:  # those of which it was not known yet who had heard of them
+                    if not name.startswith(SHARE):
+                        inheritance.since.setdefault(name, self._moving.heard_up_to())
+
+    def opened(self, session: Session, missing: Iterable[str], *, is_new: bool) -> None:
+        """A client is let in while these nodes cannot be asked."""
+        before = session.inheritance
+        inheritance = before or Inheritance(is_new=is_new)
+        if before is None and is_new:
+            inheritance.anew_at = session.number
+        known = set(inheritance.rivals)
+        inheritance.rivals.update(dict.fromkeys(missing))
+        session.inheritance = inheritance
+        for node in inheritance.rivals:
+            self._spoken.pop((session.client_id, node), None)
+        if set(inheritance.rivals) != known:
+            self._broker.log.inherits(session)
+            self._watch(session)
+
+    def _watch(self, session: Session) -> None:
+        inheritance = session.inheritance
+        if inheritance is None or not inheritance.rivals:
+            return
+        moves.barriers_of(self._broker).watch(session)
+        if session.subscriptions:
+            self._broker.routes.forget_all()  # they are sorted by it
+        self._waiting.setdefault(session.client_id, {})
+        if not self._ticking:
+            self._ticking = True
+            self._moving.later(self._moving.settings.retry_s, self._tick)
+
+    def arrived(self, session: Session) -> None:
+        """From another node, with what it knows of its rivals."""
+        self._watch(session)
+        if session.inheritance is not None:
+            for node in list(session.inheritance.rivals):
+                if self._moving.router.link_to(node) is not None or node == self._moving.node:
+                    self._ask(session.client_id, node)
+
+    def subscribed(self, session: Session, topic_filter: bytes) -> None:
+        """From where on does it hear that?  From when everybody knows, and what it hears by chance before is noted."""
+        inheritance = session.inheritance
+        if inheritance is None:
+            return
+        inheritance.is_known = True
+        if not inheritance.rivals or topic_filter.startswith(SHARE):
+            return
+        self._subscribed_at[session.client_id] = self._broker.now
+        inheritance.opening.add(topic_filter)
+        self._moving.ask_everybody(partial(self._known, session, topic_filter))
+
+    def _known(self, session: Session, topic_filter: bytes, _: VersionVector) -> None:
+        vector = self._moving.heard_up_to()
+        self._broker.commitments.in_turn(partial(self._hears, session, topic_filter, vector))
+
+    def _hears(self, session: Session, topic_filter: bytes, vector: VersionVector) -> None:
+        inheritance = session.inheritance
+        if inheritance is not None:
+            inheritance.opening.discard(topic_filter)
+            if topic_filter in session.subscriptions and inheritance.rivals:
+                inheritance.since.setdefault(topic_filter, vector)
+                self._broker.log.inherits(session)
+
+    def _own_identity(self, message: Message) -> Identity:
+        return Identity(self._moving.node, self._broker.journal.epoch_of(message.offset), message.offset)
+
+    # -- rivals are asked --
+
+    def node_back(self, nodes: list[str]) -> None:
+        """They were away for so long that clients of ours may have begun anew over there."""
+        for session in self._broker.sessions.values():
+            if session.persistent and session.number and not session.is_moving:
+                self.opened(session, nodes, is_new=False)
+
+    def node_found(self, node: str) -> None:
+        for client in list(self._waiting):
+            inheritance = self._inheritance(client)
+            if inheritance is not None and node in inheritance.rivals:
+                self._ask(client, node)
+
+    def _inheritance(self, client: bytes) -> Inheritance | None:
+        session = self._broker.sessions.get(client)
+        if session is None or session.inheritance is None or not session.inheritance.rivals:
+            self._waiting.pop(client, None)
+            self._subscribed_at.pop(client, None)
+            return None
+        return session.inheritance
+
+    def _ask(self, client: bytes, node: str) -> None:
+        self._waiting.setdefault(client, {}).setdefault(node, self._broker.now)
+        self._moving.send(node, Rivals(client, self._moving.directory.get(client)[1]))
+
+    def _tick(self) -> None:
+        self._ticking = bool(self._waiting)
+        for client in list(self._waiting):
+            inheritance = self._inheritance(client)
+            if inheritance is not None:
+                self._look_at(client, inheritance)
+        if self._ticking:
+            self._moving.later(self._moving.settings.retry_s, self._tick)
+
+    def _look_at(self, client: bytes, inheritance: Inheritance) -> None:
+        now, patience_s = self._broker.now, self._moving.settings.patience_s
+        waiting = self._waiting[client]
+        silent = 0
+        for node in list(inheritance.rivals):
+            is_here = self._moving.router.link_to(node) is not None or node == self._moving.node
+            if (client, node) in self._spoken:
+                continue
+            silent += 1
+            if not is_here:
+                waiting.pop(node, None)
+            elif now - waiting.setdefault(node, now) > patience_s and (client, node) not in self._coming:
+                self._spoken[client, node] = now
+            elif (client, node) not in self._coming:
+                self._ask(client, node)
+        heard = [node for node in inheritance.rivals if (client, node) in self._spoken]
+        # What a rival has served may have come from any node; if one cannot be asked, the others' wait has an end.
+        done = [node for node in heard if not silent or now - self._spoken[client, node] > patience_s]
+        self._release(client, done)
+
+    def _release(self, client: bytes, nodes: list[str]) -> None:
+        session = self._broker.sessions.get(client)
+        if not nodes or session is None or session.inheritance is None or session.is_moving:
+            return
+        for node in nodes:
+            self._spoken.pop((client, node), None)
+        moves.let_go(self._broker, session, nodes)
+
+    def _has_spoken(self, client: bytes, node: str) -> None:
+        inheritance = self._inheritance(client)
+        if inheritance is not None and node in inheritance.rivals:
+            self._spoken[client, node] = self._broker.now
+            self._look_at(client, inheritance)
+
+    # -- what they say --
+
+    def came(self, source: str, message: Remains | RemainsPage | NoRemains) -> None:
+        if isinstance(message, NoRemains):
+            self._has_spoken(message.client, source)
+        elif isinstance(message, Remains):
+            self._offered(source, message)
+        else:
+            self._page_came(source, message)
+
+    def _heir(self, client: bytes) -> Session | None:
+        """The session here that is to have it; None if there is none, or it has to wait."""
+        session = self._broker.sessions.get(client)
+        owner, _ = self._moving.directory.get(client)
+        if session is None or session.is_moving or owner != self._moving.node:
+            return None
+        return session
+
+    def _offered(self, source: str, offer: Remains) -> None:
+        client, number = offer.client, offer.number
+        session = self._heir(client)
+        if session is None:
+            return  # it will be offered again, here or elsewhere
+        inheritance = session.inheritance
+        if inheritance is not None and inheritance.settled.get(source, (-1,))[0] >= number:
+            self._moving.send(source, RemainsAck(client, number, WHOLE))
+        elif inheritance is None or source not in inheritance.rivals or session.user != offer.user:
+            self._moving.send(source, RemainsAck(client, number, UNWANTED))
+        elif self._is_ready(session, inheritance):
+            coming = self._coming.get((client, source))
+            if coming is None or coming.number != number:
+                self._coming[client, source] = Inheriting(number)
+            needed: VersionVector = {}
+            for since in inheritance.since.values():
+                for origin, stamp in since.items():
+                    needed[origin] = max(stamp, needed.get(origin, BEFORE_ALL))
+            self._moving.send(source, RemainsWanted(client, number, vector_fields(needed)))
+
+    def _is_ready(self, session: Session, inheritance: Inheritance) -> bool:
+        """Has the client subscribed to what it wants, as far as can be known?  What it does not want is lost."""
+        if inheritance.opening or not inheritance.is_known:
+            return False
+        return self._broker.now - self._subscribed_at.get(session.client_id, 0.0) >= SETTLE_S
+
+    def _page_came(self, source: str, page: RemainsPage) -> None:
+        coming = self._coming.get((page.client, source))
+        session = self._heir(page.client)
+        if coming is None or coming.number != page.number or session is None:
+            self._moving.counters.refused += 1
+            if session is not None:
+                self._offered(source, Remains(page.client, page.number, session.user))
+        elif page.page < coming.pages and page.upto is None:
+            self._moving.send(source, RemainsAck(page.client, page.number, page.page))
+        elif page.page == coming.pages and not coming.writing and len(coming.staged) < ITEMS_MAX:
+            coming.writing = True
+            staged = write_down(self._broker, self._moving.node, page.items)
+            self._broker.when_safe(partial(self._written, source, coming, page, staged))
+
+    def _written(self, source: str, coming: Inheriting, page: RemainsPage, staged: list[Staged], safe: bool) -> None:
+        coming.writing = False
+        if not safe:
+            return  # it will be sent again
+        coming.staged += staged
+        coming.filters += [(name, vector_from(since)) for name, since in page.filters]
+        coming.pages = page.page + 1
+        if page.upto is None:
+            self._moving.send(source, RemainsAck(page.client, page.number, page.page))
+        else:
+            coming.upto = vector_from(page.upto)
+            self._add(page.client, source, coming)
+
+    # -- making one of two --
+
+    def _add(self, client: bytes, source: str, coming: Inheriting) -> None:
+        """When we have read as far as the other session had: what it has served must not be met later."""
+        session = self._heir(client)
+        if self._coming.get((client, source)) is not coming:
+            return
+        if session is None or session.inheritance is None or source not in session.inheritance.rivals:
+            del self._coming[client, source]  # it has gone elsewhere meanwhile, and is offered there
+            return
+        assert coming.upto is not None
+        if session.inheritance.opening:
+            self._moving.later(LOOK_S, partial(self._add, client, source, coming))
+        else:
+            action = partial(self._broker.between_groups, partial(self._add_now, session, source, coming))
+            when_read(self._moving, action)
+
+    def _add_now(self, session: Session, source: str, coming: Inheriting) -> None:
+        client, inheritance = session.client_id, session.inheritance
+        if self._heir(client) is not session or inheritance is None or self._coming.get((client, source)) is not coming:
+            self._coming.pop((client, source), None)
+            return
+        assert coming.upto is not None
+        coverage = Coverage(coming.filters, coming.upto)
+        try:
+            self._merge(session, inheritance, coverage, coming.staged)
+        except JournalError:
+            self._moving.later(LOOK_S, partial(self._add, client, source, coming))
+            return
+        inheritance.settled[source] = (coming.number, coverage)
+        self._broker.log.imported(session, snapshot(session))
+        self._broker.when_safe(partial(self._added, session, source, coming))
+
+    def _merge(self, session: Session, inheritance: Inheritance, coverage: Coverage, staged: list[Staged]) -> None:
+        """What the other was owed first, as far as it was not heard here; then what waits here and was not served
+        there.  May raise JournalError; then nothing has changed."""
+        owed: dict[Identity, None] = {}
+        front: list[tuple[int, Grant]] = []
+        unwanted = 0
+        streams = self._moving.router.streams
+        ahead: set[str] = set()
+        for one in staged:
+            message = self._broker.journal.read(one.offset)
+            if message is None:
+                continue
+            identity = message.identity or self._own_identity(message)
+            owed[identity] = None
+            read = streams.vector.get(identity.origin, BEFORE_ALL)
+            is_to_come = identity.origin != self._moving.node and identity.stamp > read
+            if not is_to_come and inheritance.has_heard(session.subscriptions, message.topic, identity):
+                continue
+            grant = grant_now(session.subscriptions.values(), message, session.client_id)
+            if grant is None:
+                unwanted += 1
+            else:
+                front.append((one.offset, grant))
+        for origin, stamp in coverage.upto.items():
+            if origin != self._moving.node and streams.vector.get(origin, BEFORE_ALL) < stamp:
+                ahead.add(origin)
+        queue = self._not_served(session.queue, coverage, owed)
+        aside = {origin: self._not_served(one, coverage, owed) for origin, one in inheritance.set_aside.items()}
+        # From here on nothing is read any more.
+        whole: OffsetQueue[Grant] = OffsetQueue()
+        room = self._broker.limits.queued
+        for offset, grant in (*front, *queue):
+            if len(whole) < room:
+                whole.push(offset, grant)
+            else:
+                session.turn_away(self._broker.counters)
+        session.queue = whole
+        inheritance.set_aside = {}
+        for origin, waiting in aside.items():
+            for offset, grant in waiting:
+                inheritance.set_one_aside(origin, offset, grant)
+        for origin in ahead:
+            session.barrier[origin] = max(coverage.upto[origin], session.barrier.get(origin, BEFORE_ALL))
+        moves.raise_barrier(self._broker, session)
+        self._moving.counters.remains_added += len(front)
+        self._moving.counters.remains_unwanted += unwanted
+
+    def _not_served(
+        self, waiting: OffsetQueue[Grant], coverage: Coverage, owed: dict[Identity, None]
+    ) -> list[tuple[int, Grant]]:
+        """Without what the other session has delivered."""
+        left: list[tuple[int, Grant]] = []
+        for offset, grant in waiting:
+            message = self._broker.journal.read(offset)
+            if message is not None and not grant.retained:
+                identity = message.identity or self._own_identity(message)
+                if identity not in owed and coverage.covers(message.topic, identity):
+                    continue
+            left.append((offset, grant))
+        return left
+
+    def _added(self, session: Session, source: str, coming: Inheriting, safe: bool) -> None:
+        if not safe:
+            self._broker.when_safe(partial(self._added, session, source, coming))
+            return
+        client = session.client_id
+        self._coming.pop((client, source), None)
+        self._moving.send(source, RemainsAck(client, coming.number, WHOLE))
+        self._has_spoken(client, source)
+        if session.connection is not None:
+            self._broker.delivery.pump(session)
+
+
+def when_read(moving: Moving, action: Callable[[], None], asked_at: float | None = None) -> None:
+    """Do this once everything that was published before now, by whom we can reach, has been read; or when that takes
+    too long.  Links keep the order: who has answered has sent us all that came before."""
+    asked_at = moving.broker.now if asked_at is None else asked_at
+    moving.ask_everybody(partial(_answered, moving, action, asked_at))
+
+
+def _answered(moving: Moving, action: Callable[[], None], asked_at: float, frontiers: VersionVector) -> None:
+    router = moving.router
+    is_read = all(origin in frontiers and router.streams.synced(origin) for origin in router.paths.origins)
+    if is_read or moving.broker.now - asked_at > moving.settings.patience_s:
+        action()
+    else:
+        moving.later(moving.settings.retry_s / 5, partial(when_read, moving, action, asked_at))

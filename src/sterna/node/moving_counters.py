@@ -1,0 +1,33 @@
+"""What has become of sessions that moved, as `/migrations` tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class MovingCounters:
+    """Since the node started."""
+
+    arrived: int = 0
+    departed: int = 0
+    rolled_back: int = 0
+    given_up: int = 0
+    begun_anew: int = 0
+    """Sessions begun though another node that could not be reached has one of that client."""
+    fenced: int = 0
+    """Sessions here that another node turned out to own."""
+    remains_handed: int = 0
+    """Messages that waited in them and were handed to that node."""
+    remains_lost: int = 0
+    """Messages that waited in them and that nobody wanted, or not in time."""
+    remains_doubtful: int = 0
+    """Messages at QoS 2 that they had sent and that were not acknowledged: their clients may have them or not."""
+    remains_added: int = 0
+    """Messages from other nodes' sessions that were added to sessions here."""
+    remains_unwanted: int = 0
+    """Messages from there that the client has not subscribed to again."""
+    too_big: int = 0
+    """Messages of the protocol that did not fit into a frame of a link."""
+    refused: int = 0
+    """Messages of the protocol that were out of place: old, repeated or forged."""

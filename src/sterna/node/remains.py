@@ -1,0 +1,340 @@
+"""What is left of a session that another node has come to own meanwhile: it goes there, and is forgotten here.
+
+A session that is fenced is laid by under another name.  It hears on, so that nothing is missed between where it stood
+and where its successor began to hear, and serves nobody.  When it has heard as far, its owner gets what it was not
+able to deliver, in pages; once all of that is safe there, it ends here.  It survives crashes like any session, and is
+then offered again; whoever has had it says so.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.broker import moves
+from sterna.broker.inheritance import (
+    Coverage,
+    Inheritance,
+    owner_of,
+    remains_key,
+    vector_fields,
+    vector_from,
+)
+from sterna.broker.session import Session
+from sterna.broker.snapshots import snapshot
+from sterna.migration.messages import (
+    UNWANTED,
+    WHOLE,
+    MigAbort,
+    NoRemains,
+    OfRemains,
+    Remains,
+    RemainsAck,
+    RemainsPage,
+    RemainsWanted,
+    Rivals,
+)
+from sterna.mqtt.topics import SHARE
+from sterna.node.inheriting import Heirs, when_read
+from sterna.node.session_pages import Pages
+from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+
+if TYPE_CHECKING:
+    from sterna.node.moving import Moving
+
+#: How often something that is waited for is looked at.
+LOOK_S = 0.02
+
+
+class Estate:
+    """The remains of one session, on their way."""
+
+    def __init__(self, estates: Estates, session: Session) -> None:
+        self._estates = estates
+        self._moving = estates.moving
+        self._broker = estates.moving.broker
+        self.session = session
+        self.client, self.number = owner_of(session.client_id)
+        self._target = ""
+        self._wanted: VersionVector | None = None
+        self._asked_at = 0.0
+        self._pages: Pages | None = None
+        self._page: RemainsPage | None = None
+        self._upto: VersionVector = {}
+
+    def begin(self) -> None:
+        self._tick()
+
+    @property
+    def is_there(self) -> bool:
+        return self._broker.sessions.get(self.session.client_id) is self.session
+
+    def _tick(self) -> None:
+        """Time has passed: say it again, to whoever is to have it now."""
+        if not self.is_there:
+            self._estates.forget(self)
+            return
+        if self._broker.wall - self.session.disconnected_at >= self.session.expiry_s:
+            self.end(lost=True)
+            return
+        if self.session.leaving is not None:
+            self._ask(*self.session.leaving)
+        else:
+            self.offer()
+        self._moving.later(self._moving.settings.retry_s, self._tick)
+
+    def _ask(self, target: str, number: int) -> None:
+        """It was handed to another node that was lost before it could say whether it has it."""
+        self._moving.send(target, MigAbort(self.client, number, "it began anew"))
+
+    def settle(self, target: str, number: int, *, is_there: bool) -> None:
+        """What that node says now, or has shown by handing over what was left of it."""
+        if self.session.leaving != (target, number):
+            return
+        session = self._broker.sessions.get(self.client)
+        settled = session.inheritance.settled if session is not None and session.inheritance is not None else {}
+        if is_there or settled.get(target, (-1,))[0] >= number:
+            self.end(lost=False)
+        else:
+            self.session.leaving = None
+            self._broker.log.leaving(self.session)
+            self.offer()
+
+    def offer(self) -> None:
+        owner, _ = self._moving.directory.get(self.client)
+        if self.session.leaving is not None:
+            return  # not before it is known whether it is ours to offer
+        if owner != self._target:
+            self._target = owner
+            self._wanted = self._pages = self._page = None
+        if not owner:
+            return
+        if self._page is not None:
+            self._moving.send(owner, self._page)
+        elif self._wanted is None:
+            self._moving.send(owner, Remains(self.client, self.number, self.session.user))
+
+    def wanted(self, source: str, vector: VersionVector) -> None:
+        if source == self._target and self._wanted is None:
+            self._wanted = vector
+            self._asked_at = self._broker.now
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Hear as much as the other session has not; of whom cannot be reached, as much as there is."""
+        if self._wanted is None or self._page is not None or not self.is_there:
+            return
+        waited = self._broker.now - self._asked_at
+        settings = self._moving.settings
+        if self._is_missing(self._wanted) and waited < max(settings.owner_absent_s, settings.patience_s):
+            self._moving.later(LOOK_S, self._catch_up)
+        else:
+            when_read(self._moving, self._mark)
+
+    def _is_missing(self, wanted: VersionVector) -> bool:
+        """Is somebody away whose messages neither session has heard all of?"""
+        router = self._moving.router
+        return any(
+            origin != self._moving.node
+            and router.link_to(origin) is None
+            and router.streams.vector.get(origin, BEFORE_ALL) < stamp
+            for origin, stamp in wanted.items()
+        )
+
+    def _mark(self) -> None:
+        self._upto = self._moving.vector()
+        self._broker.when_safe(self._marked)
+
+    def _marked(self, safe: bool) -> None:
+        if self._wanted is None or self._page is not None or not self.is_there:
+            return
+        if not safe:
+            self._moving.later(LOOK_S, self._catch_up)
+            return
+        self._pages = Pages(self._broker, self._moving.node, self.session)
+        self._next_page()
+
+    def _next_page(self) -> None:
+        assert self._pages is not None
+        filters: list[tuple[bytes, list[tuple[str, int, int]]]] = []
+        try:
+            items, _, is_last = self._pages.next()
+        except JournalError:
+            self._pages = None
+            self._moving.later(LOOK_S, self._catch_up)  # the disk did not give what is there
+            return
+        number = 0
+        if self._page is None:
+            coverage = coverage_of(self.session, self._upto)
+            filters = [(name, vector_fields(since)) for name, since in coverage.filters]
+        else:
+            number = self._page.page + 1
+        upto = vector_fields(self._upto) if is_last else None
+        self._page = RemainsPage(self.client, self.number, number, filters, items, upto)
+        self._moving.send(self._target, self._page)
+
+    def acknowledged(self, source: str, page: int) -> None:
+        if source != self._target:
+            return
+        if page in (WHOLE, UNWANTED):
+            self.end(lost=page == UNWANTED)
+        elif self._page is not None and self._page.page == page and self._page.upto is None:
+            self._next_page()
+
+    def end(self, *, lost: bool) -> None:
+        counters = self._moving.counters
+        left = len(self.session.queue)
+        if lost:
+            counters.remains_lost += left
+            if left:
+                self._broker.counters.dropped("owned-elsewhere", left)
+            self._broker.report("what was left of a session is lost", client=self.client.decode(), messages=left)
+        else:
+            counters.remains_handed += left
+        self._broker.lifecycle.end_session(self.session)
+        self._estates.forget(self)
+
+
+class Estates:
+    """All of this node's."""
+
+    def __init__(self, moving: Moving) -> None:
+        self.moving = moving
+        self._estates: dict[bytes, Estate] = {}
+        self.heirs = Heirs(moving)
+
+    def __len__(self) -> int:
+        return len(self._estates)
+
+    @property
+    def is_busy(self) -> bool:
+        """Is anything on its way, or waited for that can come?"""
+        return bool(self._estates) or self.heirs.is_waiting
+
+    def recover(self) -> None:
+        for session in list(self.moving.broker.sessions.values()):
+            if session.is_remains:
+                self._begin(session)
+        self.heirs.recover()
+
+    def _begin(self, session: Session) -> None:
+        estate = self._estates[session.client_id] = Estate(self, session)
+        self.moving.later(0.0, estate.begin)
+
+    def forget(self, estate: Estate) -> None:
+        self._estates.pop(estate.session.client_id, None)
+
+    def _of(self, client: bytes) -> list[Estate]:
+        if not self._estates:
+            return []
+        return [estate for estate in self._estates.values() if estate.client == client]
+
+    def of_client(self, client: bytes) -> list[str]:
+        """Nodes on which what is left of this client's sessions may be, as far as that is known here."""
+        found: dict[str, None] = {}
+        for estate in self._of(client):
+            found[self.moving.node] = None
+            if estate.session.leaving is not None:
+                found[estate.session.leaving[0]] = None
+        return list(found)
+
+    def has(self, client: bytes, number: int) -> bool:
+        return any(estate.number >= number for estate in self._of(client))
+
+    def settle(self, client: bytes, target: str, number: int, *, is_there: bool) -> None:
+        for estate in self._of(client):
+            estate.settle(target, number, is_there=is_there)
+
+    def owner_changed(self, client: bytes) -> None:
+        for estate in self._of(client):
+            estate.offer()
+
+    def node_found(self, node: str) -> None:
+        for estate in list(self._estates.values()):
+            if self.moving.directory.get(estate.client)[0] == node:
+                estate.offer()
+        self.heirs.node_found(node)
+
+    def came(self, source: str, message: OfRemains) -> None:
+        if isinstance(message, Rivals):
+            self._asked(source, message)
+        elif isinstance(message, RemainsWanted | RemainsAck):
+            estate = self._estates.get(remains_key(message.client, message.number))
+            if estate is None:
+                self.moving.counters.refused += 1
+            elif isinstance(message, RemainsAck):
+                estate.acknowledged(source, message.page)
+            else:
+                estate.wanted(source, vector_from(message.vector))
+        else:
+            self.heirs.came(source, message)
+
+    def _asked(self, source: str, question: Rivals) -> None:
+        """Is there anything here of a session that another node owns?"""
+        client = question.client
+        session = self.moving.broker.sessions.get(client)
+        if self._of(client):
+            self.owner_changed(client)
+        elif session is None or not session.number or source == self.moving.node:
+            self.moving.send(source, NoRemains(client, question.number))
+        # Else both of us think that it is theirs; the directory will tell whose it is, and we are asked again.
+
+    def lay_by(self, session: Session) -> None:
+        """It is fenced: keep what is left of it.  Not before everything that is safe has been delivered."""
+        self.moving.broker.between_groups(partial(self._lay_by, session))
+
+    def _lay_by(self, session: Session) -> None:
+        moving, broker = self.moving, self.moving.broker
+        owner, number = moving.directory.get(session.client_id)
+        if broker.sessions.get(session.client_id) is not session:
+            return
+        doubtful = sum(1 for entry in session.inflight.values() if entry and min(entry[0].qos, entry[1].qos) == 2)
+        moving.counters.remains_doubtful += doubtful
+        if doubtful:
+            broker.counters.dropped("owned-elsewhere", doubtful)
+        heir = broker.state.new_session(
+            remains_key(session.client_id, session.number), session.user, session.permissions
+        )
+        heir.version, heir.expiry_s, heir.needs = session.version, session.expiry_s, (session.version, False, False)
+        heir.disconnected_at = broker.wall
+        if session.leaving is not None and session.leaving[0] != moving.node:
+            heir.leaving = session.leaving
+        heir.inheritance = session.inheritance or Inheritance(is_new=False)
+        heir.inheritance.rivals.clear()
+        heir.barrier = session.barrier
+        for entry in session.inflight.values():
+            if entry and min(entry[0].qos, entry[1].qos) == 1 and not entry[1].retained and not entry[1].share:
+                heir.queue.push(entry[0].offset, entry[1])
+        for offset, grant in session.queue:
+            if not grant.retained:
+                heir.queue.push(offset, grant)
+        for waiting in heir.inheritance.set_aside.values():
+            for offset, grant in waiting:
+                heir.queue.push(offset, grant)
+        heir.inheritance.set_aside.clear()
+        for subscription in session.subscriptions.values():
+            if not subscription.topic_filter.startswith(SHARE):
+                broker.routes.subscribe(heir, subscription)
+        moves.raise_barrier(broker, heir)
+        broker.log.imported(heir, snapshot(heir))
+        broker.report(
+            "a session is owned elsewhere",
+            client=session.name(),
+            node=owner,
+            messages=len(heir.queue),
+            doubtful=doubtful,
+        )
+        moves.end_moved(broker, session, owner, number)
+        self._begin(heir)
+
+
+def is_clean(session: Session) -> bool:
+    """Does its client want nothing of what was before?"""
+    connect = session.connection.connect if session.connection is not None else None
+    return connect is not None and connect.clean_start
+
+
+def coverage_of(session: Session, upto: VersionVector) -> Coverage:
+    assert session.inheritance is not None
+    return session.inheritance.coverage(session.subscriptions, upto)

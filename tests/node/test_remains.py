@@ -1,0 +1,159 @@
+"""Two sessions of one client, because nodes could not hear each other: what both were owed comes, once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from broker.lone_node import Client
+from node.joined_nodes import Town
+from sterna.broker.inheritance import owner_of, remains_key
+from sterna.migration.messages import RemainsAck, RemainsPage
+from sterna.node.moving import Moving
+
+AWAY_S = 60
+
+
+def row(names: str = "ABC", strategy: str = "subscription-flooding") -> Town:
+    town = Town(names, strategy)
+    town.connect(*(one + other for one, other in pairwise(names)))
+    return town
+
+
+def begun_anew(town: Town, qos: int = 2) -> tuple[Client, Client]:
+    """The client was at A, which is cut off; it has begun anew at C.  And somebody who publishes at A."""
+    publisher = town["A"].join("p")
+    client = town["A"].resume("c")
+    client.subscribe("t/#", qos)
+    client.vanish()
+    town["B"].join("b").publish("t/1", b"waits at A", qos)
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    again = town["C"].resume("c")
+    assert not again.connack.session_present
+    again.subscribe("t/#", qos)
+    return again, publisher
+
+
+def left_over(town: Town) -> list[bytes]:
+    return [key for node in town.nodes.values() for key in node.broker.sessions if owner_of(key)[1]]
+
+
+def test_what_waited_at_the_old_node_comes_once_it_is_back(strategy: str) -> None:
+    town = row(strategy=strategy)
+    client, publisher = begun_anew(town)
+    publisher.publish("t/1", b"published while it was cut off", 2)
+    town["B"].join("q").publish("t/2", b"at the other side", 2)
+    assert client.payloads() == [b"at the other side"]
+    town.connect("AB")
+    town.pass_time(5)
+    assert sorted(client.payloads()) == [b"published while it was cut off", b"waits at A"]
+    assert left_over(town) == []
+    counters = town["A"].network.moving.counters
+    assert (counters.fenced, counters.remains_lost, counters.remains_doubtful) == (1, 0, 0)
+    assert town["C"].network.moving.counters.remains_added == 1
+
+
+def test_what_it_has_not_subscribed_to_again_is_counted(strategy: str) -> None:
+    town = row(strategy=strategy)
+    client, _ = begun_anew(town)
+    client.unsubscribe("t/#")
+    client.subscribe("u", 1)
+    town.connect("AB")
+    town.pass_time(5)
+    assert client.payloads() == []
+    assert town["C"].network.moving.counters.remains_unwanted == 1
+    assert left_over(town) == []
+
+
+def test_at_qos_2_what_may_have_come_is_not_sent_again() -> None:
+    """It was sent, and not acknowledged: whether the client has it, nobody can tell.  At QoS 1 it comes again."""
+    for qos, comes in ((1, [b"1"]), (2, [])):
+        town = row()
+        client = town["A"].resume("c")
+        client.subscribe("t", qos)
+        town["A"].join("p").publish("t", b"1", qos)
+        assert [message.payload for message in client.messages()] == [b"1"]
+        client.vanish()
+        town.cut("A", "B")
+        town.pass_time(AWAY_S)
+        again = town["C"].resume("c")
+        again.subscribe("t", qos)
+        town.connect("AB")
+        town.pass_time(5)
+        assert again.payloads() == comes
+        assert town["A"].network.moving.counters.remains_doubtful == (qos == 2)
+
+
+def test_what_the_old_node_had_served_does_not_come_again() -> None:
+    """C reads A's messages when the cut has healed: among them what the client had there."""
+    town = row()
+    publisher = town["A"].join("p")
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    town.cut("A", "B")
+    publisher.publish("t", b"served at A", 2)
+    assert client.payloads() == [b"served at A"]
+    client.vanish()
+    town.pass_time(AWAY_S)
+    again = town["C"].resume("c")
+    again.subscribe("t", 2)
+    town.connect("AB")
+    town.pass_time(5)
+    publisher.publish("t", b"after it", 2)
+    assert again.payloads() == [b"after it"]
+
+
+def test_a_client_that_did_not_hear_that_it_began_anew_is_told_again() -> None:
+    town = row()
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    client.vanish()
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    town["C"].resume("c").vanish()
+    again = town["C"].resume("c")
+    assert not again.connack.session_present
+    again.subscribe("t", 1)
+    again.vanish()
+    assert town["C"].resume("c").connack.session_present
+
+
+def test_whoever_wants_a_clean_start_gets_nothing_of_what_was() -> None:
+    town = row()
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    client.vanish()
+    town["B"].join("p").publish("t", b"1", 1)
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    again = town["C"].join("c", session_expiry=100)
+    again.subscribe("t", 1)
+    town.connect("AB")
+    town.pass_time(5)
+    assert again.payloads() == []
+    assert left_over(town) == []
+    assert town["A"].network.moving.counters.remains_lost == 1
+
+
+def test_a_crash_of_either_at_any_step_loses_nothing_and_repeats_nothing() -> None:
+    for crashes in ("A", "C"):
+        for step in (RemainsPage, RemainsAck):
+            town = row()
+            _, publisher = begun_anew(town)
+            publisher.publish("t/1", b"2", 2)
+            moving = town["A" if step is RemainsPage else "C"].network.moving
+            moving.send = lambda node, message, moving=moving, step=step: (  # type: ignore[method-assign]
+                None if isinstance(message, step) else Moving.send(moving, node, message)
+            )
+            town.connect("AB")
+            town.pass_time(5)
+            assert left_over(town) == [remains_key(b"c", owner_of(left_over(town)[0])[1])]
+            town.crash(crashes)
+            town.crash("A" if step is RemainsPage else "C")  # whoever did not speak
+            town.connect("AB", "BC")
+            town.pass_time(5)
+            client = town["C"].resume("c")
+            town.pass_time(15)
+            assert client.connack.session_present
+            assert sorted(client.payloads()) == [b"2", b"waits at A"]
+            assert left_over(town) == []
