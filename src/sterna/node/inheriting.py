@@ -90,10 +90,12 @@ class Heirs:
                     if not name.startswith(SHARE):
                         inheritance.since.setdefault(name, self._moving.heard_up_to())
 
-    def opened(self, session: Session, missing: Iterable[str], *, is_new: bool) -> None:
+    def opened(self, session: Session, missing: Iterable[str], *, is_new: bool, clean: bool = False) -> None:
         """A client is let in while these nodes cannot be asked."""
         before = session.inheritance
         inheritance = before or Inheritance(is_new=is_new)
+        if clean:
+            inheritance.clean_at = session.number
         if before is None and is_new:
             inheritance.anew_at = session.number
             self._moving.ask_everybody(partial(self._begins, session))
@@ -257,7 +259,12 @@ class Heirs:
         inheritance = session.inheritance
         if inheritance is not None and inheritance.settled.get(source, (-1,))[0] >= number:
             self._moving.send(source, RemainsAck(client, number, WHOLE))
-        elif inheritance is None or source not in inheritance.rivals or session.user != offer.user:
+        elif (
+            inheritance is None
+            or source not in inheritance.rivals
+            or session.user != offer.user
+            or number < inheritance.clean_at
+        ):
             self._moving.send(source, RemainsAck(client, number, UNWANTED))
         elif self._is_ready(session, inheritance):
             coming = self._coming.get((client, source))
