@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +92,36 @@ MOVES_THAT_BROKE = [
 def test_what_broke_once_is_kept(seed: int, nodes: int, roamers: int, strategy: str, overlay: str) -> None:
     plan = Plan(seed, nodes=nodes, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=roamers)
     outcome = Chaos(plan).run()
+    assert outcome.kept, told(outcome)
+
+
+def away_for_long(seed: int, strategy: str, overlay: str) -> Plan:
+    """Nodes are away for longer than their clients wait for them."""
+    plan = Plan(seed, nodes=3, seconds=18, faults=KINDS, fault_pause_s=2.0, strategy=strategy, overlay=overlay)
+    return replace(plan, roamers=3, begin_anew_s=1.5)
+
+
+#: (strategy, overlay) -> seeds: the first two are for `make check`; most of the others broke something once.
+BEGUN_ANEW = {
+    ("subscription-flooding", "spanning-tree"): [
+        *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60),
+    ],
+    ("advertisement", "static"): [5000, 5001, 71, 115, 5002, 5003, 5005, 5006, 5007, 5008],
+    ("publication-flooding", "spanning-tree"): [6, 43, 45, 54],
+}
+
+
+@pytest.mark.parametrize(
+    ("seed", "strategy", "overlay"),
+    [
+        pytest.param(seed, *how, marks=pytest.mark.slow if number > 1 else ())
+        for how, found in BEGUN_ANEW.items()
+        for number, seed in enumerate(found)
+    ],
+)
+def test_clients_that_begin_anew_get_what_they_were_owed(seed: int, strategy: str, overlay: str) -> None:
+    """Also what was published between the two sessions; what is in doubt at QoS 2 is counted."""
+    outcome = Chaos(away_for_long(seed, strategy, overlay)).run()
     assert outcome.kept, told(outcome)
 
 

@@ -59,13 +59,26 @@ class Coverage(NamedTuple):
 
 
 class Inheritance:
-    __slots__ = ("anew_at", "early", "is_known", "is_new", "opening", "rivals", "set_aside", "settled", "since")
+    __slots__ = (
+        "anew_at",
+        "clean_at",
+        "early",
+        "is_known",
+        "is_new",
+        "opening",
+        "rivals",
+        "set_aside",
+        "settled",
+        "since",
+    )
 
     def __init__(self, *, is_new: bool) -> None:
         #: It began while nodes were missing; else it was there before.
         self.is_new = is_new
         #: Under which number that was; what was handed over under an earlier one is not in it.
         self.anew_at = 0
+        #: Under which number its client wanted nothing of what was before; 0 if it did not say so.
+        self.clean_at = 0
         #: Its client knows that; until then it is told again.
         self.is_known = not is_new
         #: Nodes that were missing and have not said what they have.
@@ -138,6 +151,7 @@ class Inheritance:
         return [
             self.is_new,
             self.anew_at,
+            self.clean_at,
             self.is_known,
             list(self.rivals),
             settled,
@@ -147,9 +161,9 @@ class Inheritance:
 
 
 def inheritance_from(fields: list[Any]) -> Inheritance:
-    is_new, anew_at, is_known, rivals, settled, since, early = fields
+    is_new, anew_at, clean_at, is_known, rivals, settled, since, early = fields
     found = Inheritance(is_new=is_new)
-    found.anew_at = anew_at
+    found.anew_at, found.clean_at = anew_at, clean_at
     found.is_known = is_known
     found.rivals = dict.fromkeys(rivals)
     for node, number, filters, upto in settled:

@@ -90,12 +90,15 @@ class Heirs:
                     if not name.startswith(SHARE):
                         inheritance.since.setdefault(name, self._moving.heard_up_to())
 
-    def opened(self, session: Session, missing: Iterable[str], *, is_new: bool) -> None:
+    def opened(self, session: Session, missing: Iterable[str], *, is_new: bool, clean: bool = False) -> None:
         """A client is let in while these nodes cannot be asked."""
         before = session.inheritance
         inheritance = before or Inheritance(is_new=is_new)
+        if clean:
+            inheritance.clean_at = session.number
         if before is None and is_new:
             inheritance.anew_at = session.number
+            self._moving.ask_everybody(partial(self._begins, session))
         known = set(inheritance.rivals)
         inheritance.rivals.update(dict.fromkeys(missing))
         session.inheritance = inheritance
@@ -104,6 +107,15 @@ class Heirs:
         if set(inheritance.rivals) != known:
             self._broker.log.inherits(session)
             self._watch(session)
+
+    def _begins(self, session: Session, frontiers: VersionVector) -> None:
+        """What was published before is not for it, even if we read it later: it was owed to the session before."""
+        if self._broker.sessions.get(session.client_id) is session and not session.subscriptions:
+            vector = _later(self._moving.heard_up_to(), frontiers)
+            session.barrier = {origin: stamp for origin, stamp in vector.items() if origin != self._moving.node}
+            moves.raise_barrier(self._broker, session)
+            if session.expiry_s:
+                self._broker.log.imported(session, snapshot(session))
 
     def _watch(self, session: Session) -> None:
         inheritance = session.inheritance
@@ -137,8 +149,8 @@ class Heirs:
         inheritance.opening.add(topic_filter)
         self._moving.ask_everybody(partial(self._known, session, topic_filter))
 
-    def _known(self, session: Session, topic_filter: bytes, _: VersionVector) -> None:
-        vector = self._moving.heard_up_to()
+    def _known(self, session: Session, topic_filter: bytes, frontiers: VersionVector) -> None:
+        vector = _later(self._moving.heard_up_to(), frontiers)
         self._broker.commitments.in_turn(partial(self._hears, session, topic_filter, vector))
 
     def _hears(self, session: Session, topic_filter: bytes, vector: VersionVector) -> None:
@@ -247,7 +259,12 @@ class Heirs:
         inheritance = session.inheritance
         if inheritance is not None and inheritance.settled.get(source, (-1,))[0] >= number:
             self._moving.send(source, RemainsAck(client, number, WHOLE))
-        elif inheritance is None or source not in inheritance.rivals or session.user != offer.user:
+        elif (
+            inheritance is None
+            or source not in inheritance.rivals
+            or session.user != offer.user
+            or number < inheritance.clean_at
+        ):
             self._moving.send(source, RemainsAck(client, number, UNWANTED))
         elif self._is_ready(session, inheritance):
             coming = self._coming.get((client, source))
@@ -412,3 +429,7 @@ def _answered(moving: Moving, action: Callable[[], None], asked_at: float, front
         action()
     else:
         moving.later(moving.settings.retry_s / 5, partial(when_read, moving, action, asked_at))
+
+
+def _later(one: VersionVector, other: VersionVector) -> VersionVector:
+    return {origin: max(one.get(origin, BEFORE_ALL), other.get(origin, BEFORE_ALL)) for origin in (*one, *other)}

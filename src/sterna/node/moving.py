@@ -217,8 +217,9 @@ class Moving:
                 missing.append(self._anew.pop(client))
             if missing and not is_old:  # what we are still reading of others it may have been served elsewhere
                 missing += [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
-            if missing and not is_clean(session):
-                self.estates.heirs.opened(session, missing, is_new=not is_old)
+            if missing:
+                clean = not is_old and is_clean(session)
+                self.estates.heirs.opened(session, missing, is_new=not is_old and not clean, clean=clean)
             if is_old:
                 if missing:
                     # Where it was last counts, should somebody we cannot reach have begun another session.

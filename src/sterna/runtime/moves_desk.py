@@ -42,6 +42,7 @@ class MovesDesk:
                 "number": session.number,
             }
             for session in islice(broker.sessions.values(), CLIENTS_SHOWN)
+            if not session.is_remains
         ]
         elsewhere = (
             {"client": client.decode(), "node": owner, "number": number, "persistent": True}
