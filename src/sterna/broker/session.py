@@ -108,21 +108,18 @@ class Session:
         #: When it will be looked at next, for its delayed will or its end; infinity if nobody is asked to.
         self.looked_at_next = math.inf
         self.will: Will | None = None
-
         self.subscriptions: dict[bytes, Subscription] = {}
         #: Journal offset of the first message that came after its last subscription.
         self.subscribed_at = 0
         #: Keys of the shared subscriptions it is a member of.
         self.shares: list[bytes] = []
-
         #: In order of sending, which is the order of resending [MQTT-4.6.0-1].
         self.inflight: dict[int, Inflight] = {}
         #: Payloads and properties of the messages among them.
         self.inflight_bytes = 0
         #: Packet identifiers in flight that this connection has not sent yet, the next one last.
         self.unsent: list[int] = []
-        #: Packet identifiers of messages that were given to other members of a share while the client, still connected,
-        #: may be looking at them: they count until it acknowledges them.
+        #: Packet identifiers of messages given to others of a share while the client may be looking at them.
         self.taken_back: set[int] = set()
         self.next_packet_id = 1
         #: How many may be in flight: our limit, or the client's Receive Maximum if lower.
@@ -136,7 +133,6 @@ class Session:
         self.received: set[int] = set()
         #: The last number of a publisher that numbers its messages.
         self.sequence: Number = NO_NUMBER
-
         #: Largest packet the client takes; 0 for any.
         self.packet_bytes_max = 0
         #: Topic aliases we defined towards the client, None if it wants none.

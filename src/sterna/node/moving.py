@@ -16,13 +16,7 @@ from sterna.broker.connection import Connection, State
 from sterna.broker.session import Session
 from sterna.migration import messages
 from sterna.migration.directory import Directory
-from sterna.migration.messages import (
-    ClaimEntry,
-    Claims,
-    Digests,
-    OwnerEntry,
-    Owners,
-)
+from sterna.migration.messages import Digests, OwnerEntry, Owners
 from sterna.migration.settings import MigrationSettings
 from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
@@ -31,6 +25,7 @@ from sterna.node.leaving import Departure
 from sterna.node.moving_counters import MovingCounters
 from sterna.node.plans import Plans
 from sterna.node.remains import Estates, is_clean
+from sterna.node.transients import Transients
 from sterna.node.words import Words
 from sterna.routing.control import About
 from sterna.vocabulary.stamps import Stamp, VersionVector
@@ -38,14 +33,10 @@ from sterna.vocabulary.stamps import Stamp, VersionVector
 if TYPE_CHECKING:
     from sterna.node.network import Network
 
-#: Of the client identifiers the broker makes up, which nobody else has.
-MADE_UP = b"auto-"
 #: What a link adds to what two nodes say to each other.
 FRAME_OVERHEAD_BYTES = 512
 #: Sessions that came here and went on, of which that is remembered.
 TAKEN_MAX = 10_000
-#: Clients that come within this time are told of together.
-GATHER_S = 0.05
 
 
 class Parked(NamedTuple):
@@ -73,9 +64,6 @@ class Moving:
         self._taken: dict[tuple[bytes, int], None] = {}
         #: Clients that are about to begin anew -> the node that has their session.
         self._anew: dict[bytes, str] = {}
-        #: Clients whose sessions nobody keeps -> when they came, as all nodes are told.
-        self._claims: dict[bytes, float] = {}
-        self._claims_due: list[ClaimEntry] = []
         #: Clients for which we have lately said that their session is ours all the same.
         self._contested: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
@@ -85,6 +73,7 @@ class Moving:
         self._started_at = broker.now
         self.plans = Plans(self)
         self.estates = Estates(self)
+        self._transients = Transients(self)
         self._words = Words(self)
         broker.keeper = self
         self._recover()
@@ -233,9 +222,7 @@ class Moving:
             else:
                 self.learn(client, self.node, session.number, noted=False)
             return True
-        if not client.startswith(MADE_UP) and self.router.has_links:
-            self._claims[client] = max(self.broker.wall, self._claims.get(client, 0.0))
-            self._claim(client, session.user)
+        self._transients.opened(client, session.user)
         return False
 
     def _missing(self) -> list[str]:
@@ -250,7 +237,7 @@ class Moving:
 
     def ended(self, session: Session) -> None:
         client = session.client_id
-        self._claims.pop(client, None)
+        self._transients.ended(client)
         departure = self.departures.get(client)
         if departure is not None:
             departure.trouble("the session has ended")
@@ -429,7 +416,7 @@ class Moving:
         elif self.router.link_to(news.node) == link:
             self.router.tell([other for other in self.router.links() if other != link], body)
             for client, wall, user in news.entries:
-                self._claimed(news.node, client, wall, user)
+                self._transients.claimed(news.node, client, wall, user)
         else:
             self.counters.refused += 1
 
@@ -494,25 +481,3 @@ class Moving:
         self.take_over(session)
         session.leaving = session.leaving or (self.node, 0)
         self.estates.lay_by(session)
-
-    def _claim(self, client: bytes, user: str | None) -> None:
-        """Tell everybody, together with those who come at nearly the same time."""
-        if not self._claims_due:
-            self.later(GATHER_S, self._tell_claims)
-        self._claims_due.append((client, self._claims[client], user))
-
-    def _tell_claims(self) -> None:
-        due, self._claims_due = self._claims_due, []
-        for start in range(0, len(due), messages.OWNERS_A_FRAME):
-            claims = Claims(self.node, due[start : start + messages.OWNERS_A_FRAME])
-            self.router.tell(self.router.links(), messages.encode(claims))
-
-    def _claimed(self, node: str, client: bytes, wall: float, user: str | None) -> None:
-        session = self.broker.sessions.get(client)
-        if session is None or session.number or session.connection is None or session.user != user:
-            return
-        ours = self._claims.get(client, 0.0)
-        if (wall, node) > (ours, self.node):
-            self.take_over(session)
-        else:
-            self._claim(client, session.user)  # it has a clock that is behind: the later word counts
