@@ -76,6 +76,18 @@ def test_a_node_is_emptied_and_filled_again() -> None:
     _run(test, node)
 
 
+def test_another_node_is_told_to_empty_itself() -> None:
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        assert await _post(bind, "/evacuate", '{"node": "B", "rate": 100}') == (200, '{"told":"B"}\n')
+        node.town.pass_time(2)
+        assert b"d" in node.town["A"].broker.sessions
+
+    _run(test, node)
+
+
 @pytest.mark.parametrize(
     ("page", "body", "status", "why"),
     [

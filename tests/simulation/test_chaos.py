@@ -64,6 +64,14 @@ def test_clients_that_move_keep_every_promise_too(block: list[int], strategy: st
         assert outcome.kept, told(outcome)
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", seeds(5000, 13))
+def test_so_do_those_that_move_between_two_nodes_which_have_nobody_else_to_ask(block: list[int], strategy: str) -> None:
+    for seed in block:
+        outcome = Chaos(Plan(seed, nodes=2, seconds=8, faults=KINDS, strategy=strategy, roamers=3)).run()
+        assert outcome.kept, told(outcome)
+
+
 #: (seed, nodes, roamers, strategy, overlay): each broke something once.
 MOVES_THAT_BROKE = [
     (8, 3, 3, "subscription-flooding", "spanning-tree"),

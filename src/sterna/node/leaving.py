@@ -32,7 +32,7 @@ class Departure(Side):
     def __init__(self, moving: Moving, session: Session, target: str, number: int, *, by_plan: bool) -> None:
         in_doubt = session.leaving is not None
         #: Nobody else has to be asked: the session is sent along with the offer.
-        self._at_once = not in_doubt and set(moving.router.paths.origins) <= {target}
+        self._at_once = not in_doubt and moving.has_nobody_but(target)
         state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
         super().__init__(moving, LEAVING, state, target, number)
         self.session = session

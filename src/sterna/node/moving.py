@@ -131,6 +131,11 @@ class Moving:
         journal = self.broker.journal
         return {**self._network.settled_vector(), self.node: Stamp(journal.epoch, journal.next_offset - 1)}
 
+    def has_nobody_but(self, node: str) -> bool:
+        """Is it the only other one, and there as far as we can tell?"""
+        link = self._network.links.links.get(self.router.link_to(node) or "")
+        return self.router.paths.origins == [node] and link is not None and link.connected
+
     def frontier(self) -> Stamp:
         """The last of our own messages that has been delivered."""
         return self._network.frontier()
