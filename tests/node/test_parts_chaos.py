@@ -13,7 +13,7 @@ from broker.lone_node import Client
 from node.faulty_nodes import FaultyTown
 from operators.expression_making import ORDINARY, RULES
 from sterna.operators.grammar import parse
-from sterna.operators.parts import halves
+from sterna.operators.halves import halves
 from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
 

@@ -219,7 +219,11 @@ class Departure:
             # What could not be written was not delivered either, and is about to be taken back.
             self._moving.later(LOOK_S, self._mark_again)
             return
-        self._pages = Pages(self._broker, self._moving.node, self.session)
+        try:
+            self._pages = Pages(self._broker, self._moving.node, self.session)
+        except JournalError:
+            self._moving.later(LOOK_S, self._mark_again)
+            return
         self.on(On.FROZEN)
 
     def _is_holding(self) -> bool:
