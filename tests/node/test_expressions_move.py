@@ -101,6 +101,21 @@ def test_a_window_goes_on_across_a_move(strategy: str, how: str, anchor: str) ->
     assert answers(client) == [b"[5.0]"]
 
 
+def test_who_subscribes_after_a_move_has_windows_of_his_own() -> None:
+    town = row("subscription-flooding", quarter_hourly_s=10.0, grace_s=2.0)
+    client = town["A"].resume("c")
+    client.subscribe("$QUARTERHOURLYSUM/t", 1)
+    town.pass_time(5)
+    client = move(town, client, "C", "pulled")
+    other = town["C"].join("other")
+    other.subscribe("$MAX$QUARTERHOURLYSUM/t", 1)
+    town["B"].join("p").publish("t", b"1", 1)
+    town.pass_time(5.5)
+    assert (answers(client), answers(other)) == ([b"1.0"], [])
+    town.pass_time(5)
+    assert (answers(client), answers(other)) == ([], [b"1.0"])
+
+
 def test_what_came_along_survives_a_crash_of_the_new_node(strategy: str) -> None:
     town = row(strategy)
     client = town["A"].resume("c")

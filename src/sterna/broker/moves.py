@@ -145,6 +145,7 @@ def begin_arrival(
     for fields in subscriptions:
         if not fields[0].startswith(SHARE):  # what is for a member is decided once, so it joins when it is to stay
             broker.routes.subscribe(session, Subscription(*fields))
+    travelling.expect(broker, [])
     return session
 
 

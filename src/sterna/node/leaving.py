@@ -14,6 +14,7 @@ from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo, Rest
 from sterna.migration.tables import LEAVING, Do, Leaving, On
 from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.node.sides import AGAIN_S, Side
+from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
 
@@ -32,7 +33,7 @@ class Departure(Side):
     def __init__(self, moving: Moving, session: Session, target: str, number: int, *, by_plan: bool) -> None:
         in_doubt = session.leaving is not None
         #: Nobody else has to be asked: the session is sent along with the offer.
-        self._at_once = not in_doubt and moving.has_nobody_but(target)
+        self._at_once = not in_doubt and moving.has_nobody_but(target) and not _computes(session)
         state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
         super().__init__(moving, LEAVING, state, target, number)
         self.session = session
@@ -187,10 +188,10 @@ class Departure(Side):
 
     def _freeze(self) -> None:
         session = self.session
-        if self._at_once:
+        if self._at_once and not _computes(session):
             self._offered = self._wants()
             self._prepare()
-        elif self._wants() != self._offered:
+        elif self._at_once or self._wants() != self._offered:
             self._broker.turns.ask(self._changed_its_mind)
             return
         self._was_frozen = True
@@ -231,7 +232,11 @@ class Departure(Side):
         self._ours[self._moving.node] = self._moving.frontier()
         moves.stopped(self._broker, self.session, kept_up=self._kept_up)
         self._in_flight = set(self.session.inflight)
-        self._pages = Pages(self._broker, self._moving.node, self.session)
+        try:
+            self._pages = Pages(self._broker, self._moving.node, self.session)
+        except JournalError:
+            self._moving.later(AGAIN_S, self._mark)
+            return
         self.on(On.FROZEN)
 
     def _is_holding(self) -> bool:
@@ -358,6 +363,11 @@ def in_parts(subscriptions: list[SubscriptionFields]) -> list[list[SubscriptionF
             size = len(fields[0]) + FIELDS_BYTES
         parts[-1].append(fields)
     return parts
+
+
+def _computes(session: Session) -> bool:
+    """An expression takes messages one by one: the other node has to listen for it first."""
+    return any(is_expression(topic_filter) for topic_filter in session.subscriptions)
 
 
 def _entries(vector: VersionVector) -> list[tuple[str, int, int]]:

@@ -16,7 +16,7 @@ from sterna.operators.expression import Operator
 from sterna.operators.parts import Silent
 from sterna.operators.settings import Settings
 from sterna.operators.stages import Counts, Outgrown, Stage
-from sterna.operators.windows import Periodic
+from sterna.operators.windows import Periodic, results_of
 
 #: What a topic had in a window: its name, and an aggregate as `to_wire` gives it.
 Item = tuple[bytes, object]
@@ -165,16 +165,7 @@ class WindowsMerge:
                         raise Outgrown(f"more than {self._topics_max} topics")
                     aggregate = found[topic] = aggregate_of(self._own.aggregate)
                 aggregate.merge(from_wire(self._own.aggregate, wire))
-        values: dict[bytes, float] = {}
-        for topic, aggregate in found.items():
-            try:
-                answer = aggregate.result()
-            except OverflowError:
-                counts.not_finite += 1
-                continue
-            if answer is not None:
-                values[topic] = answer
-        return values
+        return results_of(found, counts)
 
     def close(self, end_us: int) -> list[str]:
         """It is over, whoever has not reported it; the places that have."""

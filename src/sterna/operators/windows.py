@@ -16,6 +16,20 @@ def window_end(time_us: int, anchor_us: int, length_us: int) -> int:
     return time_us + length_us - (time_us - anchor_us) % length_us
 
 
+def results_of(held: dict[bytes, Aggregate], counts: Counts) -> dict[bytes, float]:
+    """What the keys of a window have come to."""
+    values: dict[bytes, float] = {}
+    for key, aggregate in held.items():
+        try:
+            answer = aggregate.result()
+        except OverflowError:
+            counts.not_finite += 1
+            continue
+        if answer is not None:
+            values[key] = answer
+    return values
+
+
 #: Anchor, end of the open window, aggregates by key.
 _PeriodState = tuple[int, int, list[tuple[bytes, object]]]
 
@@ -195,15 +209,7 @@ class Periodic(Stage):
     def close(self) -> None:
         """The window has ended: say what was in it."""
         assert self.after is not None
-        values: dict[bytes, float] = {}
-        for key, aggregate in self.held.items():
-            try:
-                answer = aggregate.result()
-            except OverflowError:
-                self.counts.not_finite += 1
-                continue
-            if answer is not None:
-                values[key] = answer
+        values = results_of(self.held, self.counts)
         self.held = {}
         self.buckets = 0
         self.after.replace(self.end_us, values)
