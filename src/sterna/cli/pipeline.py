@@ -185,8 +185,11 @@ def evaluate(
     _print_rows(found, limit, output)
 
 
-#: Spark itself has little to do for expressions: to compile it for speed takes more than half of what it takes at all.
-_SMALL_JVM = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Spark itself has little to do for expressions, and plans it anew for each batch: to compile takes longer than to run.
+_LITTLE_TO_DO = [
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage=false",
+]
 
 
 @app.command()
@@ -203,7 +206,7 @@ def operators(
 ) -> None:
     """Compute every expression that nodes leave to Spark, and hand in the results.  Ctrl-C ends it at any time."""
     source = _source(nodes, None, token_file, cafile)
-    with spark_session("sterna operators", master, [_SMALL_JVM, *(conf or [])]) as spark:
+    with spark_session("sterna operators", master, [*_LITTLE_TO_DO, *(conf or [])]) as spark:
         from sterna.pipeline.jobs_operators import OperatorsJob
 
         job = OperatorsJob(directory, _with_tasks(source, spark), lambda line: talk.print(line, soft_wrap=True))

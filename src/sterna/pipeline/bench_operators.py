@@ -71,7 +71,7 @@ def measure_spark(say: Say, quick: bool) -> list[Row]:
                 time.sleep(times.warm_up_s)
                 begin = time.time()
                 time.sleep(times.measure_s)
-                end = time.time()
+                end, load = time.time(), os.getloadavg()[0]
                 os.killpg(job.pid, signal.SIGKILL)
                 if publisher.is_over:
                     raise BenchmarkError(f"the publisher gave up at {RATE:,} messages a second")
@@ -83,6 +83,7 @@ def measure_spark(say: Say, quick: bool) -> list[Row]:
         counted = _counted(node)
         held = sum(count for of_s, count in counted.items() if begin <= of_s - WINDOW_S and of_s <= end)
         windows = sum(begin <= of_s - WINDOW_S and of_s <= end for of_s in counted)
+        say(f"    the load of the machine was {load:.1f}, on {os.cpu_count()} cores")
         return [judge_late(late, held / max(1, windows * WINDOW_S)), judge_exact(heard.totals(), counted, last)]
 
 
