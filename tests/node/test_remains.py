@@ -134,6 +134,25 @@ def test_whoever_wants_a_clean_start_gets_nothing_of_what_was() -> None:
     assert town["A"].network.moving.counters.remains_lost == 1
 
 
+def test_a_session_with_more_subscriptions_than_a_frame_holds_is_handed_over_too() -> None:
+    town = row()
+    client = town["A"].resume("c")
+    for number in range(600):
+        client.subscribe(f"{number}/" + "x" * 4000, 1)
+    client.subscribe("t/#", 1)
+    client.vanish()
+    town["B"].join("b").publish("t/1", b"1", 1)
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    again = town["C"].resume("c")
+    again.subscribe("t/#", 1)
+    town.connect("AB")
+    town.pass_time(5)
+    assert again.payloads() == [b"1"]
+    assert town["A"].network.moving.counters.too_big == 0
+    assert left_over(town) == []
+
+
 def test_a_crash_of_either_at_any_step_loses_nothing_and_repeats_nothing() -> None:
     for crashes in ("A", "C"):
         for step in (RemainsPage, RemainsAck):

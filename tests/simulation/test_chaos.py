@@ -114,7 +114,7 @@ BEGUN_ANEW = {
     ("subscription-flooding", "spanning-tree"): [
         *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60),
     ],
-    ("advertisement", "static"): [5000, 5001, 71, 115, 5002, 5003, 5005, 5006, 5007, 5008],
+    ("advertisement", "static"): [5000, 5001, 71, 115, 5002, 5003, 5004, 5005, 5006, 5007, 5008],
     ("publication-flooding", "spanning-tree"): [6, 43, 45, 54],
 }
 

@@ -51,6 +51,7 @@ class Inheriting:
     """The remains of one session, as they come."""
 
     number: int
+    heard_at: float
     pages: int = 0
     writing: bool = False
     filters: list[tuple[bytes, VersionVector]] = field(default_factory=list)
@@ -131,6 +132,8 @@ class Heirs:
 
     def arrived(self, session: Session) -> None:
         """From another node, with what it knows of its rivals."""
+        for client, node in [key for key in self._coming if key[0] == session.client_id]:
+            del self._coming[client, node]  # of when it was here before
         self._watch(session)
         if session.inheritance is not None:
             for node in list(session.inheritance.rivals):
@@ -210,14 +213,25 @@ class Heirs:
             silent += 1
             if not is_here:
                 waiting.pop(node, None)
-            elif now - waiting.setdefault(node, now) > patience_s and (client, node) not in self._coming:
+            elif self._is_coming(client, node):
+                continue
+            elif now - waiting.setdefault(node, now) > patience_s:
                 self._spoken[client, node] = now
-            elif (client, node) not in self._coming:
+            else:
                 self._ask(client, node)
         heard = [node for node in inheritance.rivals if (client, node) in self._spoken]
         # What a rival has served may have come from any node; if one cannot be asked, the others' wait has an end.
         done = [node for node in heard if not silent or now - self._spoken[client, node] > patience_s]
         self._release(client, done)
+
+    def _is_coming(self, client: bytes, node: str) -> bool:
+        """Unless the session was elsewhere meanwhile, or the other node is not heard from any more."""
+        coming = self._coming.get((client, node))
+        wait_s = max(self._moving.settings.patience_s, self._moving.settings.owner_absent_s)
+        if coming is not None and self._broker.now - coming.heard_at > wait_s + SETTLE_S:
+            del self._coming[client, node]
+            return False
+        return coming is not None
 
     def _release(self, client: bytes, nodes: list[str]) -> None:
         session = self._broker.sessions.get(client)
@@ -269,7 +283,7 @@ class Heirs:
         elif self._is_ready(session, inheritance):
             coming = self._coming.get((client, source))
             if coming is None or coming.number != number:
-                self._coming[client, source] = Inheriting(number)
+                self._coming[client, source] = Inheriting(number, self._broker.now)
             needed: VersionVector = {}
             for since in inheritance.since.values():
                 for origin, stamp in since.items():
@@ -289,10 +303,13 @@ class Heirs:
             self._moving.counters.refused += 1
             if session is not None:
                 self._offered(source, Remains(page.client, page.number, session.user))
+        elif coming.upto is not None:
+            return  # it is being added
         elif page.page < coming.pages and page.upto is None:
             self._moving.send(source, RemainsAck(page.client, page.number, page.page))
         elif page.page == coming.pages and not coming.writing and len(coming.staged) < ITEMS_MAX:
             coming.writing = True
+            coming.heard_at = self._broker.now
             staged = write_down(self._broker, self._moving.node, page.items)
             self._broker.when_safe(partial(self._written, source, coming, page, staged))
 

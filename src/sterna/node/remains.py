@@ -25,6 +25,7 @@ from sterna.broker.snapshots import snapshot
 from sterna.migration.messages import (
     UNWANTED,
     WHOLE,
+    Item,
     MigAbort,
     NoRemains,
     OfRemains,
@@ -36,7 +37,7 @@ from sterna.migration.messages import (
 )
 from sterna.mqtt.topics import SHARE
 from sterna.node.inheriting import Heirs, when_read
-from sterna.node.session_pages import Pages
+from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 #: How often something that is waited for is looked at.
 LOOK_S = 0.02
+#: What an entry of a vector takes besides its name.
+STAMP_BYTES = 16
 
 
 class Estate:
@@ -62,6 +65,7 @@ class Estate:
         self._pages: Pages | None = None
         self._page: RemainsPage | None = None
         self._upto: VersionVector = {}
+        self._filters: list[tuple[bytes, VersionVector]] = []
 
     def begin(self) -> None:
         self._tick()
@@ -156,23 +160,33 @@ class Estate:
         self._next_page()
 
     def _next_page(self) -> None:
+        """First what it had subscribed to, in as many pages as that takes, then its messages."""
         assert self._pages is not None
-        filters: list[tuple[bytes, list[tuple[str, int, int]]]] = []
-        try:
-            items, _, is_last = self._pages.next()
-        except JournalError:
-            self._pages = None
-            self._moving.later(LOOK_S, self._catch_up)  # the disk did not give what is there
-            return
-        number = 0
+        number = 0 if self._page is None else self._page.page + 1
         if self._page is None:
-            coverage = coverage_of(self.session, self._upto)
-            filters = [(name, vector_fields(since)) for name, since in coverage.filters]
-        else:
-            number = self._page.page + 1
+            self._filters = coverage_of(self.session, self._upto).filters
+        filters = self._some_filters()
+        items: list[Item] = []
+        is_last = False
+        if not self._filters:
+            try:
+                items, _, is_last = self._pages.next()
+            except JournalError:
+                self._pages = self._page = None
+                self._moving.later(LOOK_S, self._catch_up)  # the disk did not give what is there
+                return
         upto = vector_fields(self._upto) if is_last else None
         self._page = RemainsPage(self.client, self.number, number, filters, items, upto)
         self._moving.send(self._target, self._page)
+
+    def _some_filters(self) -> list[tuple[bytes, list[tuple[str, int, int]]]]:
+        some: list[tuple[bytes, list[tuple[str, int, int]]]] = []
+        size = 0
+        while self._filters and size < PAGE_BYTES:
+            name, since = self._filters.pop()
+            size += len(name) + sum(len(origin) + STAMP_BYTES for origin in since)
+            some.append((name, vector_fields(since)))
+        return some
 
     def acknowledged(self, source: str, page: int) -> None:
         if source != self._target:

@@ -12,7 +12,8 @@ def nothing_left_over(machine: Machine) -> list[Violation]:
     assert running is not None
     found = []
     for session in running.broker.sessions.values():
-        if session.queue or session.inflight:
+        aside = session.inheritance is not None and session.inheritance.set_aside
+        if session.queue or session.inflight or aside:
             detail = f"{len(session.queue)} queued, {len(session.inflight)} in flight for {session.name()}"
             found.append(Violation("left over", f"{machine.name}: {detail}", (session.name(),)))
     for share in running.broker.routes.shares():
