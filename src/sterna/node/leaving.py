@@ -210,7 +210,8 @@ class Departure(Side):
         self._moving.once(self._is_to_be_marked, self._mark_now)
 
     def _is_to_be_marked(self) -> bool:
-        return self.state is not Leaving.FREEZING or not (self._is_behind() or self._is_holding())
+        waits = self._is_behind() or self._is_holding() or self._is_opening()
+        return self.state is not Leaving.FREEZING or not waits
 
     def _mark_now(self) -> None:
         if self.state is not Leaving.FREEZING:
@@ -244,6 +245,11 @@ class Departure(Side):
         own = self._moving.router.own
         self._held = {topic for topic in self._held if own.is_holding(topic)}
         return bool(self._held)
+
+    def _is_opening(self) -> bool:
+        """Is it not known yet from where on it hears what its client has just subscribed to?"""
+        inheritance = self.session.inheritance
+        return inheritance is not None and bool(inheritance.opening)
 
     def _next_page(self) -> None:
         assert self._pages is not None
