@@ -8,13 +8,16 @@ once that is back: the session over there may have served it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.subscriptions import Grant, Subscription, merge
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE, levels_of, matches
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
+
+if TYPE_CHECKING:
+    from sterna.broker.session import Session
 
 #: Messages set aside for one session and one origin; past it they go on, and may come twice.
 SET_ASIDE_MAX: Final = 10_000
@@ -172,6 +175,11 @@ def inheritance_from(fields: list[Any]) -> Inheritance:
     found.since = {name: vector_from(vector) for name, vector in since}
     found.early = {Identity(*identity): None for identity in early}
     return found
+
+
+def sure_filters(session: Session) -> list[bytes]:
+    """Those a session is in charge of: at QoS 0 nothing waits for a client that is away."""
+    return [name for name, subscription in session.subscriptions.items() if subscription.qos]
 
 
 def vector_fields(vector: VersionVector) -> VectorFields:

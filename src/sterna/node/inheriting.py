@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker import moves
-from sterna.broker.inheritance import Coverage, Inheritance, grant_now, vector_fields, vector_from
+from sterna.broker.inheritance import Coverage, Inheritance, grant_now, sure_filters, vector_fields, vector_from
 from sterna.broker.moves import Staged
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
@@ -367,6 +367,7 @@ class Heirs:
         unwanted = 0
         streams = self._moving.router.streams
         ahead: set[str] = set()
+        filters = sure_filters(session)
         for one in staged:
             message = self._broker.journal.read(one.offset)
             if message is None:
@@ -375,7 +376,7 @@ class Heirs:
             owed[identity] = None
             read = streams.vector.get(identity.origin, BEFORE_ALL)
             is_to_come = identity.origin != self._moving.node and identity.stamp > read
-            if not is_to_come and inheritance.has_heard(session.subscriptions, message.topic, identity):
+            if not is_to_come and inheritance.has_heard(filters, message.topic, identity):
                 continue
             grant = grant_now(session.subscriptions.values(), message, session.client_id)
             if grant is None:

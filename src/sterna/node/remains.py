@@ -17,6 +17,7 @@ from sterna.broker.inheritance import (
     Inheritance,
     owner_of,
     remains_key,
+    sure_filters,
     vector_fields,
     vector_from,
 )
@@ -351,4 +352,4 @@ def is_clean(session: Session) -> bool:
 
 def coverage_of(session: Session, upto: VersionVector) -> Coverage:
     assert session.inheritance is not None
-    return session.inheritance.coverage(session.subscriptions, upto)
+    return session.inheritance.coverage(sure_filters(session), upto)
