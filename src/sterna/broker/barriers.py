@@ -82,8 +82,8 @@ class Barriers:
                 self.touched(session)
             elif origin is not None and identity is not None:
                 gone.add(session.client_id)  # at QoS 0 rather not than twice
-            if inheritance.opening and message.offset >= 0:
-                inheritance.heard(identity or Identity(self.node, self.epoch, message.offset))
+            if message.qos and grant.qos and message.offset >= 0:
+                inheritance.hears(identity or Identity(self.node, self.epoch, message.offset))
         if not gone:
             return route
         return _without(route, [pair for pair in route.deliveries if pair[0].client_id not in gone])

@@ -88,7 +88,7 @@ class Inheritance:
         self.rivals: dict[str, None] = {}
         #: filter -> what came before was not heard; a filter that is not here has been heard all along.
         self.since: dict[bytes, VersionVector] = {}
-        #: Heard all the same: while the filter was being told to everybody.
+        #: Heard all the same: while the filter was being told to everybody, or read only then.
         self.early: dict[Identity, None] = {}
         #: Filters that are being told to everybody.
         self.opening: set[bytes] = set()
@@ -106,8 +106,11 @@ class Inheritance:
     def is_full(self, origin: str) -> bool:
         return origin in self.set_aside and len(self.set_aside[origin]) >= SET_ASIDE_MAX
 
-    def heard(self, identity: Identity) -> None:
-        if len(self.early) < EARLY_MAX:
+    def hears(self, identity: Identity) -> None:
+        """A message comes; noted if by `since` it would not be thought of as heard."""
+        stamp, origin = identity.stamp, identity.origin
+        is_early = self.opening or any(stamp <= since.get(origin, BEFORE_ALL) for since in self.since.values())
+        if is_early and len(self.early) < EARLY_MAX:
             self.early[identity] = None
 
     def has_heard(self, filters: Iterable[bytes], topic: bytes, identity: Identity) -> bool:
