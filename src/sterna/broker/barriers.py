@@ -36,9 +36,7 @@ def set_aside_for(inheritance: Inheritance, message: Message, node: str) -> str 
     """The node it comes from, if the session may have a rival there, so that it has to wait until that is known."""
     identity = message.identity
     origin = node if identity is None else identity.origin
-    if origin not in inheritance.rivals or inheritance.is_full(origin):
-        return None
-    return origin
+    return origin if inheritance.may_repeat(origin) and not inheritance.is_full(origin) else None
 
 
 class Barriers:

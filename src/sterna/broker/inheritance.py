@@ -103,6 +103,12 @@ class Inheritance:
     def set_one_aside(self, origin: str, offset: int, grant: Grant) -> None:
         self.set_aside.setdefault(origin, OffsetQueue()).push(offset, grant)
 
+    def may_repeat(self, origin: str) -> bool:
+        """May another session have served what comes from there?  That of a rival, or of one who knew
+        a node that we have met only now."""
+        is_unheard_of = bool(self.since) and not any(origin in since for since in self.since.values())
+        return origin in self.rivals or (is_unheard_of and self.is_new)
+
     def is_full(self, origin: str) -> bool:
         return origin in self.set_aside and len(self.set_aside[origin]) >= SET_ASIDE_MAX
 
@@ -128,14 +134,15 @@ class Inheritance:
                 return True
         return False
 
-    def let_go(self, origins: Iterable[str]) -> list[tuple[int, Grant]]:
+    def let_go(self, origins: list[str]) -> list[tuple[int, Grant]]:
         """They have spoken, or nobody waits for that any more: what came from there."""
         let_go: list[tuple[int, Grant]] = []
         for origin in origins:
+            self.rivals.pop(origin, None)
+        for origin in list(origins) if self.rivals else list(self.set_aside):
             waiting = self.set_aside.pop(origin, None)
             if waiting is not None:
                 let_go += waiting
-            self.rivals.pop(origin, None)
         if not self.rivals:
             self.since.clear()
             self.early.clear()
