@@ -144,8 +144,7 @@ class Inheritance:
             if waiting is not None:
                 let_go += waiting
         if not self.rivals:
-            self.since.clear()
-            self.early.clear()
+            self.early.clear()  # from where on it has heard is kept: somebody may have had a session all the same
         return let_go
 
     # -- as it is written down --

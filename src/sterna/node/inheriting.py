@@ -271,6 +271,8 @@ class Heirs:
         if session is None:
             return  # it will be offered again, here or elsewhere
         inheritance = session.inheritance
+        if inheritance is not None and self._is_late(inheritance, source, number):
+            self.opened(session, [source], is_new=True)
         if inheritance is not None and inheritance.settled.get(source, (-1,))[0] >= number:
             self._moving.send(source, RemainsAck(client, number, WHOLE))
         elif (
@@ -289,6 +291,11 @@ class Heirs:
                 for origin, stamp in since.items():
                     needed[origin] = max(stamp, needed.get(origin, BEFORE_ALL))
             self._moving.send(source, RemainsWanted(client, number, vector_fields(needed)))
+
+    def _is_late(self, inheritance: Inheritance, source: str, number: int) -> bool:
+        """Has the session before this one gone there while we could not be told?"""
+        is_unknown = source not in inheritance.rivals and source not in inheritance.settled
+        return is_unknown and bool(inheritance.since) and number < inheritance.anew_at
 
     def _is_ready(self, session: Session, inheritance: Inheritance) -> bool:
         """Has the client subscribed to what it wants, as far as can be known?  What it does not want is lost."""
