@@ -219,6 +219,7 @@ def wills_published(records: Records, unwell: dict[str, list[float]]) -> Iterabl
                 and span.since < will.aborted_at
                 and topic_fits(span.topic_filter, will.topic)
                 and not split_share(span.topic_filter)
+                and not (min(will.qos, span.qos) == 2 and records.doubtful.get(span.client))
                 and all(arrival.identity != will.identity for arrival in records.arrivals.get(span.client, ()))
             ):
                 detail = f"the will {will.identity} never came to {span.client}"
