@@ -37,7 +37,7 @@ from sterna.migration.messages import (
     Rivals,
 )
 from sterna.mqtt.topics import SHARE
-from sterna.node.inheriting import Heirs, when_read
+from sterna.node.inheriting import LOOK_S, Heirs, when_read
 from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
@@ -45,8 +45,6 @@ from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
 
-#: How often something that is waited for is looked at.
-LOOK_S = 0.02
 #: What an entry of a vector takes besides its name.
 STAMP_BYTES = 16
 
