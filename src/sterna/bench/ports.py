@@ -12,8 +12,8 @@ import random
 import socket
 import sys
 from collections import deque
-from contextlib import ExitStack
 
+from sterna.bench.claims import claim
 from sterna.bench.errors import BenchmarkError
 
 FIRST, LAST = 10_000, 32_000
@@ -60,14 +60,10 @@ def _is_free(host: str, port: int) -> bool:
 
 def _take_name(port: int) -> bool:
     """False if another process is about to use this port."""
-    if sys.platform == "linux":  # where sockets can have names that are no files
-        with ExitStack() as unless_taken:
-            name = unless_taken.enter_context(socket.socket(socket.AF_UNIX))
-            try:
-                name.bind(f"\0sterna-port-{port}")
-            except OSError:
-                return False
-            unless_taken.pop_all()
+    if sys.platform == "linux":
+        name = claim(f"port-{port}")
+        if name is None:
+            return False
         _names.append(name)
         if len(_names) > NAMES_MAX:
             _names.popleft().close()

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from sterna.bench.brokers import tie_to_parent
+from sterna.bench.claims import claim
 from sterna.bench.ports import free_ports
 from sterna.experiments.errors import ExperimentError
 from sterna.experiments.processes import program
@@ -30,6 +31,7 @@ _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _CLIENTS, _LINKS, _ADMIN = 1883, 7883, 9883
 PACKETS_UNDER_WAY = "1000"
+NETS = 512
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -101,8 +103,8 @@ class AtADistance:
     def __init__(self, places: int, delay: Delay) -> None:
         self._count = places
         self._delay = delay
-        # Experiments at the same time must not share addresses; 198.18.0.0/15 is there for measurements.
-        self._net = f"198.18.{os.getpid() % 256}"
+        self._number, self._claim = _claim_net()
+        self._net = _net(self._number)
         self._holders: list[subprocess.Popen[bytes]] = []
         self._devices: list[int] = []
         self._switch: Switch | None = None
@@ -149,7 +151,7 @@ class AtADistance:
         _ip("link", "set", device, "up")
 
     def _open(self, number: int) -> str:
-        name = f"st{os.getpid() % 100_000}n{number}"
+        name = f"sterna{self._number}n{number}"
         device = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK)
         self._devices.append(device)
         fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI))
@@ -163,6 +165,21 @@ class AtADistance:
         for holder in self._holders:
             holder.kill()
             holder.wait()
+        self._claim.close()
+
+
+def _net(number: int) -> str:
+    """198.18.0.0/15 is there for measurements."""
+    return f"198.{18 + number // 256}.{number % 256}"
+
+
+def _claim_net() -> tuple[int, socket.socket]:
+    """Experiments at the same time must not share addresses: one would ask the nodes of another about its clients."""
+    for number in range(NETS):
+        held = claim(f"net-{_net(number)}")
+        if held is not None:
+            return number, held
+    raise ExperimentError(f"{NETS} experiments are at a distance already; wait, or run it on loopback: --loopback")
 
 
 def may_be_at_a_distance() -> bool:
