@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sterna.simulation.checkers import check_delivery
 from sterna.simulation.clients import Client, Habits
+from sterna.simulation.gateway import GatewayMachine
 from sterna.simulation.machine import Machine
 from sterna.simulation.membership import NETWORK, members
 from sterna.simulation.network_checkers import everybody_in_step, nothing_left_over
@@ -14,7 +15,10 @@ PATIENCE_S = 30.0
 
 
 class Town:
-    def __init__(self, nodes: int, strategy: str, overlay: str = "spanning-tree", seed: int = 1) -> None:
+    def __init__(
+        self, nodes: int, strategy: str, overlay: str = "spanning-tree", seed: int = 1, *, gateway: bool = False
+    ) -> None:
+        """With a gateway, the clients of the first node are behind it."""
         self.scene = new_scene(seed)
         self.names = [f"node{number}" for number in range(1, nodes + 1)]
         self._joined = members(self.names, strategy, overlay, self.scene.kernel.dice("members"))
@@ -22,6 +26,12 @@ class Town:
         self.subscribers: dict[str, Client] = {}
         for name in self.names:
             self._settle_down(name)
+        self.gateway: GatewayMachine | None = None
+        if gateway:
+            addresses = [machine.address for machine in self.scene.machines]
+            self.gateway = GatewayMachine(self.scene.kernel, self.scene.network, "gateway", addresses)
+            for client in (self.publishers["node1"], self.subscribers["node1"]):
+                client.address = self.gateway.address
 
     def _settle_down(self, name: str) -> None:
         machine = self.scene.add_machine(name, membership=self._joined[name])
@@ -38,6 +48,8 @@ class Town:
         began = self.scene.kernel.now
         for name in names or self.names:
             self.machine(name).boot()
+        if self.gateway is not None:
+            self.gateway.boot()
         self.wait_until_in_step()
         took = self.scene.kernel.now - began
         for name in names or self.names:
@@ -66,6 +78,8 @@ class Town:
         """Let everything come to rest, and look at what became of it."""
         for machine in self.scene.machines:
             machine.boot()
+        if self.gateway is not None:
+            self.gateway.boot()
         self.wait_until_in_step()
         deadline = self.scene.kernel.now + PATIENCE_S
         while any(client.unfinished for client in self.scene.clients) and self.scene.kernel.now < deadline:

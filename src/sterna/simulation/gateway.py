@@ -1,0 +1,141 @@
+"""One simulated host and the gateway on it: it has no disk, so that whatever it knew is gone when it is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sterna.broker.connection import Peer
+from sterna.gateway.client import Client
+from sterna.gateway.gateway import Gateway
+from sterna.gateway.servers import Servers
+from sterna.gateway.settings import Limits, Patience
+from sterna.gateway.upstream import Upstream
+from sterna.simulation.kernel import Kernel
+from sterna.simulation.network import Network
+from sterna.simulation.streams import End
+
+PORT = 1883
+
+
+class GatewayMachine:
+    """`nodes` are tried in this order."""
+
+    def __init__(
+        self, kernel: Kernel, network: Network, name: str, nodes: Sequence[str], patience: Patience | None = None
+    ) -> None:
+        self.kernel = kernel
+        self.network = network
+        self.name = name
+        self.nodes = list(nodes)
+        self.patience = patience or Patience()
+        self.running: RunningGateway | None = None
+        self.boots = 0
+
+    @property
+    def address(self) -> str:
+        return f"{self.name}:{PORT}"
+
+    def boot(self) -> None:
+        if self.running is None:
+            self.boots += 1
+            self.network.host(self.name).up = True
+            self.running = RunningGateway(self, self.boots)
+            self.network.listen(self.address, self.running.accept)
+            self.kernel.tell(f"{self.name} boot {self.boots}")
+
+    def kill(self, *, power: bool = False) -> None:
+        """The process ends between two instructions; with `power`, so does the machine, and nobody is told."""
+        if self.running is not None:
+            self.running.alive = False
+            self.running = None
+            self.kernel.tell(f"{self.name} {'loses power' if power else 'is killed'}")
+            self.network.process_ended(self.name, power=power)
+
+
+class RunningGateway:
+    """A process: the gateway's world, from one boot to one crash."""
+
+    def __init__(self, machine: GatewayMachine, number: int) -> None:
+        self.machine = machine
+        self.kernel = machine.kernel
+        self.alive = True
+        dice = self.kernel.dice(f"{machine.name} gateway {number}")
+        servers = Servers(machine.nodes, machine.patience, dice)
+        self.gateway = Gateway(machine.name, servers, Limits(), machine.patience, self, dice, self.kernel.now)
+
+    def work(self, action: Callable[..., None], *arguments: Any) -> None:
+        if self.alive:
+            self.gateway.at(self.kernel.now)
+            action(*arguments)
+
+    def accept(self, end: End) -> None:
+        self.work(self._accept, end)
+
+    def _accept(self, end: End) -> None:
+        client = self.gateway.accept(end, Peer(end.peer.address))
+        if client is None:
+            end.abort()
+        else:
+            end.user = _Stream(self, client)
+
+    # -- what the gateway asks of its world --
+
+    def dial(self, server: str, upstream: Upstream) -> None:
+        self.machine.network.dial(self.machine.name, server, lambda end: self._dialled(upstream, end))
+
+    def _dialled(self, upstream: Upstream, end: End | None) -> None:
+        if end is None:
+            self.work(upstream.failed, "nobody answers")
+        elif self.alive:
+            end.user = _Stream(self, upstream)
+            self.work(upstream.connected, end)
+        else:
+            end.abort()
+
+    def later(self, seconds: float, act: Callable[[], None]) -> _Timer:
+        timer = _Timer(act)
+        self.kernel.after(seconds, self.work, timer.ring)
+        return timer
+
+    def report(self, event: str, fields: dict[str, Any]) -> None:
+        self.kernel.tell(f"{self.machine.name} {event}: {fields}")
+
+
+class _Timer:
+    """The kernel cancels nothing."""
+
+    __slots__ = ("_act",)
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: Callable[[], None] | None = act
+
+    def cancel(self) -> None:
+        self._act = None
+
+    def ring(self) -> None:
+        act, self._act = self._act, None
+        if act is not None:
+            act()
+
+
+class _Stream:
+    """Between a stream and a client of the gateway, or its connection to a node."""
+
+    __slots__ = ("_running", "_side")
+
+    def __init__(self, running: RunningGateway, side: Client | Upstream) -> None:
+        self._running = running
+        self._side = side
+
+    def received(self, data: bytes) -> None:
+        self._running.work(self._side.feed, data)
+
+    def lost(self) -> None:
+        self._running.work(self._side.lost)
+
+    def congested(self) -> None:
+        self._running.work(self._side.congested)
+
+    def writable(self) -> None:
+        self._running.work(self._side.writable)

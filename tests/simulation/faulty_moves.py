@@ -1,0 +1,75 @@
+"""What goes wrong while a client is moved, and the town it goes wrong in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+from town import Town
+
+from sterna.simulation.gateway import GatewayMachine
+from sterna.simulation.machine import Machine
+from sterna.simulation.network_checkers import one_owner
+
+CLIENT = "node1s"
+AWAY_S = 1.5
+
+Fault = Callable[[Town], None]
+
+
+def crash(name: str, *, power: bool) -> Fault:
+    def fault(town: Town) -> None:
+        machine: Machine | GatewayMachine = town.gateway if town.gateway and name == "gateway" else town.machine(name)
+        machine.kill(power=power)
+        town.scene.kernel.after(AWAY_S, machine.boot)
+
+    return fault
+
+
+def cut(town: Town) -> None:
+    """The two nodes of the move no longer hear each other, nor does anybody hear them."""
+    heal = town.scene.network.partition([[name] for name in town.names])
+    town.scene.kernel.after(AWAY_S, heal)
+
+
+def sever(town: Town) -> None:
+    """Every connection between nodes breaks, and is made again."""
+    for one, other in combinations(town.names, 2):
+        town.scene.network.sever(one, other, silently=False)
+
+
+FAULTS: dict[str, Fault] = {
+    "the source is killed": crash("node1", power=False),
+    "the source loses power": crash("node1", power=True),
+    "the target is killed": crash("node2", power=False),
+    "the target loses power": crash("node2", power=True),
+    "nobody hears anybody": cut,
+    "all links break": sever,
+}
+
+
+def begun(size: int, seed: int, *, gateway: bool = False) -> Town:
+    town = Town(size, "subscription-flooding", seed=seed, gateway=gateway)
+    town.begin()
+    for machine in town.scene.machines:
+        assert machine.running is not None
+    town.publish(40, 4.0)
+    town.scene.run(1.0)
+    return town
+
+
+def ordered(town: Town) -> None:
+    """The client is to be moved from the first node to the second."""
+    running = town.machine("node1").running
+    assert running is not None
+    assert running.node.network is not None
+    running.work(running.node.network.moving.plans.move, CLIENT.encode(), "node2")
+
+
+def checked(town: Town, heard: list[str], kind: str) -> None:
+    town.scene.run(12.0)
+    assert kind in heard, "the protocol came so far"
+    assert town.end() == []
+    assert one_owner(town.scene.machines) == []
+    had = {arrival.identity for arrival in town.scene.records.arrivals[CLIENT]}
+    assert len(had) > 20 * len(town.names)
