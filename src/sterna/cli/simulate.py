@@ -51,6 +51,7 @@ def chaos(
         float, typer.Option(min=0.001, help="Mean seconds between what one publisher sends (times nodes).")
     ] = PUBLISH_PAUSE_S,
     roamers: Annotated[int, typer.Option(min=0, help="Clients that turn up at one node after the other.")] = 0,
+    gateways: Annotated[int, typer.Option(min=0, help="Gateways with clients behind them, which die too.")] = 0,
     begin_anew: Annotated[
         float, typer.Option(min=0, help="Seconds without its node until a client begins anew; 0: it is refused.")
     ] = 0.0,
@@ -69,6 +70,7 @@ def chaos(
         strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ALONE), "--strategy"),
         overlay=_one_of(overlay, OVERLAYS, "--overlay"),
         roamers=0 if strategy == ALONE else roamers,
+        gateways=0 if strategy == ALONE else gateways,
         begin_anew_s=0.0 if strategy == ALONE else begin_anew,
     )
     wanted = _range(seeds) if seeds else range(seed, seed + 1)
@@ -130,6 +132,8 @@ def replay_command(plan: Plan) -> str:
         words += ["--publish-pause", repr(plan.publish_pause_s)]
     if plan.roamers:
         words += ["--roamers", str(plan.roamers)]
+    if plan.gateways:
+        words += ["--gateways", str(plan.gateways)]
     if plan.begin_anew_s:
         words += ["--begin-anew", repr(plan.begin_anew_s)]
     return shlex.join(words)

@@ -20,6 +20,7 @@ from sterna.node.plans import Plans
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.faults import LONE_KINDS, Faults
+from sterna.simulation.households import Household
 from sterna.simulation.kernel import Trace
 from sterna.simulation.machine import Machine, MachineSettings, Running
 from sterna.simulation.membership import MIGRATION, NETWORK, members
@@ -72,6 +73,8 @@ class Plan:
     overlay: str = "spanning-tree"
     roamers: int = 0
     """Clients that turn up at one node after the other."""
+    gateways: int = 0
+    """Each with clients behind it; gateways die too."""
     begin_anew_s: float = 0.0
     """After how long without its node a client gets a new session (and away nodes stay away for longer); 0: never."""
 
@@ -136,6 +139,8 @@ class Chaos:
             self._populate(machine)
         self._orders = self.scene.kernel.dice("orders")
         self._roamers = [self._roamer(number) for number in range(plan.roamers)]
+        self._gateways = [Household(self.scene, f"gateway{number}") for number in range(1, plan.gateways + 1)]
+        self._publishers += [gateway.publisher for gateway in self._gateways]
 
     def _roamer(self, number: int) -> Roamer:
         scene = self.scene
@@ -214,7 +219,9 @@ class Chaos:
             mover.start(until)
         for roamer in self._roamers:
             roamer.start(until)
-        if self._roamers:
+        for gateway in self._gateways:
+            gateway.start(until)
+        if self._roamers or self._gateways:
             scene.kernel.after(1.0, self._order_a_move, until)
         self._faults.start(until)
         scene.records.acquainted_at = math.inf if self.plan.strategy else 0.0
@@ -244,6 +251,8 @@ class Chaos:
         scene.network.end_half_open()
         for machine in scene.machines:
             machine.boot()
+        for gateway in self._gateways:
+            gateway.machine.boot()
         for client in scene.clients:
             client.come()
         self._wait_until_quiet(scene.clients)

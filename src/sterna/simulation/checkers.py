@@ -88,11 +88,13 @@ def nothing_lost(records: Records) -> Iterable[Violation]:
                 yield Violation("lost", detail, (publication.identity, span.client))
 
 
-def _too_often(publication: Publication, qos: int, times: int) -> bool:
+def _too_often(records: Records, publication: Publication, qos: int, times: int) -> bool:
     if qos == 1:
         return False
     # At QoS 1 a publisher that was not answered sends again, and a broker cannot know that it is the same message.
-    return times > (max(1, publication.sends) if publication.qos == 1 else 1)
+    if publication.qos == 1:
+        return publication.publisher not in records.wandering and times > max(1, publication.sends)
+    return times > 1
 
 
 def _twice(who: str, records: Records, found: Iterable[tuple[Arrival, Publication]]) -> Iterable[Violation]:
@@ -102,7 +104,7 @@ def _twice(who: str, records: Records, found: Iterable[tuple[Arrival, Publicatio
         crashes = 0 if arrival.qos else sum(at <= arrival.at for at in records.crashes.get(arrival.node, ()))
         key = arrival.identity, arrival.qos, crashes
         times[key] = times.get(key, 0) + 1
-        if _too_often(publication, arrival.qos, times[key]):
+        if _too_often(records, publication, arrival.qos, times[key]):
             detail = f"{_name(publication)} came to {who} at QoS {arrival.qos} for time {times[key]}"
             yield Violation("duplicated", detail, (arrival.identity, who))
 
@@ -132,7 +134,8 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
         newest: dict[tuple[str, str, bytes, int, int], int] = {}
         seen: set[str] = set()
         for arrival, publication in _live(records, client):
-            if arrival.identity in seen or len(publication.nodes) > 1:
+            moved = len(publication.nodes) > 1 or publication.publisher in records.wandering
+            if arrival.identity in seen or moved:
                 continue
             seen.add(arrival.identity)
             node = next(iter(publication.nodes), "")

@@ -27,6 +27,7 @@ class GatewayMachine:
         self.kernel = kernel
         self.network = network
         self.name = name
+        #: May grow while the gateway runs.
         self.nodes = list(nodes)
         self.patience = patience or Patience()
         self.running: RunningGateway | None = None

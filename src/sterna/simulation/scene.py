@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sterna.node.node import Node
 from sterna.simulation.clients import Client, Habits
+from sterna.simulation.gateway import GatewayMachine
 from sterna.simulation.kernel import Kernel, Trace
 from sterna.simulation.links import MakeSettings
 from sterna.simulation.machine import Clock, Machine, MachineSettings, Running
@@ -39,7 +40,7 @@ class Scene:
         self.machines.append(machine)
         return machine
 
-    def add_client(self, name: str, machine: Machine, habits: Habits, domain: str) -> Client:
+    def add_client(self, name: str, machine: Machine | GatewayMachine, habits: Habits, domain: str) -> Client:
         client = Client(self.network, name, machine.address, self.records, habits, domain)
         self.clients.append(client)
         return client

@@ -1,0 +1,57 @@
+"""A gateway in a scenario of random faults: the clients behind it, and how it dies and comes back.
+
+It begins with one node.  Once every node knows of its clients it may take them to any: before that, nobody could find
+the session of a client whose node is away, and the gateway would ask for another one.
+"""
+
+from __future__ import annotations
+
+from sterna.simulation.gateway import GatewayMachine
+from sterna.simulation.membership import NETWORK
+from sterna.simulation.network_checkers import known_everywhere
+from sterna.simulation.population import Publisher, habits
+from sterna.simulation.scene import Scene
+
+PUBLISH_PAUSE_S = 1.0
+FAILS_EVERY_S = 4.0
+AWAY_S = 1.0
+LOOK_S = 0.2
+
+
+class Household:
+    def __init__(self, scene: Scene, name: str) -> None:
+        self._scene = scene
+        self._dice = dice = scene.kernel.dice(name)
+        nodes = [machine.address for machine in scene.machines]
+        dice.shuffle(nodes)
+        self._others = nodes[1:]
+        self.machine = GatewayMachine(scene.kernel, scene.network, name, nodes[:1])
+        publisher = scene.add_client(f"{name}p", self.machine, habits(dice, persistent=True), NETWORK)
+        scene.records.wandering.add(publisher.name)
+        self.publisher = Publisher(publisher, PUBLISH_PAUSE_S)
+        self._clients = [publisher]
+        for number in range(2):
+            client = scene.add_client(f"{name}s{number}", self.machine, habits(dice, persistent=True), NETWORK)
+            client.subscribe(dice.choice((b"#", b"t/#")), dice.choice((1, 2)))
+            self._clients.append(client)
+
+    def start(self, until: float) -> None:
+        self.machine.boot()
+        self._look(until)
+        self._scene.kernel.after(self._dice.expovariate(1 / FAILS_EVERY_S), self._fail, until)
+
+    def _look(self, until: float) -> None:
+        """Are the clients known, so that other nodes may be tried?"""
+        kernel, machines = self._scene.kernel, self._scene.machines
+        if all(known_everywhere(machines, client.name) for client in self._clients):
+            self.machine.nodes.extend(self._others)
+            kernel.tell(f"{self.machine.name} may go anywhere")
+        elif kernel.now < until:
+            kernel.after(LOOK_S, self._look, until)
+
+    def _fail(self, until: float) -> None:
+        kernel, dice = self._scene.kernel, self._dice
+        if kernel.now < until:
+            self.machine.kill(power=dice.random() < 0.5)
+            kernel.after(dice.random() * AWAY_S, self.machine.boot)
+            kernel.after(dice.expovariate(1 / FAILS_EVERY_S), self._fail, until)
