@@ -133,6 +133,34 @@ def test_clients_that_begin_anew_get_what_they_were_owed(seed: int, strategy: st
     assert outcome.kept, told(outcome)
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", seeds(6000, 4))
+def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], strategy: str) -> None:
+    for seed in block:
+        plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, roamers=1, gateways=2)
+        outcome = Chaos(plan).run()
+        assert outcome.kept, told(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "strategy", "overlay"),
+    [
+        *((seed, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25)),
+        (224, "subscription-flooding", "static"),
+        (204, "advertisement", "static"),
+        (240, "advertisement", "static"),
+        (229, "publication-flooding", "spanning-tree"),
+    ],
+)
+def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(
+    seed: int, strategy: str, overlay: str
+) -> None:
+    plan = Plan(seed, nodes=3, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2, gateways=2)
+    outcome = Chaos(replace(plan, begin_anew_s=1.5)).run()
+    assert outcome.kept, told(outcome)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_seven_nodes_keep_every_promise(strategy: str) -> None:

@@ -200,6 +200,8 @@ class Client:
         self._timer.cancel()
         self.state = State.OPEN
         self._gateway.admitted(self)
+        if welcome.session_present and not self.wish.clean:
+            self.subscriptions.incomplete = True  # what is in it already was not said here
         self.to_client(for_client(welcome, self.wish, self._limits))
         self._keep_alive_s = KEEP_ALIVE_GRACE * welcome.properties.get(prop.SERVER_KEEP_ALIVE, self.wish.keep_alive_s)
         self._look_later()
@@ -218,6 +220,9 @@ class Client:
         gateway = self._gateway
         gateway.counters.sessions_lost += 1
         gateway.report("session lost", self.wish, node=upstream.server, reason="the node knows of no session")
+        if (self.subscriptions.incomplete or self.ledger.is_in_doubt) and self.state == State.OPEN:
+            self._have_it_begin_anew()
+            return
         self.deliveries.forgotten()
         self._settle_orphans()
         requests = self.subscriptions.again(self.wish.version)
@@ -228,6 +233,20 @@ class Client:
             packet_id = self.ledger.free_identifier(self._restoring)
             self._restoring.add(packet_id)
             upstream.write(packets.packet(0x82, wire.two(packet_id) + request))
+
+    def _have_it_begin_anew(self) -> None:
+        """The session is gone, and only the client knows all that was in it, or what to do about a publication at
+        QoS 2 that may have been taken.  It is sent away, and learns of it when it comes back.  Nothing of what it has
+        under way is said to the node before that."""
+        assert self.wish is not None
+        assert self.tether is not None
+        self.to_client(dismissal(self.wish.version, Reason.SERVER_BUSY))
+        self._close()
+        self._end(b"", departing=True)
+        upstream = self.tether.stop()
+        if upstream is not None:
+            upstream.write(goodbye(self.wish.version, Reason.SUCCESS, self.wish.expiry_s))
+            upstream.close()
 
     def _attach(self, upstream: Upstream, welcome: Connack) -> None:
         self._up = upstream

@@ -74,6 +74,11 @@ class Ledger:
                 self.entries[key] = bytes((packet[0] | 0x08,)) + packet[1:]
         return repeated
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Is there a publication at QoS 2 of which only the session of the last node knows whether it was taken?"""
+        return any(packet and packet[0] & 0xFE == 0x3C for packet in self.entries.values())
+
     def to_send(self, most: int) -> list[bytes]:
         """What is to be said next, as far as the node's window allows."""
         found: list[bytes] = []

@@ -295,13 +295,17 @@ class Heirs:
     def _is_late(self, inheritance: Inheritance, source: str, number: int) -> bool:
         """Has the session before this one gone there while we could not be told?"""
         is_unknown = source not in inheritance.rivals and source not in inheritance.settled
-        return is_unknown and bool(inheritance.since) and number < inheritance.anew_at
+        return is_unknown and number < inheritance.anew_at
 
     def _is_ready(self, session: Session, inheritance: Inheritance) -> bool:
         """Has the client subscribed to what it wants, as far as can be known?  What it does not want is lost."""
-        if inheritance.opening or not inheritance.is_known:
+        if inheritance.opening:
             return False
-        return self._broker.now - self._subscribed_at.get(session.client_id, 0.0) >= SETTLE_S
+        quiet_s = self._broker.now - self._subscribed_at.setdefault(session.client_id, self._broker.now)
+        if inheritance.is_known:
+            return quiet_s >= SETTLE_S
+        # One that stays connected and does not subscribe has been told, and wants nothing.
+        return session.connection is not None and quiet_s > self._moving.settings.patience_s
 
     def _page_came(self, source: str, page: RemainsPage) -> None:
         coming = self._coming.get((page.client, source))
@@ -344,11 +348,23 @@ class Heirs:
             del self._coming[client, source]  # it has gone elsewhere meanwhile, and is offered there
             return
         assert coming.upto is not None
-        if session.inheritance.opening:
+        if session.inheritance.opening or self._waits_for_newer(client, source, coming, session.inheritance):
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
         else:
             action = partial(self._broker.between_groups, partial(self._add_now, session, source, coming))
             when_read(self._moving, action)
+
+    def _waits_for_newer(self, client: bytes, source: str, coming: Inheriting, inheritance: Inheritance) -> bool:
+        """What is left hears on, so a session that began after it has served some of the same: that is to speak first,
+        unless nobody hears of it for too long."""
+        if self._broker.now - coming.heard_at > self._moving.settings.patience_s:
+            return False
+        for node in inheritance.rivals:
+            other = self._coming.get((client, node))
+            is_newer = other is None or other.number > coming.number
+            if node != source and is_newer and (client, node) not in self._spoken:
+                return True
+        return False
 
     def _add_now(self, session: Session, source: str, coming: Inheriting) -> None:
         client, inheritance = session.client_id, session.inheritance

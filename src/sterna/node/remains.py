@@ -39,6 +39,7 @@ from sterna.migration.messages import (
 from sterna.mqtt.topics import SHARE
 from sterna.node.inheriting import LOOK_S, Heirs, when_read
 from sterna.node.session_pages import PAGE_BYTES, Pages
+from sterna.node.sides import pause_s
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
 
@@ -65,6 +66,7 @@ class Estate:
         self._page: RemainsPage | None = None
         self._upto: VersionVector = {}
         self._filters: list[tuple[bytes, VersionVector]] = []
+        self._retries = 0
 
     def begin(self) -> None:
         self._tick()
@@ -72,6 +74,11 @@ class Estate:
     @property
     def is_there(self) -> bool:
         return self._broker.sessions.get(self.session.client_id) is self.session
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits, and nothing is heard: whoever has it now misses nothing."""
+        return not self.session.queue and not self.session.subscriptions and self.session.leaving is None
 
     def _tick(self) -> None:
         """Time has passed: say it again, to whoever is to have it now."""
@@ -81,11 +88,16 @@ class Estate:
         if self._broker.wall - self.session.disconnected_at >= self.session.expiry_s:
             self.end(lost=True)
             return
+        if self.is_empty:
+            self.end(lost=False)
+            return
         if self.session.leaving is not None:
             self._ask(*self.session.leaving)
         else:
             self.offer()
-        self._moving.later(self._moving.settings.retry_s, self._tick)
+        settings = self._moving.settings
+        self._moving.later(min(pause_s(settings.retry_s, self._retries), settings.patience_s), self._tick)
+        self._retries += 1
 
     def _ask(self, target: str, number: int) -> None:
         """It was handed to another node that was lost before it could say whether it has it."""
@@ -111,6 +123,7 @@ class Estate:
         if owner != self._target:
             self._target = owner
             self._wanted = self._pages = self._page = None
+            self._retries = 0
         if not owner:
             return
         if self._page is not None:
@@ -175,6 +188,7 @@ class Estate:
                 self._moving.later(LOOK_S, self._catch_up)  # the disk did not give what is there
                 return
         upto = vector_fields(self._upto) if is_last else None
+        self._retries = 0
         self._page = RemainsPage(self.client, self.number, number, filters, items, upto)
         self._moving.send(self._target, self._page)
 

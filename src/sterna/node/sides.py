@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 AGAIN_S = 0.005
 
 
+#: How often a pause is doubled.
+DOUBLINGS_MAX = 10
+
+
+def pause_s(retry_s: float, retries: int) -> float:
+    """Before something is said again for so many times."""
+    return retry_s * 2.0 ** min(retries, DOUBLINGS_MAX)
+
+
 class Side:
     #: Of the events that change no state, the one that shows that it goes on.
     progress: On
@@ -26,6 +35,7 @@ class Side:
         self.number = number
         self.reason = ""
         self.started_at = self._changed_at = moving.broker.now
+        self._retries = 0
 
     def _is_under_way(self) -> bool:
         raise NotImplementedError
@@ -41,6 +51,7 @@ class Side:
             return False
         if self._machine.state is not before or event is self.progress:
             self._changed_at = self._broker.now
+            self._retries = 0
         for one in does:
             self._do(one)
         return True
@@ -50,7 +61,11 @@ class Side:
         self.on(On.TROUBLE)
 
     def _ask_again_later(self) -> None:
-        self._moving.later(self._moving.settings.retry_s, self._tick)
+        """Ever more seldom: what is said again may be a page that a thin line has not carried yet."""
+        settings = self._moving.settings
+        left_s = max(settings.retry_s, self._changed_at + settings.patience_s - self._broker.now)
+        self._moving.later(min(pause_s(settings.retry_s, self._retries), left_s), self._tick)
+        self._retries += 1
 
     def _tick(self) -> None:
         """Time has passed: say it again, or give up."""

@@ -1,7 +1,7 @@
 """A gateway in a scenario of random faults: the clients behind it, and how it dies and comes back.
 
-It begins with one node.  Once every node knows of its clients it may take them to any: before that, nobody could find
-the session of a client whose node is away, and the gateway would ask for another one.
+It begins with one node.  Once every node knows of its clients, and none has died since, so that it is written down, it
+may take them to any: before that, nobody could find the session of a client whose node is away.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sterna.simulation.scene import Scene
 PUBLISH_PAUSE_S = 1.0
 FAILS_EVERY_S = 4.0
 AWAY_S = 1.0
-LOOK_S = 0.2
+LOOK_S = 0.5
 
 
 class Household:
@@ -27,27 +27,29 @@ class Household:
         self._others = nodes[1:]
         self.machine = GatewayMachine(scene.kernel, scene.network, name, nodes[:1])
         publisher = scene.add_client(f"{name}p", self.machine, habits(dice, persistent=True), NETWORK)
-        scene.records.wandering.add(publisher.name)
         self.publisher = Publisher(publisher, PUBLISH_PAUSE_S)
         self._clients = [publisher]
         for number in range(2):
             client = scene.add_client(f"{name}s{number}", self.machine, habits(dice, persistent=True), NETWORK)
             client.subscribe(dice.choice((b"#", b"t/#")), dice.choice((1, 2)))
             self._clients.append(client)
+        scene.records.wandering.update(client.name for client in self._clients)
 
     def start(self, until: float) -> None:
         self.machine.boot()
         self._look(until)
         self._scene.kernel.after(self._dice.expovariate(1 / FAILS_EVERY_S), self._fail, until)
 
-    def _look(self, until: float) -> None:
-        """Are the clients known, so that other nodes may be tried?"""
+    def _look(self, until: float, known: int = -1) -> None:
+        """Are the clients known, and were they when so many nodes had been started?"""
         kernel, machines = self._scene.kernel, self._scene.machines
-        if all(known_everywhere(machines, client.name) for client in self._clients):
+        boots = sum(machine.boots for machine in machines)
+        is_known = all(known_everywhere(machines, client.name) for client in self._clients)
+        if is_known and boots == known:
             self.machine.nodes.extend(self._others)
             kernel.tell(f"{self.machine.name} may go anywhere")
         elif kernel.now < until:
-            kernel.after(LOOK_S, self._look, until)
+            kernel.after(LOOK_S, self._look, until, boots if is_known else -1)
 
     def _fail(self, until: float) -> None:
         kernel, dice = self._scene.kernel, self._dice

@@ -91,7 +91,8 @@ class Records:
     crashes: dict[str, list[float]] = field(default_factory=dict)
     """node -> when its process was killed."""
     wandering: set[str] = field(default_factory=set)
-    """Publishers behind a gateway: it sends again what a node has not answered, and to another node if it has to."""
+    """Clients behind a gateway: it sends again what a node has not answered, to another node if it has to, and has
+    sessions begin anew in their place."""
     arrived_count: int = 0
     acquainted_at: float = 0.0
     """When every node had met every other: until then a share may have members nobody told of."""

@@ -1,0 +1,90 @@
+"""A session is gone, and the gateway cannot make another one of it that the client would take for the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.simulation.client_packets import LastWords
+
+from .model_client import ModelClient
+from .town import Town
+
+versions = pytest.mark.parametrize("version", [4, 5])
+
+
+def lose_the_session(town: Town, client: ModelClient) -> None:
+    town.wire().cut()
+    town.network.sessions.clear()
+    client.talk(2)
+
+
+def is_sent_away(client: ModelClient) -> bool:
+    said = [first for first, _ in client.heard if first == 0xE0]
+    return client.end.closing and len(said) == (client.version == 5)
+
+
+@versions
+def test_what_was_subscribed_before_it_came_here_only_the_client_knows(version: int) -> None:
+    town = Town()
+    before = ModelClient(town, version)
+    before.connect(persistent=True)
+    before.subscribe(b"x")
+    before.talk()
+    before.client.lost()
+    town.pass_time(1)
+    client = ModelClient(town, version)
+    client.connect(persistent=True)
+    client.subscribe(b"y")
+    client.talk()
+    lose_the_session(town, client)
+    assert is_sent_away(client)
+    assert not town.network.sessions[b"c"].filters, "nothing was said in its place"
+    assert not town.gateway.clients
+    assert town.gateway.attached == 0
+
+
+@versions
+@pytest.mark.parametrize("qos", [1, 2])
+def test_whether_a_publication_was_taken_only_the_session_knew(version: int, qos: int) -> None:
+    """At QoS 1 it is said again, and may come twice; at QoS 2 that is for the client to decide."""
+    town = Town()
+    client = ModelClient(town, version)
+    client.connect(persistent=True)
+    client.publish(b"one", qos)
+    town.wire().move(downwards=0)
+    lose_the_session(town, client)
+    assert is_sent_away(client) == (qos == 2)
+    assert [payload for _, payload, _ in town.network.accepted] == [b"one"] * (2 if qos == 1 else 1)
+
+
+@versions
+def test_what_no_node_has_heard_yet_is_in_no_doubt(version: int) -> None:
+    town = Town()
+    client = ModelClient(town, version)
+    client.connect(persistent=True)
+    town.wire().cut()
+    client.publish(b"one", 2)
+    town.network.sessions.clear()
+    client.talk(2)
+    assert not is_sent_away(client)
+    assert [payload for _, payload, _ in town.network.accepted] == [b"one"]
+
+
+@versions
+def test_the_will_of_one_that_is_sent_away_is_not_published(version: int) -> None:
+    town = Town()
+    before = ModelClient(town, version)
+    before.connect(persistent=True)
+    before.client.lost()
+    town.pass_time(1)
+    client = ModelClient(town, version)
+    client.connect(persistent=True, will=LastWords(b"w", b"gone", 1))
+    assert town.network.wills == []
+    town.network.sessions.clear()
+    wire = town.wire()
+    wire.over = True  # the node is gone with everything it knew
+    wire.upstream.lost()
+    client.talk(2)
+    assert is_sent_away(client)
+    town.pass_time(5)
+    assert town.network.wills == []
