@@ -4,9 +4,12 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 HOT := $(shell sed -n 's/^    "\(src.*\.py\)",$$/\1/p' setup.py)
 JOBS ?= 2
-APART := --ignore tests/conformance --ignore tests/live
+CROWD := $(shell expr $(JOBS) + $(JOBS))
 
-.PHONY: demo test check lint compiled interpreted bench clean help
+# Every node a test starts would otherwise compile all it imports, once more.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test check fast lint compiled interpreted bench clean help
 
 help:
 	@echo "make demo         set up, three nodes, a computation, Spark watching, two killed, a client moved, nothing lost"
@@ -19,15 +22,20 @@ help:
 demo: compiled
 	@$(PYTHON) -m sterna demo
 
-# Spark starts one machine of its own per process, so its quick tests share one; the slow ones start their own anyway.
-test: check compiled .venv/spark.jsa
-	STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests/conformance tests/live -n $(JOBS) --dist loadfile
-	$(PYTHON) -m pytest tests/pipeline -m "not slow"
-	$(PYTHON) -m pytest tests -m slow $(APART) -n $(JOBS) --durations 12
+# What keeps one core busy runs beside something else that does.  Tests of real processes mostly wait, so that there are
+# twice as many at a time.
+test: .venv/installed
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint .venv/spark.jsa
+	@$(MAKE) --no-print-directory fast
+	@$(MAKE) --no-print-directory compiled
+	STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests -m "slow or compiled" \
+		-n $(CROWD) --dist loadfile --no-loadscope-reorder --durations 12
+
+check: lint fast
 
 # Interpreted, so that what is tested is what is read; the live tests then run the compiled node.
-check: lint interpreted
-	$(PYTHON) -m pytest tests -m "not slow" $(APART) --ignore tests/pipeline -n $(JOBS)
+fast: interpreted .venv/installed
+	$(PYTHON) -m pytest tests -m "not slow" --ignore tests/conformance --ignore tests/live --ignore tests/pipeline -n $(JOBS)
 
 lint: .venv/installed
 	$(PYTHON) -m ruff check .

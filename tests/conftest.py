@@ -3,13 +3,19 @@
 `HYPOTHESIS_PROFILE=search` looks for new counterexamples instead: random, and many more of them.
 
 JVMs that tests start need not be fast for long, only soon; `make test` leaves a file with Spark's classes for them.
+
+Tests on the compiled node share nodes and Sparks, so of several processes one takes all of a file (`--dist loadfile`).
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -20,3 +26,39 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 _SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_SOON} -XX:SharedArchiveFile={sys.prefix}/spark.jsa")
+
+HERE = Path(__file__).parent
+COMPILED = frozenset({"conformance", "live", "pipeline"})
+
+
+def folder(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).parts[0]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if folder(item) in COMPILED:
+        item.add_marker(pytest.mark.compiled)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Elsewhere than on the compiled node a file's tests have nothing in common, and any process takes any of them."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(super()._split_scope(nodeid))
+            return str(file) if file.parent.name in COMPILED else nodeid
+
+    return Files(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: folder(item) != "pipeline")  # the longest first: nobody waits for them in the end
+
+
+def pytest_collection_finish() -> None:
+    """The thousands of tests stay to the end: to look through them for garbage all the time takes a seventh of it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)

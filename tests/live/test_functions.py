@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from io import BytesIO
 from pathlib import Path
 
@@ -108,11 +107,11 @@ def test_functions_that_hang_and_die_block_nobody(tmp_path: Path) -> None:
         watcher.subscribe("$AVG/number", 1)
         for payload in (b"hang", b"die", b"three more words"):
             sensor.send("text", payload, 1)
-        began = time.monotonic()
         for number in range(200):
             sensor.publish("number", b"%d" % number, 1)
-        assert time.monotonic() - began < 2 * 2, "the node waited for the function"
-        assert [one.payload for one in watcher.receive(201) if one.topic == "$WORDS/text"] == [b"3.0"]
+        found = watcher.receive(201)
+        assert found[0].topic == "$AVG/number", "the node waited for the function"
+        assert [one.payload for one in found if one.topic == "$WORDS/text"] == [b"3.0"]
         for reason in ("function-timed-out", "function-died"):
             assert node.metric("sterna_expression_values_total", reason=reason) == 1
         for client in (watcher, sensor):

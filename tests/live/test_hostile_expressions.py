@@ -6,19 +6,19 @@ While they are at it, somebody else publishes and is answered in good time, and 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cbor2
+import psutil
 import pytest
 
 from .clients import Paho, Settings
 from .nodes import LiveNode, wait_until
 
 ADMIN = '[admin]\nbind = "127.0.0.1:0"\n'
-PATIENCE_S = 3.0
-"""A round trip of somebody who has nothing to do with it, on a busy machine."""
+PATIENCE_S = 2.0
+"""What a node may work until somebody who has nothing to do with it is answered."""
 
 
 @pytest.fixture
@@ -40,12 +40,14 @@ def join(node: LiveNode) -> Iterator[Callable[..., Paho]]:
         client.close()
 
 
-def round_trip(bystander: Paho) -> float:
-    began = time.monotonic()
+def round_trip(node: LiveNode, bystander: Paho) -> float:
+    """Seconds of the node's own work: a clock would count the work of others on a busy machine."""
+    process = psutil.Process(node.pid)
+    began = sum(process.cpu_times()[:2])
     seen = len(bystander.messages)
     bystander.publish("bystander", b"x", 1)
     bystander.receive(seen + 1)
-    return time.monotonic() - began
+    return sum(process.cpu_times()[:2]) - began
 
 
 def not_numbers(node: LiveNode) -> float:
@@ -116,7 +118,7 @@ def test_whatever_is_published_results_are_finite_and_the_rest_is_counted(
     for number, payload in enumerate(PAYLOADS):
         sensor.publish(f"n/{number % 3}", payload, 1)
         sensor.publish(f"n/{number % 2}", b"%d" % number, 1)
-    assert round_trip(bystander) < PATIENCE_S
+    assert round_trip(node, bystander) < PATIENCE_S
     watcher.subscribe("end", 1)
     sensor.publish("end", b"", 1)
     wait_until(lambda: any(message.topic == "end" for message in watcher.messages), "the end")
@@ -136,7 +138,7 @@ def test_thousands_of_expressions_of_one_client_are_refused_and_nobody_else_noti
     bystander.subscribe("bystander", 1)
     filters = [[(f"$SUM/t/{number}/{place}", 1) for place in range(500)] for number in range(8)]
     granted = [greedy.client.subscribe(some) for some in filters]
-    slowest = max(round_trip(bystander) for _ in range(10))
+    slowest = max(round_trip(node, bystander) for _ in range(10))
     mids = [mid for _, mid in granted]
     wait_until(lambda: all(mid in greedy._answers for mid in mids), "every SUBSCRIBE is answered", 60.0)
     codes = [code.value for mid in mids if mid is not None for code in greedy._answers[mid]]
@@ -184,5 +186,5 @@ def test_large_structured_payloads_for_hundreds_of_expressions_do_not_stop_the_n
     dear = b"\x99\x40\x00" + b"\xc5\x82\x19\x7f\xff\x01" * 0x2900  # big fractions, 63 KiB of them
     for _ in range(20):
         sensor.send("t/1", dear, 1)
-    assert max(round_trip(bystander) for _ in range(5)) < PATIENCE_S
+    assert max(round_trip(node, bystander) for _ in range(5)) < PATIENCE_S
     wait_until(lambda: not_numbers(node) == 20 * 190, "all are counted", 30.0)
