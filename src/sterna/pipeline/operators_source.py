@@ -9,7 +9,7 @@ that need order the values themselves.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -121,7 +121,7 @@ class OperatorsReader(DataSourceStreamReader):
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
         nodes = self._stream.latestOffset(start["nodes"], ReadAllAvailable())
         here = self._stream.in_sight()
-        registry = self._learn(here)
+        registry = self._learn(here, start["nodes"])
         is_ordered = any(entry.needs_order for entry in registry.entries)
         if is_ordered:
             nodes = capped(start["nodes"], nodes, max(0, HELD_ROWS_MAX - self._held))
@@ -166,13 +166,13 @@ class OperatorsReader(DataSourceStreamReader):
                 times.append(self._times.get(name, 0))
         return min(times, default=0)
 
-    def _learn(self, here: dict[str, Seen]) -> Registry:
-        """What nodes want by now; a node that cannot be asked is asked the next time."""
+    def _learn(self, here: dict[str, Seen], start: Offsets) -> Registry:
+        """What nodes want by now; a node that cannot be asked is asked the next time.  `start`: so far all is read."""
         before = registry = self._known()
         for seen in here.values():
             if registry.is_news(seen.name, seen.epoch, seen.edition):
                 try:
-                    registry = self._told(registry, seen, here)
+                    registry = self._told(registry, seen, here, start)
                 except FeedError:
                     continue
         if registry.edition != before.edition:
@@ -185,7 +185,7 @@ class OperatorsReader(DataSourceStreamReader):
             self._registry = self._files.newest()
         return self._registry
 
-    def _told(self, registry: Registry, seen: Seen, here: dict[str, Seen]) -> Registry:
+    def _told(self, registry: Registry, seen: Seen, here: dict[str, Seen], start: Offsets) -> Registry:
         with open_feed(self._options.access, seen.address) as feed:
             wanted = feed.expressions()
         fresh = registry.fresh(seen.name, seen.epoch, wanted)
@@ -194,14 +194,16 @@ class OperatorsReader(DataSourceStreamReader):
             beginning = self._beginning(min(since_us for _, since_us in fresh), here)
         in_order = [since_us for text, since_us in fresh if needs_order(text)]
         if in_order:
-            near = self._beginning(min(in_order), here, HELD_ROWS_MAX)
+            back = HELD_ROWS_MAX // len(here)
+            nearest = {one.journal: start.get(one.journal, 0) - back for one in here.values()}
+            near = self._beginning(min(in_order), here, nearest)
         return registry.told(seen.name, seen.epoch, seen.edition, wanted, beginning, near)
 
-    def _beginning(self, since_us: int, here: dict[str, Seen], most: int = 1 << 62) -> Beginning:
-        """At most so many rows back."""
+    def _beginning(self, since_us: int, here: dict[str, Seen], nearest: Mapping[str, int] | None = None) -> Beginning:
+        """`nearest`: not before these."""
         offsets, complete_us = [], 0
         for seen in here.values():
-            first = max(seen.first, seen.next - most // len(here))
+            first = max(seen.first, (nearest or {}).get(seen.journal, 0))
             with open_feed(self._options.access, seen.address) as feed:
                 offset = max(first, feed.offset_at(since_us - MARGIN_US))
                 offsets.append((seen.journal, offset))
