@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from sterna.mqtt.topics import FilterTree
 from sterna.operators.functions import NO_FUNCTIONS
-from sterna.operators.sources import Anything, Numbers, Texts, source_of
-from sterna.operators.stages import Counts, Stage
+from sterna.operators.sources import Anything, Heard, Numbers, Texts, source_of
+from sterna.operators.stages import Counts
 from sterna.pipeline.matching import TOPICS_KNOWN_MAX
 from sterna.pipeline.registry import Entry
 from sterna.pipeline.tallies import numbers_of
@@ -39,22 +39,11 @@ class Said(msgspec.Struct, frozen=True, array_like=True):
     """None: the topic has no value any more."""
 
 
-class _Heard(Stage):
-    """The last value that came."""
-
-    def __init__(self) -> None:
-        super().__init__(None, Counts())
-        self.value: float | None = None
-
-    def change(self, time_us: int, key: bytes, value: float | None) -> None:
-        self.value = value
-
-
 class Reading:
     """How payloads are read for an expression."""
 
     def __init__(self, entry: Entry) -> None:
-        self._heard = _Heard()
+        self._heard = Heard(Counts())
         self._source = source = source_of(entry.expression, self._heard, entry.settings, NO_FUNCTIONS)
         texts = (source.needles, source.numeric) if isinstance(source, Texts) else ()
         kind = "anything" if isinstance(source, Anything) else "numbers" if isinstance(source, Numbers) else "texts"
