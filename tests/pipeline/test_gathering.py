@@ -115,7 +115,7 @@ class Expected:
 ANYTHING = st.one_of(windowed([*RULES, *TEXT_RULES]), expressions().filter(lambda one: not one.forwards))
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(ANYTHING, min_size=1, max_size=4, unique_by=lambda one: one.text).flatmap(
         lambda some: st.tuples(st.just(some), streams(some[0]))
