@@ -25,17 +25,18 @@ def hand_in(node: SurvivingNode, number: int, payload: bytes) -> None:
 def test_what_is_sparks_is_not_computed_here(node: SurvivingNode) -> None:
     watcher, sensor = node.client("watcher"), node.client("sensor")
     watcher.subscribe(TEXT.decode(), 1)
-    watcher.subscribe("$SUM/t", 1)
+    watcher.subscribe("$SUM/u", 1)
+    watcher.subscribe("$GT;0/t", 1)
     node.settle()
     computations = node.broker.routes.computations
-    assert [text for text, _ in computations.outside()] == [TEXT]
+    assert [text for text, _ in computations.outside()] == [TEXT, b"$SUM/u"]
     assert computations.sources() == [b"t"]
     sensor.publish("t", b"1", 1, 1)
     node.settle()
     node.wait(7200)
     node.settle()
-    assert watcher.payloads() == [b"1.0"]
-    watcher.unsubscribe("$SUM/t")
+    assert watcher.payloads() == [b"1"]
+    watcher.unsubscribe("$GT;0/t")
     node.settle()
     assert not computations.takes(b"t")
 
@@ -93,11 +94,11 @@ def test_a_result_the_disk_did_not_take_is_tried_again(node: SurvivingNode) -> N
 
 def test_a_result_that_nobody_wants_or_that_is_not_sparks_goes_nowhere(node: SurvivingNode) -> None:
     watcher = node.client("watcher")
-    watcher.subscribe("$SUM/t", 1)
+    watcher.subscribe("$GT;0/t", 1)
     node.settle()
     computations, before = node.broker.routes.computations, node.broker.journal.next_offset
     computations.hand_in(TEXT, END_US, b"1.0")
-    computations.hand_in(b"$SUM/t", END_US, b"1.0")
+    computations.hand_in(b"$GT;0/t", END_US, b"1.0")
     computations.hand_in(b"plain/topic", END_US, b"1.0")
     assert node.broker.journal.next_offset == before
 
@@ -105,7 +106,7 @@ def test_a_result_that_nobody_wants_or_that_is_not_sparks_goes_nowhere(node: Sur
 def test_every_coming_and_going_is_a_new_edition(node: SurvivingNode) -> None:
     computations, watcher = node.broker.routes.computations, node.client("watcher")
     seen = [computations.edition]
-    for subscribe, text in ((True, TEXT), (True, b"$AVG/t"), (False, TEXT), (True, TEXT)):
+    for subscribe, text in ((True, TEXT), (True, b"$GT;0/t"), (False, TEXT), (True, TEXT)):
         (watcher.subscribe if subscribe else watcher.unsubscribe)(text.decode(), *((1,) if subscribe else ()))
         node.settle()
         seen.append(computations.edition)

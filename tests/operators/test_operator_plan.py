@@ -36,8 +36,13 @@ def test_a_plan_names_every_step_from_the_messages_to_the_result() -> None:
         ("$MAX$HOURLYAVG$GT;3/t/+", Settings(engine="auto"), "spark", "windows of 3600 s"),
         ("$QUARTERHOURLYAVG/t/+", Settings(engine="auto"), "node", "shorter than spark_period_s = 3600"),
         ("$QUARTERHOURLYAVG/t/+", Settings(engine="auto", spark_period_s=900), "spark", "windows of 900 s"),
-        ("$AVG/t/+", Settings(engine="spark"), "node", "answers at each message"),
-        ("$HOURLYAVG$DELTA/t/+", Settings(engine="spark"), "node", "inside $HOURLYAVG needs messages in order"),
+        ("$AVG/t/+", Settings(), "node", 'engine = "node"'),
+        ("$AVG/t/+", Settings(engine="auto"), "node", "answers at each message"),
+        ("$AVG/t/+", Settings(engine="spark"), "spark", "in order of time; sterna pipeline operators must run"),
+        ("$GT;3$TMPSUM;0:10:00;.v/t/+", Settings(engine="spark"), "spark", "in order of time"),
+        ("$HOURLYAVG$DELTA/t/+", Settings(engine="auto"), "node", "inside $HOURLYAVG needs messages in order"),
+        ("$HOURLYAVG$DELTA/t/+", Settings(engine="spark"), "spark", "in order of time"),
+        ("$CONTAINS;x$CONTAINS;y/t/+", Settings(engine="spark"), "node", "passes messages on"),
         ("$HOURLYAVG$COUNTPEOPLE/t/+", Settings(engine="spark"), "node", "functions run in nodes"),
     ],
 )
@@ -84,9 +89,13 @@ def test_a_plan_says_what_is_computed_in_parts_and_that_is_what_nodes_do(text: s
         assert marked == ([operator] if operator is not None and settings.partials else [])
 
 
-def test_spark_merges_parts_of_any_period_it_has() -> None:
-    lines = explain(parse(b"$TMPMAX;2:00:00$HOURLYSUM/t"), Settings(engine="spark"))
-    assert [line.split()[0] for line in lines if "parts" in line] == ["$HOURLYSUM"]
+@pytest.mark.parametrize(
+    ("text", "operators"),
+    [("$TMPMAX;2:00:00$HOURLYSUM/t", ["$HOURLYSUM"]), ("$HOURLYSUM$RATE/t", []), ("$SUM/t/+", [])],
+)
+def test_spark_merges_parts_of_periods_over_single_messages(text: str, operators: list[str]) -> None:
+    lines = explain(parse(text.encode()), Settings(engine="spark"))
+    assert [line.split()[0] for line in lines if "parts" in line] == operators
 
 
 CHOICES = (EngineChoice("plant/secret/#", "node"), EngineChoice("plant/#", "spark"), EngineChoice("lab/+/t", "auto"))
@@ -101,7 +110,8 @@ CHOICES = (EngineChoice("plant/secret/#", "node"), EngineChoice("plant/#", "spar
         ("$HOURLYAVG/#", "node", 'engine = "node"'),
         ("$HOURLYAVG/lab/1/t", "spark", "windows of 3600 s"),
         ("$QUARTERHOURLYAVG/lab/1/t", "node", "shorter than spark_period_s"),
-        ("$AVG/plant/+", "node", "answers at each message"),
+        ("$AVG/plant/+", "spark", "in order of time"),
+        ("$AVG/lab/1/t", "node", "answers at each message"),
     ],
 )
 def test_engines_may_differ_by_filter_and_the_first_that_covers_it_decides(text: str, engine: str, why: str) -> None:

@@ -13,7 +13,17 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from operators.expression_making import RULES, SHORT, SHORT_BY_THE_WALL, SINCE_US, TEXT_RULES, Event, streams, windowed
+from operators.expression_making import (
+    RULES,
+    SHORT,
+    SHORT_BY_THE_WALL,
+    SINCE_US,
+    TEXT_RULES,
+    Event,
+    expressions,
+    streams,
+    windowed,
+)
 from sterna.mqtt.topics import levels_of, matches
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
@@ -23,14 +33,16 @@ from sterna.pipeline import gathering as gathering_module
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.feed_client import Wanted
 from sterna.pipeline.gathering import Batch, Gathering, GatheringFiles, Result
-from sterna.pipeline.matching import COLUMNS, Matcher
-from sterna.pipeline.registry import Beginning, Registry, RegistryFiles
+from sterna.pipeline.matching import COLUMNS, MISSED, SAID, Matcher, Row
+from sterna.pipeline.picking import Picker, Said
+from sterna.pipeline.registry import Beginning, Entry, Registry, RegistryFiles
 from sterna.pipeline.table import schema_of
 
-Message = tuple[int, bytes, bytes]
+Message = tuple[int, str, int, bytes, bytes]
+"""Time, journal, offset, topic, payload."""
 
 
-def batch_of(messages: list[Message]) -> pa.RecordBatch:
+def batch_of(messages: list[tuple[int, bytes, bytes]]) -> pa.RecordBatch:
     times, topics, payloads = zip(*messages, strict=True) if messages else ((), (), ())
     columns = [pa.array([one.decode() for one in topics], pa.string()), pa.array(payloads, pa.binary())]
     instants = pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -71,27 +83,41 @@ class Job:
         return results
 
 
-def answers(
-    expression: Expression, chosen: Settings, since_us: int, messages: list[Message], end_us: int
-) -> list[tuple[int, bytes]]:
-    """By a node's engine, held against the reference."""
-    engine, reference = Engine(expression, chosen, since_us), Reference(expression, chosen, since_us)
-    found, expected = [], []
-    levels = levels_of(expression.topic_filter)
-    for time_us, topic, payload in messages:
-        if time_us >= since_us and matches(levels, levels_of(topic)):
-            result = engine.message(topic, payload, time_us)
-            found += [] if result is None else [(engine.result_us, result)]
-            expected += reference.message(topic, payload, time_us)
-    result = engine.advance(end_us)
-    found += [] if result is None else [(engine.result_us, result)]
-    assert [payload for _, payload in found] == expected + reference.advance(end_us)
-    return found
+class Expected:
+    """What a node's engine and the reference make of what was read, in the order in which it can be told."""
+
+    def __init__(self, expression: Expression, chosen: Settings, since_us: int) -> None:
+        self._levels = levels_of(expression.topic_filter)
+        self._since_us = since_us
+        self._engine, self._reference = Engine(expression, chosen, since_us), Reference(expression, chosen, since_us)
+        self.results: list[tuple[int, bytes]] = []
+        self._waiting: list[Message] = []
+        self._number = 0
+
+    def take(self, read: list[Message], time_us: int) -> None:
+        """It is that late everywhere."""
+        waiting = sorted([*self._waiting, *read])
+        self._waiting = [message for message in waiting if message[0] >= time_us]
+        for came_us, _, _, topic, payload in waiting[: len(waiting) - len(self._waiting)]:
+            if came_us >= self._since_us and matches(self._levels, levels_of(topic)):
+                given = self._engine.message(topic, payload, came_us)
+                self._compare(given, self._reference.message(topic, payload, came_us))
+        if time_us > self._engine.newest_us:
+            self._compare(self._engine.advance(time_us), self._reference.advance(time_us))
+
+    def _compare(self, given: bytes | None, expected: list[bytes]) -> None:
+        assert ([] if given is None else [given]) == expected
+        if given is not None:
+            self._number = max(self._number + 1, self._engine.result_us)
+            self.results.append((self._number, given))
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ANYTHING = st.one_of(windowed([*RULES, *TEXT_RULES]), expressions().filter(lambda one: not one.forwards))
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(windowed([*RULES, *TEXT_RULES]), min_size=1, max_size=4, unique_by=lambda one: one.text).flatmap(
+    st.lists(ANYTHING, min_size=1, max_size=4, unique_by=lambda one: one.text).flatmap(
         lambda some: st.tuples(st.just(some), streams(some[0]))
     ),
     st.integers(0, 2**32),
@@ -103,70 +129,102 @@ def test_all_engines_give_the_same_answers(
     seed: int,
     by_the_wall: bool,
 ) -> None:
-    """Two nodes with streams of their own; expressions that come while it runs; batches cut anywhere; the driver killed
-    before, between and after its two writes, with the batch run again or not."""
+    """Two nodes with journals of their own, one read further than the other, or away for too long; expressions that
+    come while it runs; batches cut anywhere; the driver killed before, between and after its two writes, with the batch
+    run again or not."""
     some, events = drawn
     chosen, dice = SHORT_BY_THE_WALL if by_the_wall else SHORT, random.Random(seed)
     directory = tmp_path_factory.mktemp("job")
-    messages = in_order(events)
-    assume(messages)
+    unread = in_order(events, dice)
+    assume(unread)
     job, registry, got = Job(directory), Registry(), []
     since = {expression.text: SINCE_US + dice.choice((0, 3_000_000)) for expression in some}
-    coming = list(since.items())
-    here: list[tuple[bytes, int]] = []
+    expected: dict[bytes, Expected] = {}
+    coming = list(some)
     past: list[Message] = []
-    end_us, number = messages[-1][0] + 100_000_000, 0
-    while messages or coming:
+    time_us, number = 0, 0
+    while unread or coming:
         come = dice.randint(0, 2)
-        here, coming = here + coming[:come], coming[come:]
-        before, registry = registry, registry.told("a", 1, len(here), Wanted(chosen, list(here)), Beginning())
-        if registry.edition != before.edition:
+        before, coming = coming[:come], coming[come:]
+        expected |= {one.text: Expected(one, chosen, since[one.text]) for one in before}
+        known = registry
+        wanted = Wanted(chosen, [(text, since[text]) for text in expected])
+        registry = registry.told("a", 1, len(expected), wanted, Beginning())
+        if registry.edition != known.edition:
             job.registries.keep(registry)
-        time_us = dice.choice(messages)[0] + 1 if messages else end_us
-        due = [message for message in messages if message[0] < time_us]
-        messages = messages[len(due) :]
-        rows = task(registry, due, dice)
-        known = {entry.number for entry in before.entries}
+        time_us = max(time_us, dice.choice(unread)[0] + dice.randint(0, 1) if unread else 0)
+        read, unread = dealt(unread, time_us, dice)
+        rows = task(registry.entries, read, dice, SAID)
         # New ones get what was read before anybody knew of them.
-        rows += [row for row in task(registry, past, dice) if row[0] not in known]
-        past += due
+        fresh = tuple(entry for entry in registry.entries if entry.number >= known.following)
+        rows += task(fresh, past, dice, MISSED)
         dice.shuffle(rows)
-        job, results = taken(job, directory, Batch(number, registry.edition, time_us - 1, rows), dice)
+        for text, one in expected.items():
+            one.take(read if text not in {new.text for new in before} else past + read, time_us)
+        past += read
+        job, results = taken(job, directory, Batch(number, registry.edition, time_us, rows), dice)
         number += 1
         got += results
+    end_us = time_us + 100_000_000
     got += job.take(Batch(number, registry.edition, end_us, []))
     close_all()
-    for expression in some:
-        found = dict.fromkeys((one.end_us, one.payload) for one in got if one.text == expression.text)
-        assert list(found) == answers(expression, chosen, since[expression.text], past, end_us)
+    for text, one in expected.items():
+        one.take([], end_us)
+        found = dict.fromkeys((result.number, result.payload) for result in got if result.text == text)
+        assert list(found) == one.results
+
+
+def dealt(unread: list[Message], time_us: int, dice: random.Random) -> tuple[list[Message], list[Message]]:
+    """What a batch reads of the journals, and what is left: one may be read further than the others, or be away."""
+    ahead_us = time_us + dice.choice((0, 0, 5_000_000, 100_000_000))
+    ahead, away = dice.choice("ab"), dice.choice(["a", "b", *["nobody"] * 8])
+    upto_us = {"a": time_us, "b": time_us, ahead: ahead_us} | {away: -1}
+    read = [message for message in unread if message[0] < upto_us[message[1]]]
+    return read, [message for message in unread if message not in read]
 
 
 def taken(job: Job, directory: Path, batch: Batch, dice: random.Random) -> tuple[Job, list[Result]]:
     """A batch, and perhaps a kill: what was made before is made again, and the same."""
-    results = job.take(batch)
+    results: list[Result] = []
+    if dice.random() < 0.2:  # killed before it was written down
+        lost = Job(directory)
+        lost.files._apply(lost.gathering, batch, results.extend)
+        job.files.close()
+        job = Job(directory)
+    results += job.take(batch)
+    if dice.random() < 0.2:
+        job.files.snapshot(job.gathering, [])
     if dice.random() < 0.3:
         job.files.close()
         job = Job(directory)
-        results = job.redone + job.take(batch)
+        results += job.redone + job.take(batch)
     return job, results
 
 
-def task(registry: Registry, messages: list[Message], dice: random.Random) -> list[tuple[int, int, bytes]]:
+def task(entries: tuple[Entry, ...], messages: list[Message], dice: random.Random, kind: int) -> list[Row]:
     """By several tasks, each with rows in some order."""
-    shares: list[list[Message]] = [[] for _ in range(dice.randint(1, 3))]
+    shares: dict[tuple[int, str], list[Message]] = {}
+    tasks = dice.randint(1, 3)
     for message in messages:
-        dice.choice(shares).append(message)
-    matcher = Matcher(registry.entries)
-    return [row for share in shares if share for rows in matcher.parts([batch_of(share)]) for row in rows]
+        shares.setdefault((dice.randrange(tasks), message[1]), []).append(message)
+    matcher = Matcher([entry for entry in entries if not entry.needs_order])
+    picker = Picker([entry for entry in entries if entry.needs_order])
+    rows: list[Row] = []
+    for (_, journal), share in shares.items():
+        batch = batch_of([(time_us, topic, payload) for time_us, _, _, topic, payload in share])
+        batch = batch.append_column("offset", pa.array([offset for _, _, offset, _, _ in share]))
+        rows += [row for some in matcher.parts([batch]) for row in some]
+        rows += [(kind, 0, said) for said in picker.pick(journal, batch)]
+    return rows
 
 
-def in_order(events: list[Event]) -> list[Message]:
+def in_order(events: list[Event], dice: random.Random) -> list[Message]:
     time_us, found = SINCE_US, []
-    for event in events:
+    for offset, event in enumerate(events):
         time_us = max(SINCE_US, time_us + event.passed_us)
         if event.topic:
-            found.append((time_us, event.topic, event.payload))
-    return sorted(found, key=lambda message: message[0])
+            found.append((time_us, dice.choice("ab"), offset, event.topic, event.payload))
+    return sorted(found)
 
 
 @pytest.fixture
@@ -222,8 +280,50 @@ def test_a_window_that_is_not_there_wholly_is_left_out_and_said(tmp_path: Path) 
     gathering = Gathering(lines.append)
     rows = [row for time_us in (5, 16_000_000, 20_000_000) for row in part(registry, time_us, b"1")]
     results = gathering.close(registry, 30_000_000, rows)
-    assert [(one.end_us, one.payload) for one in results] == [(30_000_000, b"1.0")]
+    assert [(one.number, one.payload) for one in results] == [(30_000_000, b"1.0")]
     assert len(lines) == 2
+
+
+def said(registry: Registry, journal: str, *messages: tuple[int, int, bytes, bytes]) -> list[Row]:
+    """(time, offset, topic, payload)."""
+    batch = batch_of([(time_us, topic, payload) for time_us, _, topic, payload in messages])
+    batch = batch.append_column("offset", pa.array([offset for _, offset, _, _ in messages]))
+    return [(SAID, 0, one) for one in Picker(registry.entries).pick(journal, batch)]
+
+
+def test_what_came_at_the_same_time_is_ordered_by_journal_whichever_is_read_first() -> None:
+    wanted = Wanted(Settings(), [(b"$DELTA/t", 0)])
+    registry = Registry().told("a", 1, 1, wanted, Beginning())
+    gathering = Gathering()
+    assert gathering.close(registry, 5, said(registry, "b", (5, 0, b"t", b"1"), (5, 1, b"t", b"3"))) == []
+    results = gathering.close(registry, 6, said(registry, "a", (5, 9, b"t", b"10")))
+    assert [(one.number, one.payload) for one in results] == [(5, b"-9.0"), (6, b"2.0")]
+
+
+def test_an_expression_in_order_whose_first_messages_are_gone_begins_with_those_that_are_there() -> None:
+    lines: list[str] = []
+    wanted = Wanted(Settings(), [(b"$SUM/t/+", 0)])
+    registry = Registry().told("a", 1, 1, wanted, Beginning(), Beginning((), 7))
+    rows = said(registry, "a", (6, 0, b"t/a", b"1"), (7, 1, b"t/b", b"2"), (8, 2, b"t/c", b"3"))
+    results = Gathering(lines.append).close(registry, 9, rows)
+    assert [(one.number, one.payload) for one in results] == [(7, b"2.0"), (8, b"5.0")]
+    assert lines == ["$SUM/t/+ of node a: its first messages are no longer kept; it begins with those that are"]
+
+
+def test_payloads_stay_where_they_are_read() -> None:
+    """Numbers leave a task, however long the messages are, and each once for all expressions that read alike."""
+    texts = (b"$COUNT/t/+", b"$SUM/t/+", b"$TMPMAX;0:01:00/t/a", b"$SUM;.v/t/+", b"$TMPCOUNT;0:01:00$CONTAINS;x/t/+")
+    registry = Registry().told("a", 1, 1, Wanted(Settings(), [(text, 0) for text in texts]), Beginning())
+    rows = said(registry, "a", (1, 0, b"t/a", b"x" * 1_000_000), (2, 1, b"t/b", b"7"), (3, 2, b"t/b", b'{"v": 1}'))
+    assert len(rows) == 4
+    assert sum(len(part) for _, _, part in rows) < 1000
+    decoded = [msgspec.msgpack.decode(part, type=Said) for _, _, part in rows]
+    assert [(one.offsets, one.values) for one in sorted(decoded, key=lambda one: one.reading)] == [
+        ([0, 1, 2], [1.0, 1.0, 1.0]),
+        ([2], [1.0]),
+        ([1], [7.0]),
+        ([0, 1, 2], [1.0, None, None]),
+    ]
 
 
 def test_what_stops_is_said_once(tmp_path: Path) -> None:

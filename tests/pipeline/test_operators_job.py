@@ -19,6 +19,9 @@ from pyspark.sql import SparkSession
 
 from live.networks import free_port
 from live.nodes import wait_until
+from sterna.operators.engine import Engine
+from sterna.operators.grammar import parse
+from sterna.operators.settings import Settings
 from sterna.pipeline.jobs_operators import OperatorsJob
 
 from .feeding import FeedingNode
@@ -28,6 +31,9 @@ pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
 
 SOON_S = 180
 SPARKS = '[operators]\nengine = "spark"\nhourly_s = 2\nquarter_hourly_s = 1\nanchor = "wall"\n'
+
+#: Over topics, over a span, over a span of what is over topics.
+IN_ORDER = ("$SUM/u/+", "$TMPSUM;0:20:00/u/+", "$TMPMAX;0:20:00$COUNT/u/+")
 
 StartFeeding = Callable[..., FeedingNode]
 
@@ -85,6 +91,17 @@ def subscriber() -> Iterator[Callable[..., Subscriber]]:
         one.leave()
 
 
+def named(text: str) -> str:
+    return parse(text.encode()).result_topic.decode()
+
+
+def answers(text: str, values: list[tuple[bytes, int]]) -> list[bytes]:
+    """By a node's engine; the test is over before anything is forgotten."""
+    engine = Engine(parse(text.encode()), Settings(), 0)
+    found = (engine.message(topic, b"%d" % value, time_us) for time_us, (topic, value) in enumerate(values))
+    return [payload for payload in found if payload is not None]
+
+
 def count_of(payloads: list[bytes]) -> float:
     return sum(float(payload) for payload in payloads)
 
@@ -98,7 +115,7 @@ def test_expressions_come_and_go_while_one_query_serves_them(
     query = job.start(spark)
     try:
         one, other = subscriber(node, "one"), subscriber(node, "other", qos=0)
-        one.subscribe("$HOURLYCOUNT/t/a", "$HOURLYMAX/t/+")
+        one.subscribe("$HOURLYCOUNT/t/a", "$HOURLYMAX/t/+", "$AVG/t/+", "$GT;1$TMPCOUNT;0:10:00/t/a")
         other.subscribe("$HOURLYCOUNT/t/a")
         node.publish("t/a", [1, 2, 3])
         node.publish("t/b", [7, "warm"])
@@ -107,8 +124,13 @@ def test_expressions_come_and_go_while_one_query_serves_them(
         one.subscribe("$GT;1$QUARTERHOURLYSUM/t/b")
         node.publish("t/b", [5])
         wait_until(lambda: one.of("$GT;1$QUARTERHOURLYSUM/t/b") == [b"5.0"], "the new one is served", SOON_S)
+        averages = [b"1.0", b"2.0", b"3.0", b"5.0", b"4.0"]
+        wait_until(lambda: len(one.of("$AVG/t/$A")) == len(averages), "each message is answered", SOON_S)
+        assert one.of("$AVG/t/$A") == averages
+        assert one.of("$GT;1$TMPCOUNT;0:10:00/t/a") == [b"2.0", b"3.0"]
+        told = len(lines)
         one.unsubscribe("$HOURLYMAX/t/+")
-        wait_until(lambda: any("2 expressions" in line for line in lines), "it has gone", SOON_S)
+        wait_until(lambda: any("4 expressions" in line for line in lines[told:]), "it has gone", SOON_S)
         assert count_of(other.of("$HOURLYCOUNT/t/a")) == 3
         assert len(one.got) == len({(topic, number) for topic, _, number in one.got})
         assert query.exception() is None
@@ -121,7 +143,8 @@ def test_expressions_come_and_go_while_one_query_serves_them(
 def test_killed_at_any_moment_every_message_is_counted_once(
     start_feeding: StartFeeding, subscriber: Callable[..., Subscriber], tmp_path: Path
 ) -> None:
-    """Driver and JVM die together, in the middle of windows; so does, in between, one of two nodes."""
+    """Driver and JVM die together, in the middle of windows and of values in order; so does, in between, one of two
+    nodes."""
     key = '[network]\nname = "n"\nkey = "0123456789abcdef"\n'
     ports = free_port(), free_port()
     first = start_feeding("a", f'{SPARKS}{key}bind = "127.0.0.1:{ports[0]}"\n')
@@ -129,23 +152,26 @@ def test_killed_at_any_moment_every_message_is_counted_once(
     second = start_feeding("b", SPARKS + network)
     here, there = subscriber(first, "here"), subscriber(second, "there", qos=2)
     for one in (here, there):
-        one.subscribe("$HOURLYCOUNT/t", "$QUARTERHOURLYSUM/t")
+        one.subscribe("$HOURLYCOUNT/t", "$QUARTERHOURLYSUM/t", *IN_ORDER)
     command = sterna("operators", str(tmp_path / "job"), "--nodes", first.feed)
     sent, pause = 0, threading.Event()
+    values: list[tuple[bytes, int]] = []
 
     def publish() -> None:
         nonlocal sent
         for node in (first, second):
             node.publish("t", [1] * 50)
             sent += 50
+            values.append((b"u/a" if node is first else b"u/b", len(values) * len(values)))
+            node.publish(values[-1][0].decode(), [values[-1][1]])
         pause.wait(0.2)  # Spark needs the machine, too
 
     for life in range(2):
         process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
         try:
-            before = len(here.got)
+            before = len(here.of("$HOURLYCOUNT/t"))
             deadline = time.monotonic() + SOON_S
-            while len(here.got) < before + 3:
+            while len(here.of("$HOURLYCOUNT/t")) < before + 3:
                 assert process.poll() is None, process.stderr.read() if process.stderr else ""
                 assert time.monotonic() < deadline, "no results"
                 publish()
@@ -162,6 +188,8 @@ def test_killed_at_any_moment_every_message_is_counted_once(
         for one in (here, there):
             wait_until(lambda one=one: count_of(one.of("$HOURLYCOUNT/t")) >= sent, "all are counted", SOON_S)
             wait_until(lambda one=one: count_of(one.of("$QUARTERHOURLYSUM/t")) >= sent, "all are counted", SOON_S)
+            for text in IN_ORDER:
+                wait_until(lambda one=one, text=text: len(one.of(named(text))) >= len(values), "answered", SOON_S)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -169,3 +197,5 @@ def test_killed_at_any_moment_every_message_is_counted_once(
         results = [(topic, number) for topic, _, number in one.got]
         assert len(results) == len(set(results)), "a result came twice"
         assert count_of(one.of("$HOURLYCOUNT/t")) == count_of(one.of("$QUARTERHOURLYSUM/t")) == sent
+        for text in IN_ORDER:
+            assert one.of(named(text)) == answers(text, values)

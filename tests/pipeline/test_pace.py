@@ -12,7 +12,7 @@ from sterna.operators.settings import Settings
 from sterna.pipeline import pace as pace_module
 from sterna.pipeline.feed_client import Wanted
 from sterna.pipeline.nodes import Seen
-from sterna.pipeline.pace import GRACE_S, HOLD_S, PACE_S, Pace
+from sterna.pipeline.pace import BRISK_S, GRACE_S, HOLD_S, PACE_S, Pace
 from sterna.pipeline.registry import Beginning, Registry
 
 PERIOD_US = 10_000_000
@@ -111,3 +111,13 @@ def test_ends_are_those_of_all_windows() -> None:
     assert Pace().next_end(REGISTRY, 1) == PERIOD_US
     assert Pace().next_end(REGISTRY, PERIOD_US) == 2 * PERIOD_US
     assert Pace().next_end(Registry(), 1) > time.time() * 1e6
+
+
+def test_who_answers_each_message_is_not_kept_waiting_for_long(clock: Clock) -> None:
+    wanted = Wanted(Settings(), [(b"$SUM/t/+", 0), (b"$HOURLYSUM/t/+", 0)])
+    brisk = Registry().told("a", 1, 1, wanted, Beginning())
+    pace = Pace()
+    clock.now_s = 1001.0
+    pace.begin()
+    pace.rest(Watching(clock), brisk, 1)  # type: ignore[arg-type]  # all of a watch that is needed
+    assert clock.now_s == pytest.approx(1001.0 + BRISK_S, abs=0.02)

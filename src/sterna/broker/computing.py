@@ -6,7 +6,7 @@ published under a name of its own, which clients cannot publish to and which nev
 expression may come in parts (`parts.py`): then only what enters here is taken, and the other nodes' parts are merged.
 
 What is assigned to Spark is computed by nobody here: a job asks which expressions there are (`outside`) and hands in
-the results of their windows (`hand_in`), numbered by the windows' ends, always through the journal.
+their results (`hand_in`), numbered by windows' ends or messages' times, always through the journal.
 
 Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash those are made again that the
 journal does not have (`recollection.py`).
@@ -427,8 +427,8 @@ class Computations:
         ]
 
     def hand_in(self, text: bytes, number: int, payload: bytes) -> None:
-        """What Spark made of a window, if anybody still wants it; a number that is not greater than the last one has
-        been here before."""
+        """What Spark made of a window or a message, if anybody still wants it; a number that is not greater than the
+        last one has been here before."""
         computation = self._by_text.get(text)
         if computation is None or not computation.outside or computation.is_awaited:
             return

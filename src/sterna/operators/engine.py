@@ -100,6 +100,15 @@ class Engine:
         result = self._result.text
         return payload if self._forwards and result is not None else result
 
+    def told(self, topic: bytes, value: float | None, time_us: int) -> bytes | None:
+        """What a message says, as a source of this expression has read it elsewhere; None: that there is no value."""
+        try:
+            self._source.after.change(self._begin(time_us), topic, value)
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self._result.text
+
     def computed(self, topic: bytes, value: float | None, time_us: int) -> bytes | None:
         """What a data processing function made of a message, elsewhere; None if it failed."""
         source = self._source

@@ -24,30 +24,38 @@ _KEPT = {
 
 def merged(expression: Expression, settings: Settings) -> Operator | None:
     """The aggregate that is computed in parts, where the messages are; None if these have to come to one place.  On
-    Spark that is the period, between nodes what `halves` says."""
+    Spark that is a period over single messages, between nodes what `halves` says."""
     if placed(expression, settings)[0] == "spark":
-        return expression.periodic
+        return expression.periodic if division(expression) is Division.BY_MESSAGE else None
     found = halves(expression) if settings.partials else None
     return None if found is None else expression.operators[len(found.outside)]
 
 
 def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
     """Which engine computes it, node or spark, and why."""
-    periodic = expression.periodic
     engine, words = settings.engine_of(expression.topic_filter)
     if engine == "node":
         return "node", f"as {words} says"
+    if any(operator.family is Family.FUNCTION for operator in expression.operators):
+        return "node", "functions run in nodes"
+    if expression.forwards:
+        return "node", "it passes messages on and computes nothing"
+    if engine == "auto":
+        return _placed_by_length(expression, settings)
+    in_order = "" if division(expression) is Division.BY_MESSAGE else "takes the values of all nodes in order of time; "
+    return "spark", f"as {words} says; {in_order}sterna pipeline operators must run"
+
+
+def _placed_by_length(expression: Expression, settings: Settings) -> tuple[str, str]:
+    periodic = expression.periodic
     if periodic is None:
         return "node", "it answers at each message, not at the end of windows"
     if division(expression) is not Division.BY_MESSAGE:
         return "node", f"what stands inside {periodic.text} needs messages in order"
-    if any(operator.family is Family.FUNCTION for operator in expression.operators):
-        return "node", "functions run in nodes"
     length_s = settings.period_us(periodic.period) / 1e6
-    if engine == "auto" and length_s < settings.spark_period_s:
+    if length_s < settings.spark_period_s:
         return "node", f"its windows are shorter than spark_period_s = {settings.spark_period_s:g}"
-    why = f"as {words} says" if engine == "spark" else f"windows of {length_s:g} s"
-    return "spark", f"{why}; sterna pipeline operators must run"
+    return "spark", f"windows of {length_s:g} s; sterna pipeline operators must run"
 
 
 def explain(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[str]:

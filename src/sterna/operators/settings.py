@@ -65,9 +65,9 @@ class Settings:
     More than their clocks differ by."""
 
     engine: EngineName = "node"
-    """Where expressions with a period are computed: in the node, by the job `sterna pipeline operators`, or (auto) by
-    that job if their windows are as long as `spark_period_s`.  Whatever has to answer at each message stays in the
-    node."""
+    """Where expressions are computed: in the node, by the job `sterna pipeline operators`, or (auto) by that job if
+    they have windows as long as `spark_period_s` that can be computed in parts.  Rules alone, which pass messages on,
+    and data processing functions stay in the node."""
 
     engines: tuple[EngineChoice, ...] = ()
     """The same for expressions over some topics: the first that has all topics of an expression decides, before

@@ -10,7 +10,7 @@ from sterna.operators.exact import NUMBER_MAX
 from sterna.operators.expression import Expression, Family
 from sterna.operators.functions import Compute, Functions
 from sterna.operators.settings import Settings
-from sterna.operators.stages import Stage
+from sterna.operators.stages import Counts, Stage
 from sterna.operators.values import field_of, number_in, number_of, text_in, text_of
 
 
@@ -103,6 +103,19 @@ class Computed(Source):
             return False
         self.after.change(time_us, topic, float(value) + 0.0)
         return True
+
+
+class Heard(Stage):
+    """Instead of an expression, behind a source that is asked what single messages say."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, counts: Counts) -> None:
+        super().__init__(None, counts)
+        self.value: float | None = None
+
+    def change(self, time_us: int, key: bytes, value: float | None) -> None:
+        self.value = value
 
 
 def source_of(expression: Expression, after: Stage, settings: Settings, functions: Functions) -> Source:

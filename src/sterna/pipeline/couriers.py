@@ -1,7 +1,8 @@
 """Results on their way to the nodes that wait for them: a thread and a queue for each node, in order.
 
 A result leaves its queue when the node's journal has it.  A node drops what it has had before, so after a crash all of
-which that is not certain is handed in again.  A node that is away keeps nobody else waiting.
+which that is not certain is handed in again.  A node that is slow is waited for (`make_room`); one that is away keeps
+nobody else waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sterna.pipeline.nodes import open_feed, survey
 from sterna.pipeline.options import ReadOptions
 
 OWED_MAX = 100_000
-"""Results that wait for one node; with one more, the oldest goes."""
+"""Results that wait for one node; with more than that, a node that is away loses the oldest."""
 AT_ONCE, BYTES_AT_ONCE = 1000, 8 * 1024 * 1024
 AGAIN_S = 0.5
 
@@ -43,7 +44,7 @@ class Courier:
     def add(self, results: Iterable[Result]) -> None:
         with self._lock:
             self._owed.extend(results)
-            lost = len(self._owed) - OWED_MAX
+            lost = len(self._owed) - OWED_MAX if self._trouble else 0
             for _ in range(lost):
                 self._owed.popleft()
             self._lock.notify_all()
@@ -57,6 +58,11 @@ class Courier:
     def wait_empty(self, within_s: float) -> bool:
         with self._lock:
             return self._lock.wait_for(lambda: not self._owed, within_s)
+
+    def make_room(self) -> None:
+        """Come back when it is not too much that waits, or nobody knows for how long it will."""
+        with self._lock:
+            self._lock.wait_for(lambda: len(self._owed) <= OWED_MAX or self._trouble)
 
     def _run(self) -> None:
         while True:
@@ -80,7 +86,7 @@ class Courier:
                 if found is None:
                     raise NodesMissing(f"node {self._node} is away")
                 self._feed = open_feed(self._options.access, found.address)
-            self._feed.hand_in([(one.text, one.end_us, one.payload) for one in some])
+            self._feed.hand_in([(one.text, one.number, one.payload) for one in some])
         except Refused as error:
             self._say(str(error))
             return error.code == "operators"
@@ -93,7 +99,9 @@ class Courier:
 
     def _say(self, trouble: str) -> None:
         if trouble != self._trouble:
-            self._trouble = trouble
+            with self._lock:
+                self._trouble = trouble
+                self._lock.notify_all()
             self._tell(f"results for node {self._node} wait: {trouble}")
 
 
@@ -124,6 +132,10 @@ class Couriers:
 
     def owed(self) -> list[Result]:
         return [result for courier in self._by_node.values() for result in courier.owed()]
+
+    def make_room(self) -> None:
+        for one in self._by_node.values():
+            one.make_room()
 
     def wait_empty(self, within_s: float) -> bool:
         deadline = time.monotonic() + within_s

@@ -225,7 +225,7 @@ class FeedClient:
         return found
 
     def hand_in(self, results: Sequence[tuple[bytes, int, bytes]]) -> None:
-        """(expression, end of the window, payload); comes back when the node's journal has them, each once."""
+        """(expression, number, payload); comes back when the node's journal has them, each once."""
         self._ask({"op": "results", "results": results})
 
     def segments(self) -> list[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """Where the parts of all expressions meet, batch after batch, and what is remembered of them on the disk.
 
-A `Gathering` is a function of the batches so far: it can be had again from a snapshot and the batches after it, which
-`GatheringFiles` keeps.  So whatever is killed when, no window is lost and no window comes out differently.
+Windows get parts; expressions that need order get values (`in_order`).  A `Gathering` is a function of the batches so
+far: it can be had again from a snapshot and the batches after it, which `GatheringFiles` keeps.  So whatever is killed
+when, no result is lost and none comes out differently.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import msgspec
 from sterna.operators.errors import StateError
 from sterna.operators.windows_apart import Whole
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.matching import Row
+from sterna.pipeline.in_order import InOrder, Line, Waiting
+from sterna.pipeline.matching import MISSED, SAID, Row
 from sterna.pipeline.registry import Entry, Registry, write_whole
 
 SNAPSHOT_BATCHES = 256
@@ -30,11 +32,12 @@ _STATE = re.compile(r"state-(\d+)")
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True):
-    """What a window came to, and for which node."""
+    """What a window came to, or a message led to, and for which node."""
 
     node: str
     text: bytes
-    end_us: int
+    number: int
+    """Greater than that of the expression's result before it: the end of the window, or about when the message came."""
     payload: bytes
 
 
@@ -44,7 +47,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     number: int
     edition: int
     time_us: int
-    """Windows that ended by then are closed."""
+    """Windows that ended by then are closed, and what came in before is put in order."""
     rows: list[Row]
 
 
@@ -53,43 +56,60 @@ class _Snapshot(msgspec.Struct, array_like=True):
     registry: Registry
     wholes: list[tuple[int, bytes]]
     owed: list[Result]
+    waiting: list[Waiting] = []
 
 
 class Gathering:
     def __init__(self, tell: Callable[[str], None] = lambda _line: None) -> None:
         self.registry = Registry()
         self._tell = tell
-        self._wholes: dict[int, tuple[Entry, Whole]] = {}
+        self._wholes: dict[int, tuple[Entry, Whole | InOrder]] = {}
+        self.line = Line()
 
     def __len__(self) -> int:
         return len(self._wholes)
 
     def close(self, registry: Registry, time_us: int, rows: Iterable[Row]) -> list[Result]:
         """What a batch ends: which expressions there are, how late it is everywhere, and parts of what is over."""
+        known = self.registry.following
         if registry.edition != self.registry.edition:
             self._go_by(registry)
-        self.merge(rows)
+        self.merge(rows, known)
+        self.line.release(time_us)
         return [result for entry, whole in self._wholes.values() for result in self._closed(entry, whole, time_us)]
 
-    def merge(self, rows: Iterable[Row]) -> None:
+    def merge(self, rows: Iterable[Row], known: int = 0) -> None:
+        """Entries with numbers below `known` were there before the batch: they have had what others had missed."""
         for number, end_us, part in rows:
+            if number in (SAID, MISSED):
+                self.line.join(part, 0 if number == SAID else known, self.registry.following)
+                continue
             found = self._wholes.get(number)
             if found is not None:
+                assert isinstance(found[1], Whole)
                 found[1].merge(end_us, part)
 
     def _go_by(self, registry: Registry) -> None:
         before, self._wholes = self._wholes, {}
         for entry in registry.entries:
             known = before.get(entry.number)
-            whole = Whole(entry.expression, entry.settings, entry.since_us) if known is None else known[1]
-            self._wholes[entry.number] = (entry, whole)
+            self._wholes[entry.number] = (entry, self._begun(entry) if known is None else known[1])
+        found = ((number, one) for number, (_, one) in self._wholes.items())
+        self.line.go_by((number, one) for number, one in found if isinstance(one, InOrder))
         self.registry = registry
 
-    def _closed(self, entry: Entry, whole: Whole, time_us: int) -> Iterable[Result]:
+    def _begun(self, entry: Entry) -> Whole | InOrder:
+        if not entry.needs_order:
+            return Whole(entry.expression, entry.settings, entry.since_us)
+        if entry.expression.periodic is None and entry.beginning.complete_us > entry.since_us:
+            self._tell(f"{_named(entry)}: its first messages are no longer kept; it begins with those that are")
+        return InOrder(entry)
+
+    def _closed(self, entry: Entry, whole: Whole | InOrder, time_us: int) -> Iterable[Result]:
         running = not whole.engine.stopped
-        for end_us, payload in whole.advance(time_us):
-            if is_complete(entry, end_us):
-                yield Result(entry.node, entry.text, end_us, payload)
+        for number, payload in whole.advance(time_us):
+            if is_complete(entry, number):
+                yield Result(entry.node, entry.text, number, payload)
             else:
                 self._tell(f"{_named(entry)}: messages of its first window are no longer kept; it is left out")
         if running and whole.engine.stopped:
@@ -98,17 +118,19 @@ class Gathering:
     def snapshot(self) -> list[tuple[int, bytes]]:
         return [(number, whole.snapshot()) for number, (_, whole) in self._wholes.items()]
 
-    def restore(self, registry: Registry, wholes: Iterable[tuple[int, bytes]]) -> None:
+    def restore(self, registry: Registry, wholes: Iterable[tuple[int, bytes]], waiting: list[Waiting]) -> None:
         """May raise StateError."""
         self._go_by(registry)
+        self.line.waiting = waiting
         for number, state in wholes:
             self._wholes[number][1].restore(state)
 
 
 def is_complete(entry: Entry, end_us: int) -> bool:
-    """Was everything there that is part of the window?"""
+    """Was everything there that is part of the window, if it is one?"""
     periodic = entry.expression.periodic
-    assert periodic is not None
+    if periodic is None:
+        return True
     begin_us = end_us - entry.settings.period_us(periodic.period)
     return max(begin_us, entry.since_us) >= entry.beginning.complete_us
 
@@ -124,7 +146,7 @@ class GatheringFiles:
         self._directory = directory
         self._registries = registries
         self._log: BinaryIO | None = None
-        self._written = self._batches = 0
+        self._written = self._batches = self._snapshot_bytes = 0
         self.last_batch = -1
 
     def load(self, gathering: Gathering) -> list[Result]:
@@ -136,7 +158,8 @@ class GatheringFiles:
             if state >= 0:
                 content = (self._directory / f"state-{state}").read_bytes()
                 kept = msgspec.msgpack.decode(content, type=_Snapshot)
-                gathering.restore(kept.registry, kept.wholes)
+                gathering.restore(kept.registry, kept.wholes, kept.waiting)
+                self._snapshot_bytes = len(content)
                 self.last_batch, owed = kept.batch, kept.owed
             log = self._directory / f"batches-{state}"
             read = list(_read(log.read_bytes() if log.exists() else b""))
@@ -184,13 +207,16 @@ class GatheringFiles:
 
     @property
     def is_snapshot_due(self) -> bool:
-        return self._batches >= SNAPSHOT_BATCHES or self._written >= SNAPSHOT_BYTES
+        # A great state is not written again and again for a little more.
+        return self._batches >= SNAPSHOT_BATCHES or self._written >= max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
 
     def snapshot(self, gathering: Gathering, owed: list[Result]) -> None:
         """Everything so far, `owed` with it: results that nobody is known to have."""
         batch = self.last_batch
-        kept = _Snapshot(batch, gathering.registry, gathering.snapshot(), owed)
-        write_whole(self._directory / f"state-{batch}", msgspec.msgpack.encode(kept))
+        kept = _Snapshot(batch, gathering.registry, gathering.snapshot(), owed, gathering.line.waiting)
+        content = msgspec.msgpack.encode(kept)
+        write_whole(self._directory / f"state-{batch}", content)
+        self._snapshot_bytes = len(content)
         self._open(batch, 0)
         for file in self._directory.iterdir():
             name, _, number = file.name.partition("-")

@@ -1,9 +1,10 @@
 """Every expression that nodes leave to Spark, as one streaming query; results go back to the nodes.
 
 A directory holds `checkpoint` (how far it has read), `registry` (which expressions there were), `state` (windows that
-are open, see `gathering`) and `reader` (its name at the nodes).  A batch is read and aggregated in tasks; parts come to
-the driver and are merged, closed windows leave for their nodes, and what came is written down.  Killed at any moment
-and started again, it goes on where it was, and each result comes once into a node's journal.
+are open and what else is remembered, see `gathering`) and `reader` (its name at the nodes).  A batch is read and
+aggregated in tasks; parts come to the driver and are merged, or values and are put in order, results leave for their
+nodes, and what came is written down.  Killed at any moment and started again, it goes on where it was, and each result
+comes once into a node's journal.
 
 Parts are merged here and not by Spark's own aggregates: sums are integers of several hundred bits, so that an answer is
 the node's to the last digit, and Spark's longest number has 126.
@@ -24,7 +25,8 @@ from sterna.pipeline.couriers import Couriers, Tell
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.gathering import Batch, Gathering, GatheringFiles
 from sterna.pipeline.jobs_archive import reader_name
-from sterna.pipeline.operators_source import NAME, TICK, OperatorsSource
+from sterna.pipeline.matching import TICK
+from sterna.pipeline.operators_source import NAME, OperatorsSource
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.registry import RegistryFiles
 
@@ -77,6 +79,7 @@ class OperatorsJob:
         results = self._files.take(self._gathering, batch, self._couriers.add)
         if results or len(self._gathering) != expressions:
             self._tell(f"batch {batch.number}: {len(results):,} results, {len(self._gathering):,} expressions")
+        self._couriers.make_room()
         if self._files.is_snapshot_due:
             self._files.snapshot(self._gathering, self._couriers.owed())
             self._registries.forget_before(edition)  # which the batch began with, and may begin with again

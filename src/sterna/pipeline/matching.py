@@ -25,12 +25,14 @@ ROWS_AT_ONCE = 262_144
 TOPICS_KNOWN_MAX = 100_000
 
 COLUMNS = ("topic", "payload", "ingress_time")
-#: `number` is an entry's, or below 0.
+TICK, SAID, MISSED = -1, -2, -3
+"""Instead of an entry's number: the batch itself, with how late it is and the edition; what messages say to all who
+need order (`picking`); and what those say that were read before anybody knew of the entries that are new."""
 PARTS: Any = pa.schema([pa.field("number", pa.int64()), pa.field("end_us", pa.int64()), pa.field("part", pa.binary())])
 SPARK_PARTS = "number long, end_us long, part binary"
 
 Row = tuple[int, int, bytes]
-"""Entry, end of the window, what `Whole.merge` takes."""
+"""Entry, end of the window, what `Whole.merge` takes; or one of the above, 0, and a `Said`."""
 _Parts = list[tuple[bytes, object]]
 _Cut = tuple[int, int, int]
 """Anchor and length of windows, and from when on."""

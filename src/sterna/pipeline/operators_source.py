@@ -2,13 +2,15 @@
 
 An offset holds how far each journal is read, the edition of the registry, and how late it is everywhere by then.  From
 two offsets follows all that a batch does: ranges for all expressions, and for those that are new what came in between
-their subscription and the first range.  Tasks read, match and aggregate; what leaves them is parts.
+their subscription and the first range.  Tasks read, match and aggregate; what leaves them is parts, and for expressions
+that need order the values themselves.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -19,23 +21,27 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from sterna.mqtt.topics import covers, levels_of
+from sterna.pipeline.feed_client import FeedClient
 from sterna.pipeline.feed_errors import FeedError
-from sterna.pipeline.matching import COLUMNS, SPARK_PARTS, matcher_of, parts_batch
+from sterna.pipeline.matching import COLUMNS, MISSED, SAID, SPARK_PARTS, TICK, Row, matcher_of, parts_batch
 from sterna.pipeline.nodes import IN_MEMORY, Seen, open_feed
-from sterna.pipeline.offsets import Offsets, Range
+from sterna.pipeline.offsets import Offsets, Range, capped, ranges
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.pace import Pace
-from sterna.pipeline.registry import Beginning, Entry, Registry, RegistryFiles
+from sterna.pipeline.picking import ORDER_COLUMNS, picker_of
+from sterna.pipeline.registry import Beginning, Entry, Registry, RegistryFiles, needs_order
 from sterna.pipeline.source import Piece, StreamReader, read
 from sterna.runtime.feed_requests import FILTERS_MAX
 
 NAME = "sterna_operators"
-TICK = -1
-"""Instead of an entry's number: the batch itself, with how late it is and the edition."""
 WAIT_MS = 200
 """How long a request for news stays at a node: so late may be what is known of the time there."""
 TASK_ROWS = 200_000
 """Ranges shorter than this are not worth a task of their own: by columns, that is a tenth of a second."""
+HELD_ROWS_MAX = 500_000
+"""While an expression needs order: messages that are read, and may have to wait, until it is later everywhere."""
+AHEAD_US = 1_000_000
+"""By so much a message may be newer than what its node said of the time when it was read."""
 MARGIN_US = 5_000_000
 """Read from that much before a subscription: clocks are set, and messages carry their own times."""
 
@@ -48,6 +54,8 @@ class OperatorsPiece(InputPartition):
     entries: tuple[Entry, ...]
     tick: tuple[int, int] | None = None
     """How late it is, and the edition."""
+    is_missed: bool = False
+    """Others have had it before these entries were known."""
 
 
 class OperatorsSource(DataSource):
@@ -85,6 +93,9 @@ class OperatorsReader(DataSourceStreamReader):
         #: Node -> when it was last in sight, by the steady clock, and how late it was there.
         self._sights: dict[str, float] = {}
         self._times: dict[str, int] = {}
+        #: Rows read since it was last later everywhere, and how late it must be for none of all rows to wait.
+        self._held = 0
+        self._waiting_us = int(time.time() * 1e6)
 
     def __getstate__(self) -> tuple[ReadOptions, str, float]:
         return self._arguments
@@ -110,15 +121,33 @@ class OperatorsReader(DataSourceStreamReader):
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
         nodes = self._stream.latestOffset(start["nodes"], ReadAllAvailable())
         here = self._stream.in_sight()
-        registry = self._learn(here)
+        registry = self._learn(here, start["nodes"])
+        is_ordered = any(entry.needs_order for entry in registry.entries)
+        if is_ordered:
+            nodes = capped(start["nodes"], nodes, max(0, HELD_ROWS_MAX - self._held))
+            self._look_ahead(nodes, here)
         time_us = max(start["time_us"], self._log_time(nodes, here))
+        is_waited_for = is_ordered and start["time_us"] <= self._waiting_us and time_us > start["time_us"]
         if (
             nodes == start["nodes"]
             and registry.edition == start["registry"]
             and self._pace.next_end(registry, start["time_us"]) > time_us
+            and not is_waited_for
         ):
             return start
+        rows = sum(part.rows for part in ranges(start["nodes"], nodes))
+        self._held = rows if time_us > start["time_us"] else self._held + rows
+        if rows:
+            self._waiting_us = max((seen.time_us for seen in here.values()), default=time_us) + AHEAD_US
         return {"nodes": nodes, "registry": registry.edition, "time_us": time_us}
+
+    def _look_ahead(self, nodes: Offsets, here: dict[str, Seen]) -> None:
+        """A node of which not everything is read: it is as late there as when the next message came in."""
+        for seen in here.values():
+            offset = nodes.get(seen.journal, seen.next)
+            if offset < seen.next:
+                with suppress(FeedError), open_feed(self._options.access, seen.address) as feed:
+                    self._times[seen.name] = max(self._times.get(seen.name, 0), _came_in(feed, offset))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None
@@ -137,13 +166,13 @@ class OperatorsReader(DataSourceStreamReader):
                 times.append(self._times.get(name, 0))
         return min(times, default=0)
 
-    def _learn(self, here: dict[str, Seen]) -> Registry:
-        """What nodes want by now; a node that cannot be asked is asked the next time."""
+    def _learn(self, here: dict[str, Seen], start: Offsets) -> Registry:
+        """What nodes want by now; a node that cannot be asked is asked the next time.  `start`: so far all is read."""
         before = registry = self._known()
         for seen in here.values():
             if registry.is_news(seen.name, seen.epoch, seen.edition):
                 try:
-                    registry = self._told(registry, seen, here)
+                    registry = self._told(registry, seen, here, start)
                 except FeedError:
                     continue
         if registry.edition != before.edition:
@@ -156,24 +185,30 @@ class OperatorsReader(DataSourceStreamReader):
             self._registry = self._files.newest()
         return self._registry
 
-    def _told(self, registry: Registry, seen: Seen, here: dict[str, Seen]) -> Registry:
+    def _told(self, registry: Registry, seen: Seen, here: dict[str, Seen], start: Offsets) -> Registry:
         with open_feed(self._options.access, seen.address) as feed:
             wanted = feed.expressions()
         fresh = registry.fresh(seen.name, seen.epoch, wanted)
-        beginning = Beginning()
+        beginning = near = Beginning()
         if fresh:
             beginning = self._beginning(min(since_us for _, since_us in fresh), here)
-        return registry.told(seen.name, seen.epoch, seen.edition, wanted, beginning)
+        in_order = [since_us for text, since_us in fresh if needs_order(text)]
+        if in_order:
+            back = HELD_ROWS_MAX // len(here)
+            nearest = {one.journal: start.get(one.journal, 0) - back for one in here.values()}
+            near = self._beginning(min(in_order), here, nearest)
+        return registry.told(seen.name, seen.epoch, seen.edition, wanted, beginning, near)
 
-    def _beginning(self, since_us: int, here: dict[str, Seen]) -> Beginning:
+    def _beginning(self, since_us: int, here: dict[str, Seen], nearest: Mapping[str, int] | None = None) -> Beginning:
+        """`nearest`: not before these."""
         offsets, complete_us = [], 0
         for seen in here.values():
+            first = max(seen.first, (nearest or {}).get(seen.journal, 0))
             with open_feed(self._options.access, seen.address) as feed:
-                offset = feed.offset_at(since_us - MARGIN_US)
+                offset = max(first, feed.offset_at(since_us - MARGIN_US))
                 offsets.append((seen.journal, offset))
-                if 0 < offset == seen.first:  # what came before it is gone, and may have been of interest
-                    for batch in feed.read(offset, offset + 1, columns=["ingress_time"]):
-                        complete_us = max(complete_us, batch.column("ingress_time").cast(pa.int64())[0].as_py())
+                if 0 < offset == first:  # what came before it is gone, or too much, and may have been of interest
+                    complete_us = max(complete_us, _came_in(feed, offset))
         return Beginning(tuple(sorted(offsets)), complete_us)
 
     # -- the rows --
@@ -184,7 +219,8 @@ class OperatorsReader(DataSourceStreamReader):
         fresh = tuple(entry for entry in entries if entry.number not in known)
         pieces = self._stream.partitions(start["nodes"], end["nodes"]) if entries else []
         found = [OperatorsPiece(one, entries) for one in pieces]
-        found += [OperatorsPiece(one, fresh) for one in self._stream.pieces(_missed(fresh, start["nodes"]))]
+        missed = self._stream.pieces(_missed(fresh, start["nodes"]))
+        found += [OperatorsPiece(one, fresh, is_missed=True) for one in missed]
         first, *others = found or [OperatorsPiece(Piece((), ()), ())]
         return [replace(first, tick=(end["time_us"], end["registry"])), *others]
 
@@ -194,10 +230,29 @@ class OperatorsReader(DataSourceStreamReader):
             time_us, edition = partition.tick
             yield parts_batch([(TICK, time_us, edition.to_bytes(8, "big"))])
         if partition.entries:
-            # Who matches looks at every topic, and does not need this done before.
-            options = replace(self._options, topics=_filters(partition.entries), sift=False)
-            for rows in matcher_of(partition.entries).parts(read(partition.piece, options)):
+            for rows in self._rows(partition):
                 yield parts_batch(rows)
+
+    def _rows(self, partition: OperatorsPiece) -> Iterator[list[Row]]:
+        # Who matches looks at every topic, and does not need this done before.
+        options = replace(self._options, topics=_filters(partition.entries), sift=False)
+        in_parts, in_order = _dealt(partition.entries)
+        if not in_order:
+            yield from matcher_of(in_parts).parts(read(partition.piece, options))
+            return
+        picked: list[Row] = []
+        picker, kind = picker_of(in_order), MISSED if partition.is_missed else SAID
+
+        def batches() -> Iterator[Any]:
+            for part in partition.piece.parts:
+                piece = replace(partition.piece, parts=(part,))
+                for batch in read(piece, replace(options, columns=ORDER_COLUMNS)):
+                    picked.extend((kind, 0, said) for said in picker.pick(part.node, batch))
+                    yield batch
+
+        for rows in matcher_of(in_parts).parts(batches()):
+            yield rows + picked
+            picked.clear()
 
     def commit(self, end: dict[str, Any]) -> None:
         self._stream.commit(end["nodes"])
@@ -214,6 +269,23 @@ def _missed(fresh: tuple[Entry, ...], start: Offsets) -> list[Range]:
         for journal, offset in sorted(first.items())
         if offset < start.get(journal, 0)
     ]
+
+
+def _came_in(feed: FeedClient, offset: int) -> int:
+    """When the message at this offset did; 0 if it is not there."""
+    found = 0
+    for batch in feed.read(offset, offset + 1, columns=["ingress_time"]):
+        found = batch.column("ingress_time").cast(pa.int64())[0].as_py()
+    return found
+
+
+@lru_cache(maxsize=8)
+def _dealt(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """Those that are computed in parts, and those that need order."""
+    return (
+        tuple(entry for entry in entries if not entry.needs_order),
+        tuple(entry for entry in entries if entry.needs_order),
+    )
 
 
 @lru_cache(maxsize=8)

@@ -17,6 +17,7 @@ import msgspec
 from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
+from sterna.operators.windows_apart import Division, division
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.feed_client import Wanted
 
@@ -24,6 +25,12 @@ _NUMBER = re.compile(r"\d+")
 
 
 _parsed = lru_cache(maxsize=65_536)(parse)
+
+
+@lru_cache(maxsize=65_536)
+def needs_order(text: bytes) -> bool:
+    """Does this expression depend on which message came before which?  Else it is computed in parts."""
+    return division(_parsed(text)) is not Division.BY_MESSAGE
 
 
 class Beginning(msgspec.Struct, frozen=True):
@@ -50,6 +57,10 @@ class Entry(msgspec.Struct, frozen=True):
     def expression(self) -> Expression:
         return _parsed(self.text)
 
+    @property
+    def needs_order(self) -> bool:
+        return needs_order(self.text)
+
 
 class Registry(msgspec.Struct, frozen=True):
     edition: int = 0
@@ -67,14 +78,20 @@ class Registry(msgspec.Struct, frozen=True):
         known = self._known(node, epoch, wanted)
         return [one for one in wanted.expressions if one[0] not in known]
 
-    def told(self, node: str, epoch: int, edition: int, wanted: Wanted, beginning: Beginning) -> Registry:
-        """What the node wants now; `beginning` is that of all its fresh expressions."""
+    def told(
+        self, node: str, epoch: int, edition: int, wanted: Wanted, beginning: Beginning, near: Beginning | None = None
+    ) -> Registry:
+        """What the node wants now; `beginning` is that of all its fresh expressions, `near` of those that need order:
+        their messages are all held at once."""
         known = self._known(node, epoch, wanted)
         number, mine = self.following, []
         for text, since_us in wanted.expressions:
             entry = known.get(text)
             if entry is None:
-                mine.append(Entry(number, node, text, since_us, since_us, wanted.settings, beginning))
+                fresh = Entry(number, node, text, since_us, since_us, wanted.settings, beginning)
+                if near is not None and fresh.needs_order:
+                    fresh = msgspec.structs.replace(fresh, beginning=near)
+                mine.append(fresh)
                 number += 1
             else:
                 mine.append(msgspec.structs.replace(entry, told_us=since_us))

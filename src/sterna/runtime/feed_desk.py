@@ -71,7 +71,7 @@ class Desk:
         broker, computations = self._broker, self._broker.routes.computations
         broker.at(time.monotonic())
         for one in results:
-            computations.hand_in(one.expression, one.end_us, one.payload)
+            computations.hand_in(one.expression, one.number, one.payload)
         written = asyncio.get_running_loop().create_future()
         broker.commitments.in_turn(partial(_done, written))
         self._after_work()

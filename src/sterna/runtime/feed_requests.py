@@ -80,10 +80,10 @@ class AskExpressions(Struct, frozen=True, tag_field="op", tag="expressions"):
 
 
 class Handed(Struct, frozen=True, array_like=True):
-    """What a window of an expression came to; the window's end, in microseconds, is its number."""
+    """What an expression came to; each result has a greater number than the one before it."""
 
     expression: bytes
-    end_us: Annotated[int, Meta(gt=0, le=10**18 - 1)]
+    number: Annotated[int, Meta(gt=0, le=10**18 - 1)]
     payload: bytes
 
 

@@ -1,0 +1,122 @@
+"""Messages in, what they say out: what a task does for expressions that take values in order.
+
+Payloads are read here, by the sources that the engine of a node has, once for all expressions that would read them
+alike; what leaves is numbers, however long the payloads are.  The order comes later (`in_order`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from sterna.mqtt.topics import FilterTree
+from sterna.operators.functions import NO_FUNCTIONS
+from sterna.operators.sources import Anything, Heard, Numbers, Texts, source_of
+from sterna.operators.stages import Counts
+from sterna.pipeline.matching import TOPICS_KNOWN_MAX
+from sterna.pipeline.registry import Entry
+from sterna.pipeline.tallies import numbers_of
+
+ORDER_COLUMNS = ("topic", "payload", "ingress_time", "offset")
+
+
+class Said(msgspec.Struct, frozen=True, array_like=True):
+    """What messages of one journal say to one kind of reading."""
+
+    journal: str
+    reading: bytes
+    topics: list[bytes]
+    places: list[int]
+    """Of each message's topic, among these."""
+    times_us: list[int]
+    offsets: list[int]
+    values: list[float | None]
+    """None: the topic has no value any more."""
+
+
+class Reading:
+    """How payloads are read for an expression."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._heard = Heard(Counts())
+        self._source = source = source_of(entry.expression, self._heard, entry.settings, NO_FUNCTIONS)
+        texts = (source.needles, source.numeric) if isinstance(source, Texts) else ()
+        kind = "anything" if isinstance(source, Anything) else "numbers" if isinstance(source, Numbers) else "texts"
+        bounds = (source.field, source.bytes_max) if source.field else ()
+        #: The same for all that read alike.
+        self.name: bytes = msgspec.json.encode((kind, bounds, texts))
+        self._by_columns = "" if source.field else kind
+
+    def of(self, topics: Sequence[bytes], payloads: Any) -> tuple[Any, list[float | None]]:
+        """Which of the messages say anything, as a mask, and what these say."""
+        if self._by_columns == "anything":
+            return np.ones(len(payloads), bool), [1.0] * len(payloads)
+        if self._by_columns == "numbers":
+            numbers = numbers_of(payloads)
+            said = ~np.isnan(numbers)
+            return said, numbers[said].tolist()
+        take, heard = self._source.take, self._heard
+        said, values = np.zeros(len(payloads), bool), list[float | None]()
+        for place, (topic, payload) in enumerate(zip(topics, payloads.to_pylist(), strict=True)):
+            if take(0, topic, payload):
+                said[place] = True
+                values.append(heard.value)
+        return said, values
+
+
+class Picker:
+    """All expressions of a batch that need order."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._tree: FilterTree[bytes, Reading] = FilterTree()
+        readings: dict[bytes, Reading] = {}
+        for entry in entries:
+            reading = Reading(entry)
+            reading = readings.setdefault(reading.name, reading)
+            self._tree.add(entry.expression.topic_filter, reading.name, reading)
+        self._known: dict[bytes, list[Reading]] = {}
+
+    def _matching(self, topic: bytes) -> list[Reading]:
+        known = self._known.get(topic)
+        if known is None:
+            if len(self._known) >= TOPICS_KNOWN_MAX:
+                self._known.clear()
+            known = self._known[topic] = list(dict.fromkeys(self._tree.match(topic)))
+        return known
+
+    def pick(self, journal: str, rows: Any) -> Iterator[bytes]:
+        """What somebody wants of these, which are of one journal."""
+        coded = rows.column("topic").dictionary_encode()
+        topics = [topic.encode() for topic in coded.dictionary.to_pylist()]
+        wanted: dict[Reading, list[int]] = {}
+        for code, topic in enumerate(topics):
+            for reading in self._matching(topic):
+                wanted.setdefault(reading, []).append(code)
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        for reading, chosen in wanted.items():
+            is_chosen = np.zeros(len(topics), bool)
+            is_chosen[chosen] = True
+            mask = is_chosen[codes]
+            yield _said(journal, reading, topics, codes[mask], rows.filter(pa.array(mask)))
+
+
+def _said(journal: str, reading: Reading, topics: list[bytes], codes: Any, rows: Any) -> bytes:
+    said, values = reading.of([topics[code] for code in codes.tolist()], rows.column("payload"))
+    used, places = np.unique(codes[said], return_inverse=True)
+    times = rows.column("ingress_time").cast(pa.int64()).to_numpy()[said]
+    offsets = rows.column("offset").to_numpy()[said]
+    names = [topics[code] for code in used.tolist()]
+    return msgspec.msgpack.encode(
+        Said(journal, reading.name, names, places.tolist(), times.tolist(), offsets.tolist(), values)
+    )
+
+
+@lru_cache(maxsize=8)
+def picker_of(entries: tuple[Entry, ...]) -> Picker:
+    """A worker keeps what it has prepared for an edition."""
+    return Picker(entries)
