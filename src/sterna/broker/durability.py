@@ -16,7 +16,7 @@ from sterna.broker.session import Session
 from sterna.broker.shares import Share
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.packets import Will
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.stamps import Identity, Stamp
 
 
 class Event(IntEnum):
@@ -95,11 +95,11 @@ class SessionLog:
         if self.enabled:
             self._note(self._encode((Event.STATE, expression, snapshot)))
 
-    def result(self, expression: bytes, number: int, taken: int, time_us: int) -> None:
+    def result(self, expression: bytes, number: int, taken: int, time_us: int, made_of: Identity | None) -> None:
         """It has a result of this number, which is of this time and goes with this group; the last message at QoS 1 and
         2 it had taken by then is at `taken`."""
         if self.enabled:
-            self._note(self._encode((Event.RESULT, expression, number, taken, time_us)))
+            self._note(self._encode((Event.RESULT, expression, number, taken, time_us, made_of)))
 
     def part(self, holder: str, name: bytes, *, is_wanted: bool, since_us: int = 0) -> None:
         """Another node (or, without a name, clients here) wants this part of an expression, or no longer does."""
