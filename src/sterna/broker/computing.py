@@ -321,6 +321,8 @@ class Computations:
         """HOT.  A message that entered the network here."""
         time_us = taken_us(message) or self._now_us()
         for part in parts:
+            if message.qos:
+                part.taken = message.offset
             if self.parts.take(part, message.topic, message.payload, time_us):
                 for computation in part.computations:
                     computation.owed = True

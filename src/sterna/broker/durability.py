@@ -47,6 +47,7 @@ class Event(IntEnum):
     RESULT = 23
     INHERITS = 24
     RECONCILED = 25
+    WINDOWS = 26
     EVACUATED = 30
 
 
@@ -100,6 +101,11 @@ class SessionLog:
         2 it had taken by then is at `taken`."""
         if self.enabled:
             self._note(self._encode((Event.RESULT, expression, number, taken, time_us, made_of)))
+
+    def ended_windows(self, part: bytes, taken: int, upto_us: int) -> None:
+        """Windows of a part have ended by the clock; the last message at QoS 1 and 2 it had taken by then is there."""
+        if self.enabled:
+            self._note(self._encode((Event.WINDOWS, part, taken, upto_us)))
 
     def part(self, holder: str, name: bytes, *, is_wanted: bool, since_us: int = 0) -> None:
         """Another node (or, without a name, clients here) wants this part of an expression, or no longer does."""

@@ -39,6 +39,7 @@ class Recollection:
         self._part_names: dict[bytes, tuple[bytes, int]] = {}
         #: Expressions with messages that may not have been taken, and where the group began that is being read.
         self._waiting: dict[bytes, Computation] = {}
+        self._parts: dict[bytes, Part] = {}
         self._group = 0
         #: (expression, number) of results -> what they are made of.
         self._made_of: dict[tuple[bytes, int], Identity] = {}
@@ -94,6 +95,8 @@ class Recollection:
         if base != self._group:
             for computation in list(self._waiting.values()):
                 self._take(computation, self._group - 1)
+            for part in list(self._parts.values()):
+                self._take_own(part, self._group - 1)
             self._group = base
 
     def message(self, message: Message, computations: list[Computation]) -> None:
@@ -128,8 +131,26 @@ class Recollection:
 
     def own_message(self, message: Message, parts: list[Part]) -> None:
         for part in parts:
+            part.coming.append(message)
+            self._parts[part.name] = part
+
+    def windows_ended(self, name: bytes, taken: int, upto_us: int) -> None:
+        """By the clock, when the part had taken so much."""
+        part = self._computations.parts.get(name)
+        if part is not None and part.windows is not None:
+            self._take_own(part, taken)
+            part.windows.advance(upto_us)
+            self._computations.parts.changed[name] = part
+
+    def _take_own(self, part: Part, upto: int) -> None:
+        coming = part.coming
+        while coming and coming[0].offset <= upto:
+            message = coming.popleft()
             part.replayed = part.take(message.topic, message.payload, taken_us(message)) or part.replayed
+            part.taken = message.offset
             self._computations.parts.changed[part.name] = part
+        if not coming:
+            self._parts.pop(part.name, None)
 
     def said(self, text: bytes, number: int, taken: int, time_us: int, made_of: list[Any] | None = None) -> None:
         """A result of this number is in this group of the journal: the expression had taken so much of it."""
@@ -157,6 +178,8 @@ class Recollection:
 
     def end(self) -> list[bytes]:
         """Names of states that nobody has come for."""
+        for part in list(self._parts.values()):
+            self._take_own(part, part.coming[-1].offset)
         nobodys = list(self._states)
         for noted in (self._states, self._part_names, self._waiting, self._made_of):
             noted.clear()

@@ -165,6 +165,8 @@ class Replay:
                 self._state.routes.computations.recollection.load(key, *fields)
             elif kind == Event.RESULT:
                 self._state.routes.computations.recollection.said(key, *fields)
+            elif kind == Event.WINDOWS:
+                self._state.routes.computations.recollection.windows_ended(key, *fields)
             elif kind == Event.PART:
                 self._part(key, *fields)
             elif session is not None:
