@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
+from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
 
 KINDS = ["COUNT", "SUM", "AVG", "STDDEV", "MEDIAN", "MIN", "MAX"]
@@ -92,3 +93,28 @@ def test_after_a_long_silence_all_topics_expire_in_a_few_steps(kind: str) -> Non
     assert steps(one.message, b"t/1", b"5", 3600 * 10**6 + 10_000) < 100
     expected = {"COUNT": b"2.0", "SUM": b"14.0", "STDDEV": b"0.0", "MEDIAN": b"7.03125"}.get(kind, b"7.0")
     assert [one.message(topic, b"7", 3601 * 10**6) for topic in (b"t/1", b"t/2")][1] == expected
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "LAST"])
+def test_where_few_of_many_topics_are_left_the_others_are_not_looked_for_one_by_one(kind: str) -> None:
+    one = Engine(parse(f"${kind}/t/+".encode()), Settings(), 0)
+    for number in range(10_000):
+        one.message(b"t/%d" % number, b"%d" % number, number)
+    assert steps(one.message, b"t/9999", b"5", 3600 * 10**6 + 9_990) < 10_000
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "LAST"])
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.99])
+def test_when_many_topics_expire_at_once_the_answer_is_that_of_the_others(kind: str, share: float) -> None:
+    expression, chosen, many = parse(f"${kind}/t/+".encode()), Settings(), 1_000
+    one, reference = Engine(expression, chosen, 0), Reference(expression, chosen, 0)
+    for number in range(many):
+        value = b"x" if number % 7 == 0 else b"%d.25" % (number * 37 % 101)
+        for each in (one, reference):
+            each.message(b"t/%d" % (number * 7 % many), value, number)
+    for later_us in (int(many * share), many - 2, many + 5):
+        told = one.message(b"t/new", b"50.5", 3600 * 10**6 + later_us)
+        assert [told] == reference.message(b"t/new", b"50.5", 3600 * 10**6 + later_us)
+        again = Engine(expression, chosen, 0)
+        again.restore(one.snapshot())
+        assert again.snapshot() == one.snapshot()
