@@ -256,6 +256,21 @@ def test_nonsense_in_place_of_a_state_costs_what_was_remembered_and_not_the_move
     assert "an expression begins anew" in [event for event, _ in town["C"].reports]
 
 
+def test_a_session_with_an_expression_that_the_new_node_does_not_know_stays_where_it_is(strategy: str) -> None:
+    """As one of a later release would be."""
+    town = row(strategy)
+    client = town["A"].resume("c")
+    client.subscribe("t/+", 1)
+    session = town["A"].broker.sessions[b"c"]
+    session.subscriptions[b"$NOSUCH$AVG/t/+"] = replace(session.subscriptions[b"t/+"], topic_filter=b"$NOSUCH$AVG/t/+")
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(1)
+    assert b"c" not in town["C"].broker.sessions
+    town["C"].join("p").publish("t/1", b"1", 1)
+    town.pass_time(1)
+    assert answers(client) == [b"1"]
+
+
 ROUND = st.tuples(st.just("round"), st.integers(1, 6))
 PUBLISH = st.tuples(st.just("publish"), st.sampled_from(["t/1", "t/2"]))
 MOVE = st.tuples(st.just("move"), st.sampled_from("ABC"))

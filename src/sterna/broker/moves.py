@@ -133,7 +133,8 @@ def begin_arrival(
     subscriptions: list[tuple[bytes, int, bool, bool, int]],
     windows: list[travelling.PartName],
 ) -> Session:
-    """A session that is here to listen.  It counts for nothing yet: a crash is its end."""
+    """A session that is here to listen.  It counts for nothing yet: a crash is its end.  May raise ExpressionError."""
+    travelling.check(broker, [fields[0] for fields in subscriptions])
     travelling.expect(broker, windows)
     permissions = broker.access.for_identity(user, client_id.decode())
     session = broker.state.new_session(client_id, user, permissions)

@@ -131,6 +131,13 @@ def results_of(broker: Broker, session: Session) -> list[tuple[int, Grant]]:
 # -- arriving --
 
 
+def check(broker: Broker, filters: list[bytes]) -> None:
+    """ExpressionError if one is of a release that knows more operators than we do."""
+    for text in filters:
+        if is_expression(text):
+            broker.routes.computations.comes_in_parts(text)
+
+
 def expect(broker: Broker, windows: list[PartName]) -> None:
     """These parts are meant by the subscriptions that follow."""
     recollection = broker.routes.computations.recollection
@@ -249,7 +256,7 @@ def _wait_on(broker: Broker, computation: Computation, waiting: bytes | None) ->
         found = msgspec.msgpack.decode(waiting or b"\x90", type=list[_Waiting])
     except msgspec.DecodeError:
         return
-    for identity, topic, payload, time_us in found:
+    for identity, topic, payload, time_us in found[: broker.limits.function_calls]:
         message = Message(topic, payload, 1, False, b"", NEVER, b"", time_us / 1e6)
         message.identity = Identity(*identity)
         message.shares = FOR_NOBODY
