@@ -13,6 +13,7 @@ from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
 from sterna.node.network_settings import NetworkSettings
 from sterna.node.node import Saved
+from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.overlay.link_settings import LinkSettings
 
 
@@ -22,7 +23,9 @@ class FaultyNode(JoinedNode):
     ) -> None:
         self.clock_ahead = town.clocks.get(name, 0.0)
         settings = JournalSettings(durability="os")
-        LoneNode.__init__(self, settings=settings, store=store, saved=saved, name=name, alone=False)
+        LoneNode.__init__(
+            self, settings=settings, store=store, saved=saved, name=name, alone=False, functions=town.functions
+        )
         self.saved = saved or Saved()
         self.town: FaultyTown = town
         self.name = name
@@ -136,9 +139,15 @@ class SlowPipe(Pipe):
 
 class FaultyTown(Town):
     def __init__(
-        self, names: str, strategy: str = "subscription-flooding", clocks: dict[str, float] | None = None, **link: float
+        self,
+        names: str,
+        strategy: str = "subscription-flooding",
+        clocks: dict[str, float] | None = None,
+        functions: Functions = NO_FUNCTIONS,
+        **link: float,
     ) -> None:
         self.clocks = clocks or {}
+        self.functions = functions
         self.link = link
         super().__init__("", strategy)
         self.faulty = {name: FaultyNode(self, name) for name in names}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.lone_node import Client
+from conformance.packets import Publish
 from node.faulty_nodes import FaultyTown
 
 EXPRESSION = "$QUARTERHOURLYSUM/room/+"
@@ -182,3 +183,32 @@ def test_many_topics_are_told_in_pages() -> None:
         publisher.publish(f"{'long' * 150}/{number}", b"1")
     town.pass_time(5.5)
     assert payloads(watcher) == [b"300.0"]
+
+
+@pytest.mark.parametrize("at", ["told", "asked"])
+def test_what_was_safe_only_after_its_window_had_ended_counts_in_the_next_one_after_a_crash_too(
+    town: FaultyTown, at: str
+) -> None:
+    """The node that is killed is the publisher's, whose part is told to another node, or which has the subscriber."""
+    watcher = town["a" if at == "told" else "c"].resume("watcher")
+    watcher.subscribe(EXPRESSION, 1)
+    publish(town, "c", "room/c", b"1")
+    town.pass_time(4.5)
+    late = town["c"].join("late")
+    town["c"].disk_stalls = True
+    late.send(Publish("room/c", b"20", 1, packet_id=1))
+    town.pass_time(1)
+    town["c"].disk_stalls = False
+    town.pass_time(0.1)
+    publish(town, "c", "room/c", b"300")
+    town.pass_time(0.1)
+    first = payloads(watcher)
+    town.kill("c")
+    town.start("c")
+    shorten(town, "c")
+    town.connect("bc")
+    if at == "asked":
+        watcher = town["c"].resume("watcher")
+    town.pass_time(8)
+    found = first + [message.payload for message in watcher.messages() if not message.dup]
+    assert found == [b"[1.0]", b"[320.0]"]

@@ -92,3 +92,31 @@ def test_after_a_long_silence_all_topics_expire_in_a_few_steps(kind: str) -> Non
     assert steps(one.message, b"t/1", b"5", 3600 * 10**6 + 10_000) < 100
     expected = {"COUNT": b"2.0", "SUM": b"14.0", "STDDEV": b"0.0", "MEDIAN": b"7.03125"}.get(kind, b"7.0")
     assert [one.message(topic, b"7", 3601 * 10**6) for topic in (b"t/1", b"t/2")][1] == expected
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "LAST"])
+def test_where_few_of_many_topics_are_left_the_others_are_not_looked_for_one_by_one(kind: str) -> None:
+    one = Engine(parse(f"${kind}/t/+".encode()), Settings(), 0)
+    for number in range(10_000):
+        one.message(b"t/%d" % number, b"%d" % number, number)
+    assert steps(one.message, b"t/9999", b"5", 3600 * 10**6 + 9_990) < 10_000
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "LAST"])
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.99])
+def test_when_many_topics_expire_at_once_the_answer_is_that_of_the_others(kind: str, share: float) -> None:
+    expression, chosen, many = parse(f"${kind}/t/+".encode()), Settings(), 1_000
+    one = Engine(expression, chosen, 0)
+    heard = [(number, b"t/%d" % (number * 7 % many), b"%d.25" % (number * 37 % 101)) for number in range(many)]
+    heard = [(time_us, topic, b"x" if time_us % 7 == 0 else value) for time_us, topic, value in heard]
+    for time_us, topic, value in heard:
+        one.message(topic, value, time_us)
+    for later_us in (int(many * share), many - 2, many + 5):
+        now_us = chosen.expiry_us + later_us
+        told = one.message(b"t/new", b"50.5", now_us)
+        others = Engine(expression, chosen, 0)
+        for time_us, topic, value in heard:
+            if time_us > later_us:
+                others.message(topic, value, time_us)
+        assert told == others.message(b"t/new", b"50.5", now_us)
+        assert one.snapshot().count(b"t/") == others.snapshot().count(b"t/")

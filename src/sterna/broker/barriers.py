@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sterna.broker.causes import has_had
 from sterna.broker.inheritance import Inheritance
 from sterna.broker.routes import Route
 from sterna.broker.session import Session
@@ -16,12 +17,6 @@ from sterna.broker.subscriptions import Grant
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
-
-
-def is_behind(barrier: VersionVector, message: Message) -> bool:
-    """Has it been dealt with where the session came from?"""
-    identity = message.identity
-    return identity is not None and Stamp(identity.epoch, identity.sequence) <= barrier.get(identity.origin, BEFORE_ALL)
 
 
 def is_served(journal: Journal, node: str, message: Message | None, vector: VersionVector) -> bool:
@@ -88,7 +83,9 @@ class Barriers:
 
     def let_through(self, route: Route, message: Message) -> Route:
         """The route without those who have had the message, or are to wait for it."""
-        if self._origins:
+        if message.made_of is not None:
+            route = _without_told(route, message)
+        elif self._origins:
             route = self._without_barred(route, message)
         return self._for_heirs(route, message) if self._heirs else route
 
@@ -112,6 +109,18 @@ class Barriers:
 
     def __len__(self) -> int:
         return len(self._origins)
+
+
+def _without_told(route: Route, result: Message) -> Route:
+    """Of what sessions on their way here have had nobody can tell yet."""
+    deliveries: list[tuple[Session, Grant]] = []
+    for session, grant in route.deliveries:
+        if has_had(session, result):
+            continue
+        if session.is_arriving and session.held is not None:
+            session.held.note_result(result)
+        deliveries.append((session, grant))
+    return route if len(deliveries) == len(route.deliveries) else _without(route, deliveries)
 
 
 def _without(route: Route, deliveries: list[tuple[Session, Grant]]) -> Route:

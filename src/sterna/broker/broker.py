@@ -42,6 +42,7 @@ from sterna.journal.store import Position
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
+from sterna.vocabulary.stamps import Identity
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
 BACKLOG_BYTES_MAX = 16 * 1024 * 1024
@@ -255,6 +256,16 @@ class Broker:
             self.commitments.publication(message, None, 0)
         else:
             self.delivery.deliver(message, None)
+
+    def identity_of(self, message: Message) -> Identity | None:
+        """What every node knows it by; None if others need not know it, or could not tell it from others.  What came
+        along with a session is not what was dealt with where it came from: it is another one."""
+        identity = message.identity
+        if identity is not None and message.shares != FOR_NOBODY:
+            return identity if identity.sequence >= 0 else None
+        if not message.qos or not self.delivery.node:
+            return None
+        return Identity(self.delivery.node, self.journal.epoch_of(message.offset), message.offset)
 
     def result_qos(self, topic: bytes) -> int:
         return self.routes.highest_qos(topic)

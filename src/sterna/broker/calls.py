@@ -16,7 +16,8 @@ whose results nobody can have, are computed after it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +26,7 @@ from sterna.broker.limits import Limits
 from sterna.mqtt.message import Message
 from sterna.operators.functions import Functions
 from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.stamps import Identity
 
 if TYPE_CHECKING:
     from sterna.broker.computation import Computation
@@ -40,6 +42,7 @@ class CallingBroker(Protocol):
     log: SessionLog
 
     def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool: ...
+    def identity_of(self, message: Message) -> Identity | None: ...
     def read_back(self, offset: int) -> Message | None: ...
     def tell(self, event: str, fields: dict[str, Any]) -> None: ...
 
@@ -47,7 +50,7 @@ class CallingBroker(Protocol):
 class Call:
     """One message on its way through one function."""
 
-    __slots__ = ("again", "done", "function", "offset", "payload", "takers", "time_us", "topic", "value")
+    __slots__ = ("again", "done", "function", "made_of", "offset", "payload", "takers", "time_us", "topic", "value")
 
     def __init__(self, function: str, topic: bytes, time_us: int, offset: int, *, again: bool = False) -> None:
         self.function = function
@@ -58,6 +61,8 @@ class Call:
         #: Of one that waits: None if it has to be read back.
         self.payload: bytes | None = None
         self.takers: list[Computation] = []
+        #: What every node knows its message by; None if none does, or it was before a crash.
+        self.made_of: Identity | None = None
         self.done = False
         self.value: float | None = None
         #: Of before a crash: whoever wanted the result at QoS 0 may have had it.
@@ -72,11 +77,11 @@ class Calls:
         self,
         limits: Limits,
         functions: Functions,
-        publish: Callable[[Computation, bytes, bool], None],
+        publish: Callable[[Computation, bytes, Call], None],
         settled: Callable[[Computation], None],
     ) -> None:
-        """`publish`: a result of this expression, and whether it is of a message of before a crash; `settled`: it has
-        taken all the numbers it can."""
+        """`publish`: a result of this expression, which this call led to; `settled`: it has taken all the numbers it
+        can."""
         self._limits = limits
         self._functions = functions
         self._publish = publish
@@ -97,12 +102,14 @@ class Calls:
 
     def take(self, computations: Iterable[Computation], message: Message, time_us: int) -> None:
         """A message for these expressions, all of which have a function."""
+        assert self._broker is not None
         offset = message.offset if message.qos else -1
         calls: dict[str, Call] = {}
         for computation in computations:
             call = calls.get(computation.function)
             if call is None:
                 call = calls[computation.function] = Call(computation.function, message.topic, time_us, offset)
+                call.made_of = self._broker.identity_of(message)
             self.join(call, computation)
         for call in calls.values():
             self._admit(call, message.payload)
@@ -110,6 +117,16 @@ class Calls:
     def join(self, call: Call, computation: Computation) -> None:
         call.takers.append(computation)
         computation.calls.append(call)
+
+    def under_way(self, computation: Computation) -> Iterator[tuple[Call, Message]]:
+        """Messages at QoS 1 and 2 whose numbers this expression waits for, in their order."""
+        assert self._broker is not None
+        for call in computation.calls:
+            if call.offset >= 0:
+                with suppress(JournalError):
+                    message = self._broker.read_back(call.offset)
+                    if message is not None:
+                        yield call, message
 
     def go_on(self, computations: Iterable[Computation]) -> None:
         """After a replay: compute what was not.  However many there are, the journal since the checkpoint has them."""
@@ -174,7 +191,10 @@ class Calls:
             message = self._broker.read_back(call.offset)
         except JournalError:
             return None, "unreadable"
-        return (None, "retention") if message is None else (message.payload, "")
+        if message is None:
+            return None, "retention"
+        call.made_of = call.made_of or self._broker.identity_of(message)
+        return message.payload, ""
 
     def _finish(self, call: Call, value: float | None, reason: str) -> None:
         call.done = True
@@ -196,17 +216,21 @@ class Calls:
             if call.value is not None:
                 payload = computation.engine.computed(call.topic, call.value, call.time_us)
                 if payload is not None:
-                    self._publish(computation, payload, call.again)
+                    self._publish(computation, payload, call)
         if computation.subscribers:
             self._settled(computation)
 
     def replay(self, computation: Computation, offset: int, value: float | None) -> None:
         """The number of the message at `offset` had gone into this expression, and those of all before it."""
         calls = computation.calls
-        while calls and calls[0].offset <= offset:
+        if calls and calls[0].offset != offset and not any(call.offset == offset for call in calls):
+            return  # of before the checkpoint
+        while calls:
             call = calls.popleft()
             if call.offset == offset and value is not None:
                 computation.engine.computed(call.topic, value, call.time_us)  # its result stands in the same group
+            if call.offset == offset:
+                return
 
     def count(self, function: str, reason: str) -> None:
         if reason not in self.failures and self._broker is not None:

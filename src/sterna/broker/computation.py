@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +23,11 @@ _SNAPSHOT = tuple[int, bytes]
 #: Of one that comes in parts, with what it said last and what its part is called.
 _MERGED = tuple[int, bytes, bytes | None, bytes]
 _BARRIER = list[tuple[str, int, int]]
+#: (end of the window or number, journal offset) of results.
+_RECENT = list[tuple[int, int]]
+
+#: Results that a session which comes from a node whose clock is behind may have missed.
+RECENT_MAX = 16
 
 
 class Computation:
@@ -42,6 +48,7 @@ class Computation:
         "owed",
         "part",
         "published",
+        "recent",
         "said",
         "subscribers",
         "taken",
@@ -77,6 +84,25 @@ class Computation:
         self.closed_us = 0
         self.said: bytes | None = None
         self.owed = False
+        #: The last results at QoS 1 and 2, if they are not known by a message.
+        self.recent: deque[tuple[int, int]] = deque(maxlen=RECENT_MAX)
+
+    @property
+    def is_merged(self) -> bool:
+        """Is each answer the newest there is, of all parts?"""
+        return self.part is not None and not self.part.naming.has_windows
+
+    @property
+    def is_timed(self) -> bool:
+        """Are results known by something else than a message?"""
+        return self.outside or self.part is not None or self.expression.periodic is not None
+
+    @property
+    def told_us(self) -> int:
+        """Windows up to this one have been told."""
+        if self.outside:
+            return self.published
+        return self.engine.newest_us if self.part is None else max(self.closed_us, self.part.closed_us)
 
     @property
     def results(self) -> bytes:
@@ -93,25 +119,25 @@ class Computation:
 
     def snapshot(self) -> bytes:
         if self.part is not None:
-            closed_us = max(self.closed_us, self.part.closed_us)
-            fields = (self.made, self.engine.snapshot(), self.said, self.part.name, closed_us)
+            fields = (self.made, self.engine.snapshot(), self.said, self.part.name, self.told_us, [*self.recent])
             return msgspec.msgpack.encode(fields)
         waiting = [call.saved() for call in self.calls if call.offset >= 0]
         barrier = [] if self.gate is None else [(origin, *stamp) for origin, stamp in self.gate.barrier.items()]
-        return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting, barrier))
+        return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting, barrier, [*self.recent]))
 
     def restore(self, snapshot: bytes) -> None:
         """May raise StateError."""
         fields = self._fields(snapshot)
         if self.part is not None:
-            self.made, engine, self.said, _, self.closed_us = fields
+            self.made, engine, self.said, _, self.closed_us, recent = fields
         else:
-            self.made, engine, waiting, barrier = fields
+            self.made, engine, waiting, barrier, recent = fields
             for offset, topic, time_us in waiting:
                 self.calls.append(Call(self.function, topic, time_us, offset, again=True))
             if barrier:
                 self.gate = Gate({origin: Stamp(epoch, sequence) for origin, epoch, sequence in barrier})
         self.published = self.made
+        self.recent.extend(recent)
         self.engine.restore(engine)
 
     def adopt(self, snapshot: bytes) -> None:
@@ -129,10 +155,11 @@ class Computation:
         try:
             found = msgspec.msgpack.decode(snapshot, type=list[Any])
             if self.part is not None:
-                return [*msgspec.convert(found[:4], _MERGED), msgspec.convert(found[4], int) if len(found) > 4 else 0]
+                closed_us = msgspec.convert(found[4], int) if len(found) > 4 else 0
+                return [*msgspec.convert(found[:4], _MERGED), closed_us, _recent_in(found, 5)]
             waiting = msgspec.convert(found[2], list[Saved]) if len(found) > 2 else []
             barrier = msgspec.convert(found[3], _BARRIER) if len(found) > 3 else []
-            return [*msgspec.convert(found[:2], _SNAPSHOT), waiting, barrier]
+            return [*msgspec.convert(found[:2], _SNAPSHOT), waiting, barrier, _recent_in(found, 4)]
         except msgspec.MsgspecError as error:
             raise StateError(f"a damaged state of {self.expression.text!r}: {error}") from None
 
@@ -180,6 +207,13 @@ def add_troubles(to: dict[str, int], engine: Engine) -> None:
             to[reason] = to.get(reason, 0) + count
 
 
+def add_troubles_of_parts(to: dict[str, int], parts: Iterable[Part]) -> None:
+    for part in parts:
+        add_troubles(to, part.engine)
+        if part.gathered is not None and part.gathered.late:
+            to["late-part"] = to.get("late-part", 0) + part.gathered.late
+
+
 def taken_us(message: Message) -> int:
     return int(message.received_at * 1e6 + 0.5)
 
@@ -188,6 +222,11 @@ def function_of(expression: Expression) -> str:
     """The data processing function its messages go through; only the innermost operator can be one."""
     innermost = expression.operators[-1]
     return innermost.name if innermost.family is Family.FUNCTION else ""
+
+
+def _recent_in(fields: list[Any], place: int) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = msgspec.convert(fields[place], _RECENT) if len(fields) > place else []
+    return found
 
 
 def part_in(snapshot: bytes | None) -> bytes | None:

@@ -17,13 +17,13 @@ windows end when the numbers of all messages that belong to them are there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Protocol
 
 from sterna.broker.admission import Admission
-from sterna.broker.calls import CallingBroker, Calls
-from sterna.broker.computation import Computation, add_troubles, is_first, part_in, taken_us
+from sterna.broker.calls import Call, CallingBroker, Calls
+from sterna.broker.causes import cause_of, note_recent
+from sterna.broker.computation import Computation, add_troubles, add_troubles_of_parts, is_first, part_in, taken_us
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.durability import SessionLog
 from sterna.broker.endings import EndingBroker, Endings
@@ -44,6 +44,7 @@ from sterna.operators.merging import OuterEngine
 from sterna.operators.plan import placed
 from sterna.operators.settings import Settings
 from sterna.operators.stages import Outgrown
+from sterna.vocabulary.stamps import Identity
 
 
 class ComputingBroker(CallingBroker, EndingBroker, Protocol):
@@ -105,9 +106,6 @@ class Computations:
     def __len__(self) -> int:
         return len(self._by_text)
 
-    def __iter__(self) -> Iterator[Computation]:
-        return iter(self._by_text.values())
-
     def attach(self, broker: ComputingBroker) -> None:
         """The replay, if there was one, is over."""
         self._broker = broker
@@ -140,7 +138,7 @@ class Computations:
         found = self._by_text.get(text)
         if found is None:
             found = self._begin(text)
-            if session.is_arriving and not found.function:
+            if session.is_arriving:
                 found.gate = Gate()
         elif found.gate is not None and found.gate.is_awaited and not session.is_arriving:
             self._wait_no_more(found, "somebody else has subscribed to it")
@@ -214,8 +212,11 @@ class Computations:
         else:
             self._tree.remove(gone.expression.topic_filter, gone.expression.text)
 
+    def is_sparks(self, text: bytes) -> bool:
+        """So that no message for it need come here."""
+        return self.is_outside(self._admission.parsed(text))
+
     def is_outside(self, expression: Expression) -> bool:
-        """Is it Spark's, so that no message for it need come here?"""
         return placed(expression, self._settings)[0] == "spark"
 
     def troubles(self) -> dict[str, int]:
@@ -223,10 +224,7 @@ class Computations:
         found = {**self._troubles, **self.calls.failures}
         for computation in self._by_text.values():
             add_troubles(found, computation.engine)
-        for part in self.parts:
-            add_troubles(found, part.engine)
-            if part.gathered is not None and part.gathered.late:
-                found["late-part"] = found.get("late-part", 0) + part.gathered.late
+        add_troubles_of_parts(found, self.parts)
         return found
 
     def get(self, text: bytes) -> Computation | None:
@@ -304,11 +302,11 @@ class Computations:
         expression = computation.expression.text.decode()
         self._broker.tell("an expression begins anew", {"expression": expression, "reason": reason})
 
-    def _computed(self, computation: Computation, payload: bytes, again: bool) -> None:
-        """A result, of numbers from elsewhere; `again`: at QoS 0 it may have been delivered before a crash."""
+    def _computed(self, computation: Computation, payload: bytes, call: Call) -> None:
+        """A result, of numbers from elsewhere; at QoS 0 it may have been delivered before a crash."""
         assert self._broker is not None
-        if not again or self._broker.result_qos(computation.expression.result_topic):
-            self._publish(computation, None, payload)
+        if not call.again or self._broker.result_qos(computation.expression.result_topic):
+            self._publish(computation, None, payload, call.made_of)
 
     def _settled(self, computation: Computation) -> None:
         """It has taken the numbers that are there."""
@@ -323,6 +321,8 @@ class Computations:
         """HOT.  A message that entered the network here."""
         time_us = taken_us(message) or self._now_us()
         for part in parts:
+            if message.qos:
+                part.taken = message.offset
             if self.parts.take(part, message.topic, message.payload, time_us):
                 for computation in part.computations:
                     computation.owed = True
@@ -365,8 +365,12 @@ class Computations:
         self.changed[computation.expression.text] = computation
         self._look_after(computation)
 
-    def _publish(self, computation: Computation, message: Message | None, payload: bytes) -> None:
+    def _publish(
+        self, computation: Computation, message: Message | None, payload: bytes, made_of: Identity | None = None
+    ) -> None:
         assert self._broker is not None
+        if message is not None and not computation.is_timed:
+            made_of = self._broker.identity_of(message)
         text, result_us = computation.expression.text, computation.engine.result_us
         topic = computation.result_topic(b"" if message is None else message.topic)
         if message is not None and computation.expression.forwards:
@@ -376,13 +380,16 @@ class Computations:
         if qos:
             computation.made += 1
             properties = numbered(0, computation.made) + properties
-            self._broker.log.result(text, computation.made, computation.taken, result_us)
-        self._say(Message(topic, payload, qos, False, properties, expires_at, text, result_us / 1e6))
+            self._broker.log.result(text, computation.made, computation.taken, result_us, made_of)
+        result = Message(topic, payload, qos, False, properties, expires_at, text, result_us / 1e6)
+        self._say(computation, result, made_of, computation.made if qos else 0)
 
-    def _say(self, message: Message) -> None:
+    def _say(self, computation: Computation, result: Message, made_of: Identity | None, number: int) -> None:
         assert self._broker is not None
         self.results += 1
-        self._broker.publish_result(message)
+        result.made_of = cause_of(computation, result, number) if computation.is_timed else made_of
+        self._broker.publish_result(result)
+        note_recent(computation, result)
 
     def _look_after(self, computation: Computation) -> None:
         """See that its window ends in time, and that nobody wonders why it is silent."""
@@ -439,7 +446,8 @@ class Computations:
             self.changed[text] = computation
             # At QoS 0 nothing would remember that it was here.
             qos = max(1, self._broker.result_qos(topic))
-            self._say(Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._broker.wall))
+            result = Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._broker.wall)
+            self._say(computation, result, None, number)
 
     # -- coming back --
 
@@ -457,11 +465,10 @@ class Computations:
         if is_part(text):
             self.parts.not_saved(text)
             return
-        computation = self._by_text.get(text)
-        if computation is None:
-            self.gone[text] = None
+        if text in self._by_text:
+            self.changed[text] = self._by_text[text]
         else:
-            self.changed[text] = computation
+            self.gone[text] = None
 
     def recovered(self) -> None:
         """Publish what was not made, or not written down, before the crash; windows go on."""

@@ -16,7 +16,7 @@ from sterna.broker.session import Session
 from sterna.broker.shares import Share
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.packets import Will
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.stamps import Identity, Stamp
 
 
 class Event(IntEnum):
@@ -47,6 +47,7 @@ class Event(IntEnum):
     RESULT = 23
     INHERITS = 24
     RECONCILED = 25
+    WINDOWS = 26
     EVACUATED = 30
 
 
@@ -95,11 +96,16 @@ class SessionLog:
         if self.enabled:
             self._note(self._encode((Event.STATE, expression, snapshot)))
 
-    def result(self, expression: bytes, number: int, taken: int, time_us: int) -> None:
+    def result(self, expression: bytes, number: int, taken: int, time_us: int, made_of: Identity | None) -> None:
         """It has a result of this number, which is of this time and goes with this group; the last message at QoS 1 and
         2 it had taken by then is at `taken`."""
         if self.enabled:
-            self._note(self._encode((Event.RESULT, expression, number, taken, time_us)))
+            self._note(self._encode((Event.RESULT, expression, number, taken, time_us, made_of)))
+
+    def ended_windows(self, part: bytes, taken: int, upto_us: int) -> None:
+        """Windows of a part have ended by the clock; the last message at QoS 1 and 2 it had taken by then is there."""
+        if self.enabled:
+            self._note(self._encode((Event.WINDOWS, part, taken, upto_us)))
 
     def part(self, holder: str, name: bytes, *, is_wanted: bool, since_us: int = 0) -> None:
         """Another node (or, without a name, clients here) wants this part of an expression, or no longer does."""

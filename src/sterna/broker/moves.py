@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker import travelling
-from sterna.broker.barriers import Barriers, is_served, set_aside_for
+from sterna.broker.barriers import Barriers, set_aside_for
 from sterna.broker.broker import Broker
 from sterna.broker.decisions import is_for_shares_only
 from sterna.broker.durability import will_from
@@ -133,12 +133,14 @@ def begin_arrival(
     subscriptions: list[tuple[bytes, int, bool, bool, int]],
     windows: list[travelling.PartName],
 ) -> Session:
-    """A session that is here to listen.  It counts for nothing yet: a crash is its end."""
+    """A session that is here to listen.  It counts for nothing yet: a crash is its end.  May raise ExpressionError."""
+    travelling.check(broker, [fields[0] for fields in subscriptions])
     travelling.expect(broker, windows)
     permissions = broker.access.for_identity(user, client_id.decode())
     session = broker.state.new_session(client_id, user, permissions)
     session.is_arriving = True
     session.held = Held()
+    barriers_of(broker)
     session.version = version
     session.needs = (version, False, False)
     session.disconnected_at = broker.wall
@@ -182,11 +184,13 @@ def complete(
     Only to be called between two groups: what is delivered and what is not must be the same after a crash.  May raise
     JournalError; then nothing has changed.
     """
-    journal, read = broker.journal, broker.journal.read
+    read = broker.journal.read
     inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
-    heard = [
-        (offset, grant) for offset, grant in session.queue if not is_served(journal, node, read(offset), rest.vector)
-    ]
+    held = session.held or Held()
+    results = travelling.Results(broker, session, rest.states, rest.vector, node)
+    heard = results.waiting(
+        [(offset, grant) for offset, grant in session.queue if not results.is_served(read(offset), held.made_of)]
+    )
     waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
     inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
     queue: OffsetQueue[Grant] = OffsetQueue()
@@ -198,8 +202,7 @@ def complete(
         else:
             queue.push(offset, grant)
     session.queue = queue
-    held = session.held or Held()
-    held.messages = [one for one in held.messages if not is_served(journal, node, one[0], rest.vector)]
+    held.messages = [one for one in held.messages if not results.is_served(one[0], held.made_of)]
     for one, message in inflight:
         if one.grant is None:
             session.inflight[one.packet_id] = None
@@ -218,6 +221,7 @@ def complete(
     if inheritance is not None and inheritance.rivals:
         barriers_of(broker).watch(session)
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
+    session.told = results.told
     for fields in subscriptions:
         if fields[0].startswith(SHARE):
             broker.routes.subscribe(session, Subscription(*fields))

@@ -8,12 +8,15 @@ and which nodes want it, outlives a crash like what sessions have.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from sterna.broker.durability import SessionLog
+from sterna.mqtt.message import Message
 from sterna.mqtt.topics import FilterTree
 from sterna.operators.engine import Engine
 from sterna.operators.errors import ExpressionError, StateError
@@ -61,6 +64,7 @@ class Part:
         "awaited",
         "caught_up",
         "closed_us",
+        "coming",
         "computations",
         "due_us",
         "expression",
@@ -73,6 +77,7 @@ class Part:
         "replayed",
         "settings",
         "since_us",
+        "taken",
         "topics",
         "wanted_us",
         "windows",
@@ -104,6 +109,9 @@ class Part:
         self.awaited: dict[str, None] = {}
         #: It has changed, and stands in `Parts.moved`.
         self.moved = False
+        #: The last message at QoS 1 and 2 it has taken; and, during a replay, those that it may not have.
+        self.taken = -1
+        self.coming: deque[Message] = deque()
         #: Messages came again, after a crash.
         self.replayed = False
         #: When the next value may expire, or the window ends, if somebody is to look then.
@@ -167,6 +175,14 @@ class Part:
                 self.merge.own_apart(topics)
             except Outgrown as reason:
                 self.stop(str(reason))
+
+    def end_windows(self, upto_us: int, log: SessionLog) -> None:
+        """It is that late.  What comes later counts in later windows, and after a crash it is to do so again: a message
+        may have come before that instant and be safe only after it."""
+        assert self.windows is not None
+        if upto_us > self.windows.newest_us:
+            log.ended_windows(self.name, self.taken, upto_us)
+            self.windows.advance(upto_us)
 
     def stop(self, reason: str) -> None:
         """Some place has outgrown its bounds: an answer from the others would be a wrong one."""

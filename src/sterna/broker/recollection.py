@@ -12,15 +12,17 @@ the node runs again, and what comes of it is published.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sterna.broker.calls import Call
+from sterna.broker.causes import cause_of, note_recent
 from sterna.broker.computation import Computation, is_first, taken_us
 from sterna.broker.parts import Part, is_part
 from sterna.broker.repeats import number_of
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import is_reserved
 from sterna.operators.errors import StateError
+from sterna.vocabulary.stamps import Identity
 
 if TYPE_CHECKING:
     from sterna.broker.computing import Computations
@@ -37,7 +39,10 @@ class Recollection:
         self._part_names: dict[bytes, tuple[bytes, int]] = {}
         #: Expressions with messages that may not have been taken, and where the group began that is being read.
         self._waiting: dict[bytes, Computation] = {}
+        self._parts: dict[bytes, Part] = {}
         self._group = 0
+        #: (expression, number) of results -> what they are made of.
+        self._made_of: dict[tuple[bytes, int], Identity] = {}
         #: How late it is in the replay.
         self.moment_us = 0
 
@@ -90,6 +95,8 @@ class Recollection:
         if base != self._group:
             for computation in list(self._waiting.values()):
                 self._take(computation, self._group - 1)
+            for part in list(self._parts.values()):
+                self._take_own(part, self._group - 1)
             self._group = base
 
     def message(self, message: Message, computations: list[Computation]) -> None:
@@ -112,6 +119,10 @@ class Recollection:
                 # Spark's; or of a release that noted nothing with its results.
                 self._said(made_by, number[1], message.offset - 1, taken_us(message))
             made_by.has(message)
+            message.made_of = self._made_of.pop((message.publisher, number[1]), None)
+            if made_by.is_timed:
+                message.made_of = cause_of(made_by, message, number[1])
+                note_recent(made_by, message)
 
     def _is_for(self, computation: Computation, message: Message, said: list[bytes]) -> bool:
         """Is it this expression that lets it pass?  It remembers nothing, so it can be asked twice."""
@@ -120,13 +131,33 @@ class Recollection:
 
     def own_message(self, message: Message, parts: list[Part]) -> None:
         for part in parts:
-            part.replayed = part.take(message.topic, message.payload, taken_us(message)) or part.replayed
-            self._computations.parts.changed[part.name] = part
+            part.coming.append(message)
+            self._parts[part.name] = part
 
-    def said(self, text: bytes, number: int, taken: int, time_us: int) -> None:
+    def windows_ended(self, name: bytes, taken: int, upto_us: int) -> None:
+        """By the clock, when the part had taken so much."""
+        part = self._computations.parts.get(name)
+        if part is not None and part.windows is not None:
+            self._take_own(part, taken)
+            part.windows.advance(upto_us)
+            self._computations.parts.changed[name] = part
+
+    def _take_own(self, part: Part, upto: int) -> None:
+        coming = part.coming
+        while coming and coming[0].offset <= upto:
+            message = coming.popleft()
+            part.replayed = part.take(message.topic, message.payload, taken_us(message)) or part.replayed
+            part.taken = message.offset
+            self._computations.parts.changed[part.name] = part
+        if not coming:
+            self._parts.pop(part.name, None)
+
+    def said(self, text: bytes, number: int, taken: int, time_us: int, made_of: list[Any] | None = None) -> None:
         """A result of this number is in this group of the journal: the expression had taken so much of it."""
         computation = self._computations.get(text)
         if computation is not None:
+            if made_of is not None:
+                self._made_of[text, number] = Identity(*made_of)
             self._said(computation, number, taken, time_us)
 
     def _said(self, computation: Computation, number: int, taken: int, time_us: int) -> None:
@@ -147,8 +178,10 @@ class Recollection:
 
     def end(self) -> list[bytes]:
         """Names of states that nobody has come for."""
+        for part in list(self._parts.values()):
+            self._take_own(part, part.coming[-1].offset)
         nobodys = list(self._states)
-        for noted in (self._states, self._part_names, self._waiting):
+        for noted in (self._states, self._part_names, self._waiting, self._made_of):
             noted.clear()
         self.forgotten.clear()
         return nobodys

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from sterna.broker.authorization import AccessList
-from sterna.broker.barriers import is_behind, set_aside_for
+from sterna.broker.barriers import set_aside_for
+from sterna.broker.causes import has_had
 from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
 from sterna.broker.inheritance import REMAINS, inheritance_from, owner_of
@@ -124,6 +125,7 @@ class Replay:
         session.leaving = saved.leaving
         session.inheritance = inheritance
         session.barrier = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in saved.barrier}
+        session.told = {name: Stamp(epoch, upto) for name, epoch, upto in saved.told}
         for packet_id, offset, grant in saved.inflight:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
         for fields in saved.subscriptions:
@@ -163,6 +165,8 @@ class Replay:
                 self._state.routes.computations.recollection.load(key, *fields)
             elif kind == Event.RESULT:
                 self._state.routes.computations.recollection.said(key, *fields)
+            elif kind == Event.WINDOWS:
+                self._state.routes.computations.recollection.windows_ended(key, *fields)
             elif kind == Event.PART:
                 self._part(key, *fields)
             elif session is not None:
@@ -335,7 +339,7 @@ class Replay:
                     recollection.own_message(message, route.counted)
             for session, grant in () if only_for_shares else route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
-                if session.barrier and is_behind(session.barrier, message):
+                if (session.barrier or session.told) and has_had(session, message):
                     continue
                 if mine is not None and mine.qos:
                     inheritance = session.inheritance

@@ -21,7 +21,7 @@ from sterna.broker.subscriptions import Grant, Subscription, merge
 from sterna.journal.interest import Interest as TopicInterest
 from sterna.mqtt.packets import MQTT_3_1_1
 from sterna.mqtt.topics import SHARE, FilterTree, is_reserved, split_share
-from sterna.operators.grammar import is_expression, parse
+from sterna.operators.grammar import is_expression
 
 #: Routes remembered at once.  A stranger can publish to any number of topics; past this the memory starts anew.
 REMEMBERED_MAX = 100_000
@@ -174,7 +174,7 @@ class Routes:
 
     def is_sparks(self, topic_filter: bytes) -> bool:
         """An expression that no message need come here for: Spark reads the journals themselves."""
-        return is_expression(topic_filter) and self.computations.is_outside(parse(topic_filter))
+        return is_expression(topic_filter) and self.computations.is_sparks(topic_filter)
 
     def _compute(self, session: Session, subscription: Subscription, *, new: bool) -> None:
         """Subscribe to the results, by a filter that matches no other expression's, and take what they are made of."""
@@ -186,6 +186,7 @@ class Routes:
 
     def _compute_no_more(self, session: Session, text: bytes) -> None:
         computation = self.computations.lost(text)
+        session.told.pop(text.decode(), None)
         self._tree.remove(computation.results, session.client_id)
         self._forget(computation.expression.topic_filter)
 

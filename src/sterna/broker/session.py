@@ -70,6 +70,7 @@ class Session:
         "subscribed_at",
         "subscriptions",
         "taken_back",
+        "told",
         "unsent",
         "user",
         "version",
@@ -103,6 +104,8 @@ class Session:
         self.inheritance: Inheritance | None = None
         #: What the node it came from had dealt with: of other nodes' messages, those that are not for it any more.
         self.barrier: VersionVector = {}
+        #: And of results of expressions: of messages that entered here, and by expression; see `causes.py`.
+        self.told: VersionVector = {}
         #: Wall-clock second at which the last connection ended; 0 while connected.
         self.disconnected_at = 0.0
         #: When it will be looked at next, for its delayed will or its end; infinity if nobody is asked to.

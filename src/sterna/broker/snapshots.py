@@ -46,6 +46,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     inheritance: list[Any] | None = None
     #: (origin, as the queue) of what is set aside.
     set_aside: list[tuple[str, list[tuple[int | bytes, int | bytes, int | list[int]]]]] = []
+    told: list[tuple[str, int, int]] = []
 
 
 def snapshot(session: Session) -> bytes:
@@ -94,6 +95,7 @@ def snapshot(session: Session) -> bytes:
             [(origin, *stamp) for origin, stamp in sorted(session.barrier.items())],
             None if inheritance is None else inheritance.fields(),
             aside,
+            [(origin, *stamp) for origin, stamp in sorted(session.told.items())],
         )
     )
 

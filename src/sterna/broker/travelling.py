@@ -3,7 +3,8 @@
 The old node sends it along as of the moment up to which it has served the session, with the results that stand in the
 journal and have not been delivered yet.  The new node has held the messages that came since it listened (`gates.py`);
 it goes on from there, and has that written down with the session.  If somebody at the new node subscribes to the same
-expression it is computed there already: results are shared, so what is there stays, and what comes is not used.
+expression it is computed there already: results are shared, so what is there stays, and of its results the session
+gets those that it has not had where it came from (`Results`, `causes.py`).
 
 In parts (`parts.py`) the memory is where the messages are, at all nodes, for whoever calls a part by its name; so the
 new node is told the names of those with windows beforehand, and asks for them before the old one stops asking.
@@ -11,24 +12,37 @@ new node is told the names of those with windows beforehand, and asks for them b
 
 from __future__ import annotations
 
+import msgspec
+
 from sterna.broker.barriers import is_served
 from sterna.broker.broker import Broker
+from sterna.broker.causes import has_had, told
 from sterna.broker.computation import Computation
+from sterna.broker.decisions import FOR_NOBODY
 from sterna.broker.gates import Gate
 from sterna.broker.parts import read_name
 from sterna.broker.session import Session
 from sterna.broker.subscriptions import Grant
-from sterna.mqtt.message import Message
+from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import is_reserved
 from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.grammar import is_expression
-from sterna.vocabulary.stamps import VersionVector
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
 
 #: What the memories of one session's expressions may take together.  One that does not fit in begins anew.
 STATES_BYTES_MAX = 16 * 1024 * 1024
 
 #: (name of a part, since when it is wanted)
 PartName = tuple[bytes, int]
+
+#: Among the memories: up to which windows those with windows have told, and of others over parts what they said last.
+TOLD = b""
+_Told = dict[bytes, tuple[int, bytes | None]]
+
+#: Before the name of an expression: the messages whose numbers it waits for.
+WAITING = b"\0"
+#: Identity, topic, payload, microsecond it came.
+_Waiting = tuple[tuple[str, int, int], bytes, bytes, int]
 
 
 def _computations_of(broker: Broker, session: Session) -> list[Computation]:
@@ -46,13 +60,13 @@ def windows_of(broker: Broker, session: Session) -> list[PartName]:
 
 
 def states_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
-    """What the expressions of a session remember now.  Those with a function wait for numbers of messages that are in
-    our journal: they begin anew."""
-    states: list[tuple[bytes, bytes]] = []
+    """What the expressions of a session remember now; with those that have a function, the messages whose numbers they
+    wait for."""
+    states = told_of(broker, session)
     room = STATES_BYTES_MAX
     for computation in _computations_of(broker, session):
         gate = computation.gate
-        if computation.function or (gate is not None and gate.is_awaited):
+        if gate is not None and gate.is_awaited:
             continue
         text, state = computation.expression.text, computation.snapshot()
         if len(text) + len(state) > room:
@@ -60,7 +74,42 @@ def states_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
             continue
         room -= len(text) + len(state)
         states.append((text, state))
+        waiting = _waiting_of(broker, computation, room)
+        if waiting:
+            states.append((WAITING + text, msgspec.msgpack.encode(waiting)))
+            room -= sum(_size(one) for one in waiting)
     return states
+
+
+def _waiting_of(broker: Broker, computation: Computation, room: int) -> list[_Waiting]:
+    """What does not fit in is not computed, and counted."""
+    calls = broker.routes.computations.calls
+    found: list[_Waiting] = []
+    for call, message in calls.under_way(computation):
+        known = broker.identity_of(message)
+        one = (known or ("", 0, -1), message.topic, message.payload, call.time_us)
+        room -= _size(one)
+        if known is None or room < 0:
+            calls.count(call.function, "moved")
+        else:
+            found.append(one)
+    return found
+
+
+def _size(waiting: _Waiting) -> int:
+    return len(waiting[1]) + len(waiting[2]) + 64
+
+
+def told_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
+    """What the session has had of results that are not known by a message."""
+    found: _Told = {}
+    for computation in _computations_of(broker, session):
+        text = computation.expression.text
+        if computation.is_merged:
+            found[text] = (0, computation.said)
+        elif computation.is_timed and not computation.is_awaited:
+            found[text] = (max(computation.told_us, session.told.get(text.decode(), BEFORE_ALL).sequence), None)
+    return [(TOLD, msgspec.msgpack.encode(found))] if found else []
 
 
 def results_of(broker: Broker, session: Session) -> list[tuple[int, Grant]]:
@@ -72,12 +121,21 @@ def results_of(broker: Broker, session: Session) -> list[tuple[int, Grant]]:
             message = journal.read(offset)
             if message is None or message.identity is not None or not is_reserved(message.topic):
                 continue
+            if has_had(session, message):
+                continue
             deliveries = broker.routes.route(message.topic).deliveries
             found += [(offset, grant) for one, grant in deliveries if one is session and grant.qos]
     return found
 
 
 # -- arriving --
+
+
+def check(broker: Broker, filters: list[bytes]) -> None:
+    """ExpressionError if one is of a release that knows more operators than we do."""
+    for text in filters:
+        if is_expression(text):
+            broker.routes.computations.comes_in_parts(text)
 
 
 def expect(broker: Broker, windows: list[PartName]) -> None:
@@ -92,6 +150,81 @@ def expect(broker: Broker, windows: list[PartName]) -> None:
         recollection.remember_part(name, wanted_us)
 
 
+class Results:
+    """Of an expression that is computed here already, when a session comes that has had results of it elsewhere."""
+
+    def __init__(
+        self, broker: Broker, session: Session, states: dict[bytes, bytes], vector: VersionVector, node: str
+    ) -> None:
+        self._broker = broker
+        self._session = session
+        self._vector = vector
+        self._node = node
+        #: For `Session.told`.
+        self.told: VersionVector = {node: vector[node]} if node in vector else {}
+        self._missed: list[tuple[int, Grant]] = []
+        said = _told_in(states)
+        for computation in _computations_of(broker, session):
+            upto, last = said.get(computation.expression.text, (-1, None))
+            if computation.is_timed and upto >= 0:
+                if not computation.is_merged:
+                    self._go_on_from(computation, upto)
+                elif not computation.is_awaited:
+                    self._go_on_after(computation, last)
+
+    def _go_on_from(self, computation: Computation, upto: int) -> None:
+        """Windows: those that ended here before we listened, and there not before we stopped."""
+        self.told.update([told(computation.expression.text, upto)])
+        heard = self._session.held.made_of if self._session.held is not None else {}
+        for number, offset in computation.recent:
+            if number > upto and offset <= self._broker.delivered_upto and offset not in heard:
+                self._miss(computation, offset)
+
+    def _go_on_after(self, computation: Computation, last: bytes | None) -> None:
+        """The newest there is: once, unless it was the newest there, too."""
+        self.told.update([told(computation.expression.text, computation.made)])
+        if not computation.said or computation.said == last:
+            return
+        if computation.recent and computation.recent[-1][0] == computation.made:
+            self._miss(computation, computation.recent[-1][1])
+        elif self._session.held is not None:
+            topic = computation.expression.result_topic
+            result = Message(topic, computation.said, 0, False, b"", NEVER, computation.expression.text)
+            # One more than it has had.
+            result.made_of = Identity(computation.expression.text.decode(), 0, computation.made + 1)
+            for grant in self._grants(topic):
+                self._session.held.hold(result, grant)
+
+    def _miss(self, computation: Computation, offset: int) -> None:
+        self._missed += [(offset, grant) for grant in self._grants(computation.expression.result_topic)]
+
+    def _grants(self, topic: bytes) -> list[Grant]:
+        return [grant for one, grant in self._broker.routes.route(topic).deliveries if one is self._session]
+
+    def is_served(self, message: Message | None, made_of: dict[int, Identity]) -> bool:
+        """Has it had this where it came from, so far as that can be known?"""
+        if message is None or message.identity is not None or not is_reserved(message.topic):
+            return is_served(self._broker.journal, self._node, message, self._vector)
+        cause = message.made_of or made_of.get(message.offset)
+        if cause is None:
+            return True  # of a message at QoS 0: rather not than twice
+        stamp = Stamp(cause.epoch, cause.sequence)
+        return any(stamp <= had.get(cause.origin, BEFORE_ALL) for had in (self._vector, self.told))
+
+    def waiting(self, heard: list[tuple[int, Grant]]) -> list[tuple[int, Grant]]:
+        """With those it missed, in their order.  What it wants at QoS 0 it misses."""
+        missed = [one for one in self._missed if one[1].qos]
+        return sorted((*heard, *missed), key=lambda one: one[0]) if missed else heard
+
+
+def _told_in(states: dict[bytes, bytes]) -> _Told:
+    try:
+        found: _Told = msgspec.msgpack.decode(states.get(TOLD, b"\x80"), type=_Told)
+    except msgspec.DecodeError:
+        return {}
+    return found
+
+
 def settle(broker: Broker, session: Session, states: dict[bytes, bytes], vector: VersionVector, node: str) -> None:
     """The session is here: its expressions go on, from what they remembered where it came from."""
     computations = broker.routes.computations
@@ -102,6 +235,8 @@ def settle(broker: Broker, session: Session, states: dict[bytes, bytes], vector:
         if gate is None or not gate.is_awaited:
             continue
         _adopt(broker, computation, states.get(computation.expression.text))
+        if computation.function:
+            _wait_on(broker, computation, states.get(WAITING + computation.expression.text))
         computation.gate = Gate({origin: stamp for origin, stamp in vector.items() if origin != node})
         arrived.append((computation, gate))
         for message in gate.held:
@@ -113,6 +248,20 @@ def settle(broker: Broker, session: Session, states: dict[bytes, bytes], vector:
         computations.settled_down(computation, [result for result in gate.ended if result[0] > computation.closed_us])
         if session.expiry_s:
             broker.log.state(computation.expression.text, computation.snapshot())
+
+
+def _wait_on(broker: Broker, computation: Computation, waiting: bytes | None) -> None:
+    """For the numbers of messages that are in the other node's journal."""
+    try:
+        found = msgspec.msgpack.decode(waiting or b"\x90", type=list[_Waiting])
+    except msgspec.DecodeError:
+        return
+    for identity, topic, payload, time_us in found[: broker.limits.function_calls]:
+        message = Message(topic, payload, 1, False, b"", NEVER, b"", time_us / 1e6)
+        message.identity = Identity(*identity)
+        message.shares = FOR_NOBODY
+        broker.journal.append(message)
+        broker.routes.computations.calls.take([computation], message, time_us)
 
 
 def _adopt(broker: Broker, computation: Computation, state: bytes | None) -> None:

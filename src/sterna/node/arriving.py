@@ -16,6 +16,7 @@ from sterna.migration.tables import ARRIVING, Arriving, Do, On
 from sterna.node import missed
 from sterna.node.session_pages import State, check_size, put_together, write_down
 from sterna.node.sides import AGAIN_S, Side
+from sterna.operators.errors import ExpressionError
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import Stamp, VersionVector
 
@@ -120,7 +121,7 @@ class Arrival(Side):
             self._session = moves.begin_arrival(
                 self._broker, self.client, offer.user, offer.version, offer.subscriptions, offer.windows
             )
-        except (TypeError, ValueError, UnicodeDecodeError):
+        except (TypeError, ValueError, UnicodeDecodeError, ExpressionError):
             self._broker.turns.ask(self._nonsense)
             return
         if offer.vector is None:

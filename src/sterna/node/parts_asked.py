@@ -332,7 +332,7 @@ class PartsAsked:
             return
         now_us = int(self._broker.wall * 1e6)
         over_us = part.windows.boundary(now_us)
-        part.windows.advance(over_us)
+        part.end_windows(over_us, self._broker.log)
         grace_us = int(self._grace_s * 1e6)
         while (end_us := gathered.next_end(part.closed_us, over_us)) is not None:
             if part.awaited:

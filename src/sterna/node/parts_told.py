@@ -358,7 +358,7 @@ class PartsTold:
         if self._parts.get(part.name) is not part or part.windows is None:
             return
         if self._now_us() >= due_us:  # the clock may have been set back
-            part.windows.advance(due_us)
+            part.end_windows(due_us, self._broker.log)
             self._parts.changed[part.name] = part
             for reader in list(self._by_part.get(part.name, ())):
                 self._tell(reader)
@@ -367,7 +367,7 @@ class PartsTold:
 
     def _tell_windows(self, reader: Reader, windows: WindowsPart) -> None:
         closed_us = windows.boundary(self._now_us())
-        windows.advance(closed_us)
+        reader.part.end_windows(closed_us, self._broker.log)
         reports = sorted((end, items) for end, items in windows.reports.items() if end > reader.done_us)
         found = window_pages(reports)
         for place, page in enumerate(found, 1):

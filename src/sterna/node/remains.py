@@ -329,7 +329,7 @@ class Estates:
             heir.leaving = session.leaving
         heir.inheritance = session.inheritance or Inheritance(is_new=False)
         heir.inheritance.rivals.clear()
-        heir.barrier = session.barrier
+        heir.barrier, heir.told = session.barrier, session.told
         for entry in session.inflight.values():
             if entry and min(entry[0].qos, entry[1].qos) == 1 and not entry[1].retained and not entry[1].share:
                 heir.queue.push(entry[0].offset, entry[1])

@@ -18,6 +18,8 @@ from sterna.operators.stages import Answering, Counts, Outgrown, Stage
 
 #: Stale entries a heap may hold beyond as many as there are values.
 _STALE_MAX: Final = 64
+#: When more than this part of all keys expire at once, those that are left are looked for instead, in one go.
+_MANY: Final = 32
 
 
 class Spatial(Answering):
@@ -80,7 +82,12 @@ class Spatial(Answering):
         had = len(self.values)
         if self.newest_us + self.expiry_us <= time_us:
             self._forget_all()  # after a long silence: many at once, without a look at each
+        steps = len(self.heard) // _MANY + _STALE_MAX
         while self.expiring and self.expiring[0][0] <= time_us:
+            if not steps:
+                self._keep_newer(time_us - self.expiry_us)
+                break
+            steps -= 1
             key = self.expiring[0][1]
             due = self.heard.get(key, -self.expiry_us) + self.expiry_us
             if due > time_us:
@@ -89,6 +96,22 @@ class Spatial(Answering):
             heappop(self.expiring)
             self.forget(key)
         return len(self.values) != had
+
+    def _keep_newer(self, oldest_us: int) -> None:
+        """Forget what was heard then or before, by a walk over all keys, which costs less than a step for each."""
+        heard, values = self.heard, self.values
+        gone = [key for key, time_us in heard.items() if time_us <= oldest_us]
+        if 2 * len(gone) < len(heard):
+            for key in gone:
+                self.forget(key)
+        else:
+            self._forget_all()
+            self.heard = {key: time_us for key, time_us in heard.items() if time_us > oldest_us}
+            for key in self.heard:
+                if key in values:
+                    self._put(key, values[key])
+        self.expiring = [(time_us + self.expiry_us, key) for key, time_us in self.heard.items()]
+        heapify(self.expiring)
 
     def forget(self, key: bytes) -> None:
         """As if it had never been heard of."""
