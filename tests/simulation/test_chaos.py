@@ -92,6 +92,7 @@ MOVES_THAT_BROKE = [
     (325, 4, 5, "subscription-flooding", "spanning-tree"),
     (618, 3, 4, "subscription-flooding", "spanning-tree"),
     (716, 4, 5, "advertisement", "static"),
+    (5004, 3, 2, "subscription-flooding", "spanning-tree"),
 ]
 
 

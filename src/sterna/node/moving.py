@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sterna.broker import moves
 from sterna.broker.broker import Broker
@@ -22,10 +22,12 @@ from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
 from sterna.node.arriving import Arrival
 from sterna.node.leaving import Departure
+from sterna.node.meeting import Meeting
 from sterna.node.moving_counters import MovingCounters
 from sterna.node.plans import Plans
 from sterna.node.remains import Estates, is_clean
 from sterna.node.transients import Transients
+from sterna.node.waiting_clients import Parked, WaitingClients
 from sterna.node.words import Words
 from sterna.routing.control import About
 from sterna.vocabulary.stamps import Stamp, VersionVector
@@ -37,14 +39,6 @@ if TYPE_CHECKING:
 FRAME_OVERHEAD_BYTES = 512
 #: Sessions that came here and went on, of which that is remembered.
 TAKEN_MAX = 10_000
-
-
-class Parked(NamedTuple):
-    """A client that waits for its session."""
-
-    connection: Connection
-    user: str | None
-    then: Callable[[], None]
 
 
 class Moving:
@@ -59,7 +53,7 @@ class Moving:
         self.directory = Directory(self.node, broker.state.owners, broker.log.owner)
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
-        self._parked: dict[bytes, list[Parked]] = {}
+        self._waiting = WaitingClients(self)
         #: Sessions that came here lately, and under which number.
         self._taken: dict[tuple[bytes, int], None] = {}
         #: Clients that are about to begin anew -> the node that has their session.
@@ -75,6 +69,7 @@ class Moving:
         self.estates = Estates(self)
         self._transients = Transients(self)
         self._words = Words(self)
+        self._meeting = Meeting(self, self._fetch_all)
         broker.keeper = self
         self._recover()
 
@@ -181,7 +176,7 @@ class Moving:
 
     # -- the broker asks --
 
-    def is_at_home(self, client_id: bytes) -> bool:
+    def is_at_home(self, client_id: bytes, *, clean: bool = False) -> bool:
         if self.plans.evacuation is not None:
             return False
         session = self.broker.sessions.get(client_id)
@@ -190,16 +185,15 @@ class Moving:
             return not session.is_moving and (arrival is None or not arrival.awaits_word)
         if arrival is not None:
             return False
-        return self.directory.get(client_id)[0] in ("", self.node)
+        owner, _ = self.directory.get(client_id)
+        return owner == self.node or (not owner and (clean or self._meeting.is_over))
 
     def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
         assert connection.connect is not None
         client = connection.connect.client_id
         if self.plans.send_elsewhere(connection, client):
             return
-        parked = Parked(connection, user, then)
-        self._parked.setdefault(client, []).append(parked)
-        self.later(self.settings.patience_s, partial(self._too_long, client, parked))
+        self._waiting.park(client, Parked(connection, user, then))
         self._fetch(client)
 
     def next_number(self, client_id: bytes) -> int:
@@ -269,13 +263,11 @@ class Moving:
 
     def _fetch(self, client: bytes) -> None:
         """See that a client that waits gets its session."""
-        parked = [one for one in self._parked.get(client, ()) if one.connection.state != State.CLOSED]
+        parked = self._waiting.still_there(client)
         if not parked:
-            self._parked.pop(client, None)
             return
-        self._parked[client] = parked
         if self.is_at_home(client):
-            self._release(client)
+            self._waiting.release(client)
             return
         session = self.broker.sessions.get(client)
         if self._is_in_doubt_for_long(client):
@@ -284,6 +276,8 @@ class Moving:
         if client in self.arrivals or (session is not None and session.is_moving):
             return  # it is looked at again when that is settled
         owner, _ = self.directory.get(client)
+        if not owner:
+            return  # until we have met somebody who may know better
         if self.router.link_to(owner) is None:
             self._owner_unreachable(client, owner)
             return
@@ -293,6 +287,10 @@ class Moving:
         arrival.ends = newest.connection.connect is not None and newest.connection.connect.clean_start
         self.arrivals[client] = arrival
         arrival.begin(pull=True)
+
+    def _fetch_all(self) -> None:
+        for client in self._waiting.everybody():
+            self._fetch(client)
 
     def _is_in_doubt_for_long(self, client: bytes) -> bool:
         """Has it been handed to a node that may have it or not, and cannot be asked?"""
@@ -304,25 +302,12 @@ class Moving:
             and self.broker.now - departure.started_at > self.settings.patience_s
         )
 
-    def _release(self, client: bytes) -> None:
-        for parked in self._parked.pop(client, ()):
-            if parked.connection.state != State.CLOSED:
-                parked.then()
-
-    def _fail(self, client: bytes, code: int, reason: str) -> None:
-        for parked in self._parked.pop(client, ()):
-            parked.connection.fail(code, reason)
-
-    def _too_long(self, client: bytes, parked: Parked) -> None:
-        waiting = self._parked.get(client, [])
-        if parked in waiting:
-            waiting.remove(parked)
-            parked.connection.fail(Reason.SERVER_UNAVAILABLE, "its session could not be brought here in time")
-
     def _owner_unreachable(self, client: bytes, owner: str) -> None:
         absent_s = self.broker.now - self._lost_at.get(owner, self._started_at)
         if self.settings.owner_unreachable == "refuse" or absent_s < self.settings.owner_absent_s:
-            self._fail(client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached")
+            self._waiting.fail(
+                client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached"
+            )
             return
         departure = self.departures.pop(client, None)
         if departure is not None:
@@ -336,7 +321,7 @@ class Moving:
         self._anew[client] = owner
         self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
         self.directory.learn(client, "", self.directory.get(client)[1] + 1)
-        self._release(client)
+        self._waiting.release(client)
 
     # -- moves tell how they ended --
 
@@ -375,10 +360,10 @@ class Moving:
         """The client's session is here, or will not come this way."""
         if arrival.state is Arriving.SERVING:
             if not arrival.awaits_word:
-                self._release(arrival.client)
+                self._waiting.release(arrival.client)
         elif arrival.reason == "user":
-            self._fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
-        elif arrival.client in self._parked and arrival.reason:
+            self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
+        elif arrival.client in self._waiting and arrival.reason:
             # Not in a loop: whatever was in the way may take a moment.
             self.later(self.settings.retry_s / 5, partial(self._fetch, arrival.client))
         else:
@@ -398,6 +383,7 @@ class Moving:
 
     def link_started(self, peer: str) -> None:
         self.router.tell([peer], messages.encode(Digests(self.directory.digests())))
+        self._meeting.link_started()
 
     def origin_lost(self, origin: str) -> None:
         self._lost_at[origin] = self.broker.now
