@@ -11,8 +11,9 @@ from conformance.packets import Connack, Connect, Pubcomp, Publish, Pubrec, Pubr
 from conformance.properties import Properties
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
-from sterna.migration.messages import Item, MigSync, MigSyncAck
+from sterna.migration.messages import Item, MigSync, MigSyncAck, MigToAck
 from sterna.mqtt import gateway_packets
+from sterna.mqtt.reasons import Reason
 from sterna.node.meeting import MEET_S
 from sterna.node.moving import Moving
 from sterna.vocabulary.errors import MigrationError
@@ -423,3 +424,20 @@ def test_what_no_frame_holds_breaks_no_link() -> None:
     town.pass_time(1)
     assert moving.counters.too_big == 1
     assert "B" in town["A"].network.links.links
+
+
+def test_who_came_first_does_not_take_the_session_from_who_came_later() -> None:
+    """A connection at B waits for its session, and nobody is behind it any more: its client is at A again."""
+    town = row("subscription-flooding")
+    town["A"].resume("c").subscribe("t", 1)
+    moving = town["B"].network.moving
+    moving.send = lambda node, message: (  # type: ignore[method-assign]
+        None if isinstance(message, MigToAck) else Moving.send(moving, node, message)
+    )
+    ghost = town["B"].dial()
+    ghost.send(Connect("c", False, properties={"session_expiry": 100}))
+    town.pass_time(0.1)
+    client = town["A"].resume("c")
+    town.pass_time(5)
+    assert not client.wire.closed
+    assert ghost.take(Connack).code == Reason.SERVER_UNAVAILABLE

@@ -72,6 +72,20 @@ def test_so_do_those_that_move_between_two_nodes_which_have_nobody_else_to_ask(b
         assert outcome.kept, told(outcome)
 
 
+@pytest.mark.parametrize("overlay", ["static", "spanning-tree"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", seeds(6000, 13))
+def test_what_a_publisher_says_comes_in_order_while_it_moves(block: list[int], strategy: str, overlay: str) -> None:
+    """Where nothing happens to nodes and links: what it said at the old node comes before what it says at the new."""
+    faults = ("client-cut", "client-break")
+    for seed in block:
+        plan = Plan(seed, seconds=6, faults=faults, publish_pause_s=0.1, strategy=strategy, overlay=overlay, roamers=3)
+        chaos = Chaos(plan)
+        outcome = chaos.run()
+        assert outcome.kept, told(outcome)
+        assert chaos.scene.records.links_keep_up
+
+
 #: (seed, nodes, roamers, strategy, overlay): each broke something once.
 MOVES_THAT_BROKE = [
     (8, 3, 3, "subscription-flooding", "spanning-tree"),
@@ -113,7 +127,7 @@ def away_for_long(seed: int, strategy: str, overlay: str) -> Plan:
 #: (strategy, overlay) -> seeds: the first two are for `make check`; most of the others broke something once.
 BEGUN_ANEW = {
     ("subscription-flooding", "spanning-tree"): [
-        *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277),
+        *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204),
     ],
     ("advertisement", "static"): [5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008],
     ("publication-flooding", "spanning-tree"): [9, 43, 6, 45, 52, 54, 59, 5010],
@@ -131,6 +145,14 @@ BEGUN_ANEW = {
 def test_clients_that_begin_anew_get_what_they_were_owed(seed: int, strategy: str, overlay: str) -> None:
     """Also what was published between the two sessions; what is in doubt at QoS 2 is counted."""
     outcome = Chaos(away_for_long(seed, strategy, overlay)).run()
+    assert outcome.kept, told(outcome)
+
+
+@pytest.mark.slow
+def test_a_client_is_told_to_forget_what_a_session_that_gives_way_had_sent_it() -> None:
+    """It waited for PUBREL for ever: the clock of one node was seven minutes ahead, so the older session won."""
+    plan = replace(away_for_long(5012, "advertisement", "static"), nodes=2, seconds=24, fault_pause_s=1.0)
+    outcome = Chaos(replace(plan, begin_anew_s=2.5)).run()
     assert outcome.kept, told(outcome)
 
 

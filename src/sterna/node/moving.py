@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: What a link adds to what two nodes say to each other.
 FRAME_OVERHEAD_BYTES = 512
+#: Why a session stays where it is, as the node says that was to have it.
+CLIENT_IS_BACK = "the client is back"
 #: Sessions that came here and went on, of which that is remembered.
 TAKEN_MAX = 10_000
 
@@ -203,7 +205,7 @@ class Moving:
         client = session.client_id
         departure = self.departures.get(client)
         if departure is not None:
-            departure.trouble("the client is back")
+            departure.trouble(CLIENT_IS_BACK)
         if session.number:
             is_old = self.directory.get(client) == (self.node, session.number)
             missing = [*self._missing(), *self.estates.of_client(client)]
@@ -215,6 +217,7 @@ class Moving:
                 clean = not is_old and is_clean(session)
                 self.estates.heirs.opened(session, missing, is_new=not is_old and not clean, clean=clean)
             if is_old:
+                self.estates.heirs.outlive(session)
                 if missing:
                     # Where it was last counts, should somebody we cannot reach have begun another session.
                     session.number = self.next_number(client)
@@ -363,6 +366,8 @@ class Moving:
                 self._waiting.release(arrival.client)
         elif arrival.reason == "user":
             self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
+        elif arrival.reason == CLIENT_IS_BACK:  # later than it came here: whoever waits here does not take that from it
+            self._waiting.fail(arrival.client, Reason.SERVER_UNAVAILABLE, "its client has come to another node since")
         elif arrival.client in self._waiting and arrival.reason:
             # Not in a loop: whatever was in the way may take a moment.
             self.later(self.settings.retry_s / 5, partial(self._fetch, arrival.client))
@@ -446,7 +451,7 @@ class Moving:
                 self.take_over(session)
         elif not owner or self._contests(session):
             if owner:
-                self.estates.heirs.opened(session, [owner], is_new=False)
+                self.estates.contest(session, owner)
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number)
