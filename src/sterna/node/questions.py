@@ -38,7 +38,9 @@ class Questions:
         self._to_ask: dict[tuple[bytes, str], None] = {}
         #: Those that this round has not come to.
         self._to_look_at: list[bytes] = []
-        self._asking = self._ticking = False
+        self._is_asking = self._ticking = False
+        #: How many were asked in the turn of that instant.
+        self._turn, self._asked = 0.0, 0
 
     @property
     def is_waiting(self) -> bool:
@@ -75,21 +77,29 @@ class Questions:
             self._look_at(client, inheritance)
 
     def ask(self, client: bytes, node: str) -> None:
+        """Now, if not many were asked in this turn; whoever is asked is waited for from then on."""
+        if self._turn != self._broker.now:
+            self._turn, self._asked = self._broker.now, 0
+        if self._asked < ASKED_A_TURN and not self._is_asking:
+            self._asked += 1
+            self._waiting.setdefault(client, {}).setdefault(node, self._broker.now)
+            self._moving.send(node, Rivals(client, self._moving.directory.get(client)[1]))
+            return
         self._to_ask[client, node] = None
-        if not self._asking:
-            self._asking = True
-            self._moving.later(0.0, self._ask_some)
+        if not self._is_asking:
+            self._is_asking = True
+            self._moving.later(LOOK_S, self._ask_some)
 
     def _ask_some(self) -> None:
-        """Whoever waits is waited for from now on."""
-        for client, node in [pair for pair, _ in zip(self._to_ask, range(ASKED_A_TURN), strict=False)]:
+        self._is_asking = False
+        some = [pair for pair, _ in zip(self._to_ask, range(ASKED_A_TURN), strict=False)]
+        for client, node in some:
             del self._to_ask[client, node]
             inheritance = self._inheritance(client)
             if inheritance is not None and node in inheritance.rivals:
-                self._waiting.setdefault(client, {}).setdefault(node, self._broker.now)
-                self._moving.send(node, Rivals(client, self._moving.directory.get(client)[1]))
-        self._asking = bool(self._to_ask)
-        if self._asking:
+                self.ask(client, node)
+        if self._to_ask and not self._is_asking:
+            self._is_asking = True
             self._moving.later(LOOK_S, self._ask_some)
 
     def _inheritance(self, client: bytes) -> Inheritance | None:
