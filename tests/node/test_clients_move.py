@@ -9,9 +9,12 @@ import pytest
 from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Pubcomp, Publish, Pubrec, Pubrel, Will
 from conformance.properties import Properties
+from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
-from sterna.migration.messages import Item, MigSync, MigSyncAck
+from sterna.migration.messages import Item, MigSync, MigSyncAck, MigToAck
 from sterna.mqtt import gateway_packets
+from sterna.mqtt.reasons import Reason
+from sterna.node.meeting import MEET_S
 from sterna.node.moving import Moving
 from sterna.vocabulary.errors import MigrationError
 
@@ -162,6 +165,38 @@ def test_a_client_whose_node_is_away_for_a_moment_is_asked_to_wait_and_loses_not
     again = town["C"].resume("c")
     assert again.connack.session_present
     assert again.payloads() == [b"1"]
+
+
+def test_a_node_that_was_started_again_first_hears_whose_clients_are_whose() -> None:
+    """The session began while it was away."""
+    town = FaultyTown("AB")
+    town.connect("AB")
+    town["B"].resume("d")
+    town.kill("B")
+    town["A"].resume("c").subscribe("t", 1)
+    town.start("B")
+    client, clean = town["B"].dial(), town["B"].dial()
+    client.send(Connect("c", False, properties={"session_expiry": 100}))
+    clean.send(Connect("e", True))
+    town.pass_time(MEET_S / 2)
+    assert client.received() == []
+    assert clean.take(Connack).code == 0, "it wants nothing of what was"
+    town.connect("AB")
+    town.pass_time(1)
+    assert client.take(Connack).session_present
+
+
+def test_but_not_for_ever() -> None:
+    town = FaultyTown("AB")
+    town["B"].resume("d")
+    town.kill("B")
+    town.start("B")
+    client = town["B"].dial()
+    client.send(Connect("c", False, properties={"session_expiry": 100}))
+    town.pass_time(MEET_S / 2)
+    assert client.received() == []
+    town.pass_time(MEET_S)
+    assert client.take(Connack).code == 0
 
 
 def test_an_owner_that_cannot_be_reached_does_not_hold_its_clients_up_for_ever() -> None:
@@ -389,3 +424,20 @@ def test_what_no_frame_holds_breaks_no_link() -> None:
     town.pass_time(1)
     assert moving.counters.too_big == 1
     assert "B" in town["A"].network.links.links
+
+
+def test_who_came_first_does_not_take_the_session_from_who_came_later() -> None:
+    """A connection at B waits for its session, and nobody is behind it any more: its client is at A again."""
+    town = row("subscription-flooding")
+    town["A"].resume("c").subscribe("t", 1)
+    moving = town["B"].network.moving
+    moving.send = lambda node, message: (  # type: ignore[method-assign]
+        None if isinstance(message, MigToAck) else Moving.send(moving, node, message)
+    )
+    ghost = town["B"].dial()
+    ghost.send(Connect("c", False, properties={"session_expiry": 100}))
+    town.pass_time(0.1)
+    client = town["A"].resume("c")
+    town.pass_time(5)
+    assert not client.wire.closed
+    assert ghost.take(Connack).code == Reason.SERVER_UNAVAILABLE

@@ -36,6 +36,8 @@ def come(town: FaultyTown, name: str) -> Client:
 
 
 def begin(town: FaultyTown) -> None:
+    town["B"].network.router.tell(["A"], messages.encode(messages.Digests([])))  # it is heard of
+    town.settle()
     town["A"].network.moving.plans.move(b"c", "B")
     town.pass_time(ONE_WAY_S / 2)
     assert town["A"].network.moving.departures[b"c"].state is Leaving.IN_DOUBT
@@ -201,3 +203,47 @@ def test_a_node_that_has_read_past_the_offer_says_so_and_gets_another(monkeypatc
     client = town["B"].resume("c")
     assert client.connack.session_present
     assert [*came, *client.payloads()] in ([b"1"], [b"1", b"1"])
+
+
+def silence(town: FaultyTown) -> None:
+    """B is gone, and its connection does not say so."""
+    for pipe in town.pipes:
+        pipe.write = lambda data: None  # type: ignore[method-assign]
+
+
+def test_a_node_that_was_not_heard_of_lately_is_asked_first() -> None:
+    town, client = far_apart()
+    town.pass_time(0.6 - (town.now - heard_at(town)))
+    town["A"].network.moving.plans.move(b"c", "B")
+    town.pass_time(ONE_WAY_S / 2)
+    assert town["A"].network.moving.departures[b"c"].state is Leaving.OFFERED
+    town["A"].join("p").publish("t/0", b"0", 1)
+    assert [one.payload for one in client.messages()] == [b"0"], "it is served meanwhile"
+    town.pass_time(2 * ONE_WAY_S)
+    assert client.wire.closed
+    assert b"c" in town["B"].broker.sessions
+
+
+def heard_at(town: FaultyTown) -> float:
+    line = town["A"].network.links.links["B"].line
+    assert line is not None
+    return line.heard
+
+
+def test_a_client_is_served_on_if_its_new_node_vanished_before_the_order() -> None:
+    town = FaultyTown("AB")
+    town.connect("AB")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    town.pass_time(2)
+    silence(town)
+    town.pass_time(0.6)
+    publisher = town["A"].join("p")
+    town["A"].network.moving.plans.move(b"c", "B")
+    for number in range(30):
+        publisher.publish("t", b"%d" % number, 1)
+        town.pass_time(0.5)
+        assert client.payloads() == [b"%d" % number]
+        assert town["A"].session("c").leaving is None
+    assert not client.wire.closed
+    assert town["A"].network.moving.counters.rolled_back == 1

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
+
+import pytest
 
 from broker.lone_node import Client
 from node.joined_nodes import Town
 from sterna.broker.inheritance import owner_of, remains_key
-from sterna.migration.messages import RemainsAck, RemainsPage
+from sterna.broker.snapshots import snapshot
+from sterna.migration.messages import Message, RemainsAck, RemainsPage, Rivals
 from sterna.node.moving import Moving
+from sterna.node.questions import ASKED_A_TURN
 
 AWAY_S = 60
 
@@ -175,3 +180,62 @@ def test_a_crash_of_either_at_any_step_loses_nothing_and_repeats_nothing() -> No
             assert client.connack.session_present
             assert sorted(client.payloads()) == [b"2", b"waits at A"]
             assert left_over(town) == []
+
+
+def test_who_has_no_rival_after_all_remembers_nothing_of_it() -> None:
+    town = row()
+    client = town["A"].resume("c")
+    client.subscribe("t/#", 1)
+    before = snapshot(town["A"].session("c"))
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    town.connect("AB")
+    town.pass_time(3)
+    assert town["A"].session("c").inheritance is None
+    assert snapshot(town["A"].session("c")) == before
+    town["B"].join("b").publish("t/1", b"1", 1)
+    assert client.payloads() == [b"1"]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_from_where_on_it_has_heard_is_kept_until_the_session_before_it_has_expired(is_late: bool) -> None:
+    town = row()
+    client, _ = begun_anew(town)
+    client.vanish()
+    town.pass_time(1)
+    session = town["C"].session("c")
+    expiry_s = 50 if is_late else 100_000
+    town.connect("AB")
+    town.pass_time(5)
+    assert session.inheritance is not None, "somebody else may have had one, too"
+    town.pass_time(60)
+    again = town["C"].join("c", clean=False, session_expiry=expiry_s)
+    town.pass_time(3)
+    assert again.connack.session_present
+    assert (session.inheritance is None) == is_late
+
+
+def test_questions_after_a_long_partition_leave_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those first whose clients are connected."""
+    town = row()
+    for number in range(2 * ASKED_A_TURN):
+        town["A"].resume(f"c{number}").vanish()
+    town["A"].resume("here").subscribe("t", 1)
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    asked: list[tuple[float, bytes]] = []
+    original = Moving.send
+
+    def send(moving: Moving, node: str, message: Message) -> None:
+        if isinstance(message, Rivals) and moving.node == "A":
+            asked.append((town.now, message.client))
+        original(moving, node, message)
+
+    monkeypatch.setattr(Moving, "send", send)
+    town.connect("AB")
+    town.pass_time(5)
+    turns = Counter(at for at, _ in asked)
+    assert max(turns.values()) <= ASKED_A_TURN
+    assert asked[0][1] == b"here"
+    assert len({client for _, client in asked}) == 2 * ASKED_A_TURN + 1
+    assert not town["A"].network.moving.estates.is_busy

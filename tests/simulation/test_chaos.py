@@ -72,6 +72,20 @@ def test_so_do_those_that_move_between_two_nodes_which_have_nobody_else_to_ask(b
         assert outcome.kept, told(outcome)
 
 
+@pytest.mark.parametrize("overlay", ["static", "spanning-tree"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", seeds(6000, 13))
+def test_what_a_publisher_says_comes_in_order_while_it_moves(block: list[int], strategy: str, overlay: str) -> None:
+    """Where nothing happens to nodes and links: what it said at the old node comes before what it says at the new."""
+    faults = ("client-cut", "client-break")
+    for seed in block:
+        plan = Plan(seed, seconds=6, faults=faults, publish_pause_s=0.1, strategy=strategy, overlay=overlay, roamers=3)
+        chaos = Chaos(plan)
+        outcome = chaos.run()
+        assert outcome.kept, told(outcome)
+        assert chaos.scene.records.links_keep_up
+
+
 #: (seed, nodes, roamers, strategy, overlay): each broke something once.
 MOVES_THAT_BROKE = [
     (8, 3, 3, "subscription-flooding", "spanning-tree"),
@@ -92,6 +106,7 @@ MOVES_THAT_BROKE = [
     (325, 4, 5, "subscription-flooding", "spanning-tree"),
     (618, 3, 4, "subscription-flooding", "spanning-tree"),
     (716, 4, 5, "advertisement", "static"),
+    (5004, 3, 2, "subscription-flooding", "spanning-tree"),
 ]
 
 
@@ -112,7 +127,7 @@ def away_for_long(seed: int, strategy: str, overlay: str) -> Plan:
 #: (strategy, overlay) -> seeds: the first two are for `make check`; most of the others broke something once.
 BEGUN_ANEW = {
     ("subscription-flooding", "spanning-tree"): [
-        *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277),
+        *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204),
     ],
     ("advertisement", "static"): [5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008],
     ("publication-flooding", "spanning-tree"): [9, 43, 6, 45, 52, 54, 59, 5010],
@@ -158,6 +173,14 @@ def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(
 ) -> None:
     plan = Plan(seed, nodes=3, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2, gateways=2)
     outcome = Chaos(replace(plan, begin_anew_s=1.5)).run()
+    assert outcome.kept, told(outcome)
+
+
+@pytest.mark.slow
+def test_a_client_is_told_to_forget_what_a_session_that_gives_way_had_sent_it() -> None:
+    """It waited for PUBREL for ever: the clock of one node was seven minutes ahead, so the older session won."""
+    plan = replace(away_for_long(5012, "advertisement", "static"), nodes=2, seconds=24, fault_pause_s=1.0)
+    outcome = Chaos(replace(plan, begin_anew_s=2.5)).run()
     assert outcome.kept, told(outcome)
 
 

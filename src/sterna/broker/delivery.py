@@ -369,6 +369,12 @@ class Delivery:
         assert session.connection is not None
         self._commitments.answer(session.connection, release)
 
+    def release(self, session: Session, packet_ids: list[int]) -> None:
+        """Say PUBREL for what another session of the client has sent it."""
+        for packet_id in packet_ids:
+            if packet_id in session.inflight and session.inflight[packet_id] is None:
+                self._resend_one(session, packet_id)
+
     # -- connections come and go --
 
     def resend(self, session: Session) -> None:

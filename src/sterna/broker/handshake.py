@@ -175,7 +175,7 @@ class Handshake:
         if expires_at is not None:
             self._watch_proof(connection, expires_at)
         keeper = broker.keeper
-        if keeper is not None and not keeper.is_at_home(request.client_id):
+        if keeper is not None and not keeper.is_at_home(request.client_id, clean=request.clean_start):
             connection.hold()
             keeper.bring(connection, accepted.user, lambda: self.verified(connection, accepted))
             return

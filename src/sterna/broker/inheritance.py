@@ -73,6 +73,7 @@ class Inheritance:
         "set_aside",
         "settled",
         "since",
+        "subscribed_at",
     )
 
     def __init__(self, *, is_new: bool) -> None:
@@ -92,10 +93,27 @@ class Inheritance:
         self.early: dict[Identity, None] = {}
         #: Filters that are being told to everybody.
         self.opening: set[bytes] = set()
+        #: When its client subscribed to something last; not written down.
+        self.subscribed_at = 0.0
         #: node -> the number of the last session whose remains came from there, and what that was in charge of.
         self.settled: dict[str, tuple[int, Coverage]] = {}
         #: origin -> what came from there and waits until its rivals have spoken.
         self.set_aside: dict[str, OffsetQueue[Grant]] = {}
+
+    @property
+    def says_nothing(self) -> bool:
+        """Is it as if there had never been another session?"""
+        is_plain = not self.is_new and not self.clean_at and not self.settled and not self.since
+        return is_plain and not self._is_undecided
+
+    @property
+    def _is_undecided(self) -> bool:
+        return bool(self.rivals or self.opening or self.set_aside) or not self.is_known
+
+    def is_outlived(self, expiry_s: int, wall: float) -> bool:
+        """Would those that were before it have expired by now, wherever they are?  Numbers are taken from the clock."""
+        began = max(self.anew_at, self.clean_at, *(number for number, _ in self.settled.values()), 0) / 1000
+        return not self._is_undecided and wall - began > expiry_s
 
     def coverage(self, filters: Iterable[bytes], upto: VersionVector) -> Coverage:
         return Coverage([(name, self.since.get(name, {})) for name in filters if not name.startswith(SHARE)], upto)

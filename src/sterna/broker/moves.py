@@ -289,4 +289,6 @@ def let_go(broker: Broker, session: Session, origins: list[str]) -> None:
         broker.routes.forget_all()  # they are sorted by it
         if not inheritance.rivals:
             barriers_of(broker).unwatch(session.client_id)
+        if inheritance.says_nothing:
+            session.inheritance = None
         broker.delivery.pump(session)

@@ -58,7 +58,7 @@ class Network(Protocol):
 class Keeper(Protocol):
     """Whoever sees to it that of all nodes one owns a client's session."""
 
-    def is_at_home(self, client_id: bytes) -> bool:
+    def is_at_home(self, client_id: bytes, *, clean: bool) -> bool:
         """Is the client's session here and to be served, or nowhere?"""
 
     def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:

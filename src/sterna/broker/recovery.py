@@ -237,6 +237,8 @@ class Replay:
         if session.inheritance is not None:
             for offset, grant in session.inheritance.let_go(origins):
                 session.queue.push(offset, grant)
+            if session.inheritance.says_nothing:
+                session.inheritance = None
 
     def _unsubscribed(self, session: Session, topic_filter: bytes) -> None:
         self._state.routes.unsubscribe(session, topic_filter)

@@ -112,6 +112,7 @@ _AHEAD = _row(Leaving.OFFERED, Do.THAW, Do.OFFER_ANEW)
 
 LEAVING: Table = {
     (Leaving.OFFERED, On.MIGTOACK): _row(Leaving.CATCHING_UP, Do.CATCH_UP),
+    (Leaving.OFFERED, On.HEARD): _row(Leaving.DRAINING, Do.DRAIN),
     (Leaving.OFFERED, On.RETRY): _row(Leaving.OFFERED, Do.SEND_MIGTO),
     (Leaving.OFFERED, On.MIGREFUSE): _REFUSED,
     (Leaving.OFFERED, On.GIVE_UP): _BACK,

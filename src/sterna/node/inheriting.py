@@ -13,12 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker import moves
-from sterna.broker.inheritance import Coverage, Inheritance, grant_now, sure_filters, vector_fields, vector_from
+from sterna.broker.inheritance import Coverage, Inheritance, vector_fields, vector_from
 from sterna.broker.moves import Staged
-from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
-from sterna.broker.subscriptions import Grant
 from sterna.migration.messages import (
     UNWANTED,
     WHOLE,
@@ -27,21 +25,19 @@ from sterna.migration.messages import (
     RemainsAck,
     RemainsPage,
     RemainsWanted,
-    Rivals,
 )
-from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE
+from sterna.node.merging import merge
+from sterna.node.questions import LOOK_S, Questions
 from sterna.node.session_pages import write_down
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
+from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
 
 #: A client that begins anew has subscribed to all it wants when it has not subscribed for so long.
 SETTLE_S = 1.0
-#: How often something that is waited for is looked at.
-LOOK_S = 0.02
 #: Messages of one session's remains that are taken in; a queue is not longer either.
 ITEMS_MAX = 1_000_000
 
@@ -63,29 +59,22 @@ class Heirs:
     def __init__(self, moving: Moving) -> None:
         self._moving = moving
         self._broker = moving.broker
-        #: Clients whose sessions have rivals -> the rivals that can be reached, and since when they are waited for.
-        self._waiting: dict[bytes, dict[str, float]] = {}
-        #: Rivals that have said all they have -> when.
-        self._spoken: dict[tuple[bytes, str], float] = {}
+        self.questions = Questions(moving, self._is_coming)
         #: (client, node) -> what comes from there.
         self._coming: dict[tuple[bytes, str], Inheriting] = {}
-        self._ticking = False
-        #: When clients whose sessions have rivals subscribed last.
-        self._subscribed_at: dict[bytes, float] = {}
-
-    @property
-    def is_waiting(self) -> bool:
-        return any(self._waiting.values())
 
     # -- sessions that may have rivals --
 
     def recover(self) -> None:
         for session in self._broker.sessions.values():
+            if not session.is_remains:
+                self.outlive(session)
             inheritance = session.inheritance
-            if inheritance is None or session.is_remains:
+            if inheritance is None:
                 continue
-            self._watch(session)
-            inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
+            if not session.is_remains:
+                self._watch(session)
+                inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
             if inheritance.is_new:
                 for name in session.subscriptions:  # those of which it was not known yet who had heard of them
                     if not name.startswith(SHARE):
@@ -103,11 +92,17 @@ class Heirs:
         known = set(inheritance.rivals)
         inheritance.rivals.update(dict.fromkeys(missing))
         session.inheritance = inheritance
-        for node in inheritance.rivals:
-            self._spoken.pop((session.client_id, node), None)
+        self.questions.open_again(session.client_id, inheritance.rivals)
         if set(inheritance.rivals) != known:
             self._broker.log.inherits(session)
             self._watch(session)
+
+    def outlive(self, session: Session) -> None:
+        """From where on it has heard matters as long as somebody may come with what a session before it was owed."""
+        inheritance = session.inheritance
+        if inheritance is not None and inheritance.is_outlived(session.expiry_s, self._broker.wall):
+            session.inheritance = None
+            self._broker.log.touched(session)
 
     def _begins(self, session: Session, frontiers: VersionVector) -> None:
         """What was published before is not for it, even if we read it later: it was owed to the session before."""
@@ -125,10 +120,7 @@ class Heirs:
         moves.barriers_of(self._broker).watch(session)
         if session.subscriptions:
             self._broker.routes.forget_all()  # they are sorted by it
-        self._waiting.setdefault(session.client_id, {})
-        if not self._ticking:
-            self._ticking = True
-            self._moving.later(self._moving.settings.retry_s, self._tick)
+        self.questions.watch(session.client_id)
 
     def arrived(self, session: Session) -> None:
         """From another node, with what it knows of its rivals."""
@@ -138,7 +130,7 @@ class Heirs:
         if session.inheritance is not None:
             for node in list(session.inheritance.rivals):
                 if self._moving.router.link_to(node) is not None or node == self._moving.node:
-                    self._ask(session.client_id, node)
+                    self.questions.ask(session.client_id, node)
 
     def subscribed(self, session: Session, topic_filter: bytes) -> None:
         """From where on does it hear that?  From when everybody knows, and what it hears by chance before is noted."""
@@ -148,7 +140,17 @@ class Heirs:
         inheritance.is_known = True
         if not inheritance.rivals or topic_filter.startswith(SHARE):
             return
-        self._subscribed_at[session.client_id] = self._broker.now
+        inheritance.subscribed_at = self._broker.now
+        self._open(session, inheritance, topic_filter)
+
+    def laid_by(self, session: Session) -> None:
+        """What its client had just subscribed to it has not heard all along either."""
+        inheritance = session.inheritance
+        if inheritance is not None:
+            for topic_filter in list(inheritance.opening):
+                self._open(session, inheritance, topic_filter)
+
+    def _open(self, session: Session, inheritance: Inheritance, topic_filter: bytes) -> None:
         inheritance.opening.add(topic_filter)
         self._moving.ask_everybody(partial(self._known, session, topic_filter))
 
@@ -158,71 +160,18 @@ class Heirs:
 
     def _hears(self, session: Session, topic_filter: bytes, vector: VersionVector) -> None:
         inheritance = session.inheritance
-        if inheritance is not None:
+        if inheritance is not None and self._broker.sessions.get(session.client_id) is session:
             inheritance.opening.discard(topic_filter)
-            if topic_filter in session.subscriptions and inheritance.rivals:
+            if topic_filter in session.subscriptions and (inheritance.rivals or session.is_remains):
                 inheritance.since.setdefault(topic_filter, vector)
                 self._broker.log.inherits(session)
 
-    def _own_identity(self, message: Message) -> Identity:
-        return Identity(self._moving.node, self._broker.journal.epoch_of(message.offset), message.offset)
-
-    # -- rivals are asked --
-
     def node_back(self, nodes: list[str]) -> None:
-        """They were away for so long that clients of ours may have begun anew over there."""
+        """They were away for so long that clients of ours may have begun anew over there.  From now on what comes from
+        them is set aside, until they have said that it is not so."""
         for session in self._broker.sessions.values():
             if session.persistent and session.number and not session.is_moving:
                 self.opened(session, nodes, is_new=False)
-
-    def node_found(self, node: str) -> None:
-        for client in list(self._waiting):
-            inheritance = self._inheritance(client)
-            if inheritance is not None and node in inheritance.rivals:
-                self._ask(client, node)
-
-    def _inheritance(self, client: bytes) -> Inheritance | None:
-        session = self._broker.sessions.get(client)
-        if session is None or session.inheritance is None or not session.inheritance.rivals:
-            self._waiting.pop(client, None)
-            self._subscribed_at.pop(client, None)
-            return None
-        return session.inheritance
-
-    def _ask(self, client: bytes, node: str) -> None:
-        self._waiting.setdefault(client, {}).setdefault(node, self._broker.now)
-        self._moving.send(node, Rivals(client, self._moving.directory.get(client)[1]))
-
-    def _tick(self) -> None:
-        self._ticking = bool(self._waiting)
-        for client in list(self._waiting):
-            inheritance = self._inheritance(client)
-            if inheritance is not None:
-                self._look_at(client, inheritance)
-        if self._ticking:
-            self._moving.later(self._moving.settings.retry_s, self._tick)
-
-    def _look_at(self, client: bytes, inheritance: Inheritance) -> None:
-        now, patience_s = self._broker.now, self._moving.settings.patience_s
-        waiting = self._waiting[client]
-        silent = 0
-        for node in list(inheritance.rivals):
-            is_here = self._moving.router.link_to(node) is not None or node == self._moving.node
-            if (client, node) in self._spoken:
-                continue
-            silent += 1
-            if not is_here:
-                waiting.pop(node, None)
-            elif self._is_coming(client, node):
-                continue
-            elif now - waiting.setdefault(node, now) > patience_s:
-                self._spoken[client, node] = now
-            else:
-                self._ask(client, node)
-        heard = [node for node in inheritance.rivals if (client, node) in self._spoken]
-        # What a rival has served may have come from any node; if one cannot be asked, the others' wait has an end.
-        done = [node for node in heard if not silent or now - self._spoken[client, node] > patience_s]
-        self._release(client, done)
 
     def _is_coming(self, client: bytes, node: str) -> bool:
         """Unless the session was elsewhere meanwhile, or the other node is not heard from any more."""
@@ -233,25 +182,11 @@ class Heirs:
             return False
         return coming is not None
 
-    def _release(self, client: bytes, nodes: list[str]) -> None:
-        session = self._broker.sessions.get(client)
-        if not nodes or session is None or session.inheritance is None or session.is_moving:
-            return
-        for node in nodes:
-            self._spoken.pop((client, node), None)
-        moves.let_go(self._broker, session, nodes)
-
-    def _has_spoken(self, client: bytes, node: str) -> None:
-        inheritance = self._inheritance(client)
-        if inheritance is not None and node in inheritance.rivals:
-            self._spoken[client, node] = self._broker.now
-            self._look_at(client, inheritance)
-
     # -- what they say --
 
     def came(self, source: str, message: Remains | RemainsPage | NoRemains) -> None:
         if isinstance(message, NoRemains):
-            self._has_spoken(message.client, source)
+            self.questions.answered(message.client, source)
         elif isinstance(message, Remains):
             self._offered(source, message)
         else:
@@ -301,7 +236,9 @@ class Heirs:
         """Has the client subscribed to what it wants, as far as can be known?  What it does not want is lost."""
         if inheritance.opening:
             return False
-        quiet_s = self._broker.now - self._subscribed_at.setdefault(session.client_id, self._broker.now)
+        if not inheritance.subscribed_at:
+            inheritance.subscribed_at = self._broker.now
+        quiet_s = self._broker.now - inheritance.subscribed_at
         if inheritance.is_known:
             return quiet_s >= SETTLE_S
         # One that stays connected and does not subscribe has been told, and wants nothing.
@@ -362,7 +299,7 @@ class Heirs:
         for node in inheritance.rivals:
             other = self._coming.get((client, node))
             is_newer = other is None or other.number > coming.number
-            if node != source and is_newer and (client, node) not in self._spoken:
+            if node != source and is_newer and not self.questions.has_spoken(client, node):
                 return True
         return False
 
@@ -374,75 +311,23 @@ class Heirs:
         assert coming.upto is not None
         coverage = Coverage(coming.filters, coming.upto)
         try:
-            self._merge(session, inheritance, coverage, coming.staged)
+            merge(self._moving, session, coverage, coming.staged)
         except JournalError:
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
             return
+        for packet_id in self._unreleased(session, coming):  # one that is in use here is beyond help
+            session.inflight.setdefault(packet_id, None)
         inheritance.settled[source] = (coming.number, coverage)
         self._broker.log.imported(session, snapshot(session))
         self._broker.when_safe(partial(self._added, session, source, coming))
 
-    def _merge(self, session: Session, inheritance: Inheritance, coverage: Coverage, staged: list[Staged]) -> None:
-        """What the other was owed first, as far as it was not heard here; then what waits here and was not served
-        there.  May raise JournalError; then nothing has changed."""
-        owed: dict[Identity, None] = {}
-        front: list[tuple[int, Grant]] = []
-        unwanted = 0
-        streams = self._moving.router.streams
-        ahead: set[str] = set()
-        filters = sure_filters(session)
-        for one in staged:
-            message = self._broker.journal.read(one.offset)
-            if message is None:
-                continue
-            identity = message.identity or self._own_identity(message)
-            owed[identity] = None
-            read = streams.vector.get(identity.origin, BEFORE_ALL)
-            is_to_come = identity.origin != self._moving.node and identity.stamp > read
-            if not is_to_come and inheritance.has_heard(filters, message.topic, identity):
-                continue
-            grant = grant_now(session.subscriptions.values(), message, session.client_id)
-            if grant is None:
-                unwanted += 1
-            else:
-                front.append((one.offset, grant))
-        for origin, stamp in coverage.upto.items():
-            if origin != self._moving.node and streams.vector.get(origin, BEFORE_ALL) < stamp:
-                ahead.add(origin)
-        queue = self._not_served(session.queue, coverage, owed)
-        aside = {origin: self._not_served(one, coverage, owed) for origin, one in inheritance.set_aside.items()}
-        # From here on nothing is read any more.
-        whole: OffsetQueue[Grant] = OffsetQueue()
-        room = self._broker.limits.queued
-        for offset, grant in (*front, *queue):
-            if len(whole) < room:
-                whole.push(offset, grant)
-            else:
-                session.turn_away(self._broker.counters)
-        session.queue = whole
-        inheritance.set_aside = {}
-        for origin, waiting in aside.items():
-            for offset, grant in waiting:
-                inheritance.set_one_aside(origin, offset, grant)
-        for origin in ahead:
-            session.barrier[origin] = max(coverage.upto[origin], session.barrier.get(origin, BEFORE_ALL))
-        moves.raise_barrier(self._broker, session)
-        self._moving.counters.remains_added += len(front)
-        self._moving.counters.remains_unwanted += unwanted
-
-    def _not_served(
-        self, waiting: OffsetQueue[Grant], coverage: Coverage, owed: dict[Identity, None]
-    ) -> list[tuple[int, Grant]]:
-        """Without what the other session has delivered."""
-        left: list[tuple[int, Grant]] = []
-        for offset, grant in waiting:
-            message = self._broker.journal.read(offset)
-            if message is not None and not grant.retained:
-                identity = message.identity or self._own_identity(message)
-                if identity not in owed and coverage.covers(message.topic, identity):
-                    continue
-            left.append((offset, grant))
-        return left
+    def _unreleased(self, session: Session, coming: Inheriting) -> list[int]:
+        """Identifiers that the client keeps in mind from the other session until it hears PUBREL, unless it has been
+        told since that it began anew."""
+        inheritance = session.inheritance
+        if inheritance is None or coming.number < inheritance.anew_at:
+            return []
+        return [one.packet_id for one in coming.staged if one.grant is None]
 
     def _added(self, session: Session, source: str, coming: Inheriting, safe: bool) -> None:
         if not safe:
@@ -451,8 +336,9 @@ class Heirs:
         client = session.client_id
         self._coming.pop((client, source), None)
         self._moving.send(source, RemainsAck(client, coming.number, WHOLE))
-        self._has_spoken(client, source)
+        self.questions.answered(client, source)
         if session.connection is not None:
+            self._broker.delivery.release(session, self._unreleased(session, coming))
             self._broker.delivery.pump(session)
 
 

@@ -32,10 +32,13 @@ class Departure(Side):
 
     def __init__(self, moving: Moving, session: Session, target: str, number: int, *, by_plan: bool) -> None:
         in_doubt = session.leaving is not None
+        may_go_at_once = not in_doubt and moving.has_nobody_but(target) and not _computes(session)
         #: Nobody else has to be asked: the session is sent along with the offer.
-        self._at_once = not in_doubt and moving.has_nobody_but(target) and not _computes(session)
+        self._at_once = may_go_at_once and moving.has_heard_lately(target)
         state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
         super().__init__(moving, LEAVING, state, target, number)
+        #: It could, but is the other node there?  What is sent to one that is not leaves the session in doubt.
+        self._asks_first = may_go_at_once and not self._at_once
         self.session = session
         self.target = target
         self.by_plan = by_plan
@@ -80,6 +83,23 @@ class Departure(Side):
     # -- what the table says --
 
     def _offer(self) -> None:
+        if self._asks_first:
+            self._moving.ask_everybody(self._answered)
+        else:
+            self._send_offer()
+
+    def _answered(self, frontiers: VersionVector) -> None:
+        self._asks_first = False
+        if self.state is not Leaving.OFFERED:
+            return
+        if self.target in frontiers and self._moving.has_nobody_but(self.target):
+            self._at_once = True
+            self.on(On.HEARD)
+        else:
+            self._send_offer()
+
+    def _send_offer(self) -> None:
+        """As among many."""
         self._offered = self._wants()
         self._send_migto()
 
@@ -88,12 +108,14 @@ class Departure(Side):
         self.number = max(self.number + 1, self._moving.next_number(self.session.client_id))
         self._at_once = self._was_frozen = False
         self._pages = self._page = None
-        self._offer()
+        self._send_offer()
 
     def _wants(self) -> list[SubscriptionFields]:
         return [subscription_fields(s) for s in self.session.subscriptions.values()]
 
     def _send_migto(self) -> None:
+        if self._asks_first:
+            return
         session = self.session
         vector = _entries(self._ours) if self._at_once else None
         self._paths = self._moving.digests_of_paths()

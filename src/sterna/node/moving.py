@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sterna.broker import moves
 from sterna.broker.broker import Broker
@@ -22,10 +22,12 @@ from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
 from sterna.node.arriving import Arrival
 from sterna.node.leaving import Departure
+from sterna.node.meeting import Meeting
 from sterna.node.moving_counters import MovingCounters
 from sterna.node.plans import Plans
 from sterna.node.remains import Estates, is_clean
 from sterna.node.transients import Transients
+from sterna.node.waiting_clients import Parked, WaitingClients
 from sterna.node.words import Words
 from sterna.routing.control import About
 from sterna.vocabulary.stamps import Stamp, VersionVector
@@ -35,16 +37,10 @@ if TYPE_CHECKING:
 
 #: What a link adds to what two nodes say to each other.
 FRAME_OVERHEAD_BYTES = 512
+#: Why a session stays where it is, as the node says that was to have it.
+CLIENT_IS_BACK = "the client is back"
 #: Sessions that came here and went on, of which that is remembered.
 TAKEN_MAX = 10_000
-
-
-class Parked(NamedTuple):
-    """A client that waits for its session."""
-
-    connection: Connection
-    user: str | None
-    then: Callable[[], None]
 
 
 class Moving:
@@ -59,7 +55,7 @@ class Moving:
         self.directory = Directory(self.node, broker.state.owners, broker.log.owner)
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
-        self._parked: dict[bytes, list[Parked]] = {}
+        self._waiting = WaitingClients(self)
         #: Sessions that came here lately, and under which number.
         self._taken: dict[tuple[bytes, int], None] = {}
         #: Clients that are about to begin anew -> the node that has their session.
@@ -75,6 +71,7 @@ class Moving:
         self.estates = Estates(self)
         self._transients = Transients(self)
         self._words = Words(self)
+        self._meeting = Meeting(self, self._fetch_all)
         broker.keeper = self
         self._recover()
 
@@ -136,6 +133,12 @@ class Moving:
         link = self._network.links.links.get(self.router.link_to(node) or "")
         return self.router.paths.origins == [node] and link is not None and link.connected
 
+    def has_heard_lately(self, node: str) -> bool:
+        """It may vanish at any time; a link that is silent for longer may be dead without anybody knowing."""
+        link = self._network.links.links.get(self.router.link_to(node) or "")
+        line = link.line if link is not None else None
+        return line is not None and self.broker.now - line.heard <= self.settings.retry_s
+
     def frontier(self) -> Stamp:
         """The last of our own messages that has been delivered."""
         return self._network.frontier()
@@ -175,7 +178,7 @@ class Moving:
 
     # -- the broker asks --
 
-    def is_at_home(self, client_id: bytes) -> bool:
+    def is_at_home(self, client_id: bytes, *, clean: bool = False) -> bool:
         if self.plans.evacuation is not None:
             return False
         session = self.broker.sessions.get(client_id)
@@ -184,16 +187,15 @@ class Moving:
             return not session.is_moving and (arrival is None or not arrival.awaits_word)
         if arrival is not None:
             return False
-        return self.directory.get(client_id)[0] in ("", self.node)
+        owner, _ = self.directory.get(client_id)
+        return owner == self.node or (not owner and (clean or self._meeting.is_over))
 
     def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
         assert connection.connect is not None
         client = connection.connect.client_id
         if self.plans.send_elsewhere(connection, client):
             return
-        parked = Parked(connection, user, then)
-        self._parked.setdefault(client, []).append(parked)
-        self.later(self.settings.patience_s, partial(self._too_long, client, parked))
+        self._waiting.park(client, Parked(connection, user, then))
         self._fetch(client)
 
     def next_number(self, client_id: bytes) -> int:
@@ -203,7 +205,7 @@ class Moving:
         client = session.client_id
         departure = self.departures.get(client)
         if departure is not None:
-            departure.trouble("the client is back")
+            departure.trouble(CLIENT_IS_BACK)
         if session.number:
             is_old = self.directory.get(client) == (self.node, session.number)
             missing = [*self._missing(), *self.estates.of_client(client)]
@@ -215,6 +217,7 @@ class Moving:
                 clean = not is_old and is_clean(session)
                 self.estates.heirs.opened(session, missing, is_new=not is_old and not clean, clean=clean)
             if is_old:
+                self.estates.heirs.outlive(session)
                 if missing:
                     # Where it was last counts, should somebody we cannot reach have begun another session.
                     session.number = self.next_number(client)
@@ -263,13 +266,11 @@ class Moving:
 
     def _fetch(self, client: bytes) -> None:
         """See that a client that waits gets its session."""
-        parked = [one for one in self._parked.get(client, ()) if one.connection.state != State.CLOSED]
+        parked = self._waiting.still_there(client)
         if not parked:
-            self._parked.pop(client, None)
             return
-        self._parked[client] = parked
         if self.is_at_home(client):
-            self._release(client)
+            self._waiting.release(client)
             return
         session = self.broker.sessions.get(client)
         if self._is_in_doubt_for_long(client):
@@ -278,6 +279,8 @@ class Moving:
         if client in self.arrivals or (session is not None and session.is_moving):
             return  # it is looked at again when that is settled
         owner, _ = self.directory.get(client)
+        if not owner:
+            return  # until we have met somebody who may know better
         if self.router.link_to(owner) is None:
             self._owner_unreachable(client, owner)
             return
@@ -287,6 +290,10 @@ class Moving:
         arrival.ends = newest.connection.connect is not None and newest.connection.connect.clean_start
         self.arrivals[client] = arrival
         arrival.begin(pull=True)
+
+    def _fetch_all(self) -> None:
+        for client in self._waiting.everybody():
+            self._fetch(client)
 
     def _is_in_doubt_for_long(self, client: bytes) -> bool:
         """Has it been handed to a node that may have it or not, and cannot be asked?"""
@@ -298,25 +305,12 @@ class Moving:
             and self.broker.now - departure.started_at > self.settings.patience_s
         )
 
-    def _release(self, client: bytes) -> None:
-        for parked in self._parked.pop(client, ()):
-            if parked.connection.state != State.CLOSED:
-                parked.then()
-
-    def _fail(self, client: bytes, code: int, reason: str) -> None:
-        for parked in self._parked.pop(client, ()):
-            parked.connection.fail(code, reason)
-
-    def _too_long(self, client: bytes, parked: Parked) -> None:
-        waiting = self._parked.get(client, [])
-        if parked in waiting:
-            waiting.remove(parked)
-            parked.connection.fail(Reason.SERVER_UNAVAILABLE, "its session could not be brought here in time")
-
     def _owner_unreachable(self, client: bytes, owner: str) -> None:
         absent_s = self.broker.now - self._lost_at.get(owner, self._started_at)
         if self.settings.owner_unreachable == "refuse" or absent_s < self.settings.owner_absent_s:
-            self._fail(client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached")
+            self._waiting.fail(
+                client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached"
+            )
             return
         departure = self.departures.pop(client, None)
         if departure is not None:
@@ -330,7 +324,7 @@ class Moving:
         self._anew[client] = owner
         self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
         self.directory.learn(client, "", self.directory.get(client)[1] + 1)
-        self._release(client)
+        self._waiting.release(client)
 
     # -- moves tell how they ended --
 
@@ -369,10 +363,12 @@ class Moving:
         """The client's session is here, or will not come this way."""
         if arrival.state is Arriving.SERVING:
             if not arrival.awaits_word:
-                self._release(arrival.client)
+                self._waiting.release(arrival.client)
         elif arrival.reason == "user":
-            self._fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
-        elif arrival.client in self._parked and arrival.reason:
+            self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
+        elif arrival.reason == CLIENT_IS_BACK:  # later than it came here: whoever waits here does not take that from it
+            self._waiting.fail(arrival.client, Reason.SERVER_UNAVAILABLE, "its client has come to another node since")
+        elif arrival.client in self._waiting and arrival.reason:
             # Not in a loop: whatever was in the way may take a moment.
             self.later(self.settings.retry_s / 5, partial(self._fetch, arrival.client))
         else:
@@ -392,6 +388,7 @@ class Moving:
 
     def link_started(self, peer: str) -> None:
         self.router.tell([peer], messages.encode(Digests(self.directory.digests())))
+        self._meeting.link_started()
 
     def origin_lost(self, origin: str) -> None:
         self._lost_at[origin] = self.broker.now
@@ -454,7 +451,7 @@ class Moving:
                 self.take_over(session)
         elif not owner or self._contests(session):
             if owner:
-                self.estates.heirs.opened(session, [owner], is_new=False)
+                self.estates.contest(session, owner)
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number)

@@ -37,7 +37,8 @@ from sterna.migration.messages import (
     Rivals,
 )
 from sterna.mqtt.topics import SHARE
-from sterna.node.inheriting import LOOK_S, Heirs, when_read
+from sterna.node.inheriting import Heirs, when_read
+from sterna.node.questions import LOOK_S
 from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.node.sides import pause_s
 from sterna.vocabulary.errors import JournalError
@@ -78,7 +79,8 @@ class Estate:
     @property
     def is_empty(self) -> bool:
         """Nothing waits, and nothing is heard: whoever has it now misses nothing."""
-        return not self.session.queue and not self.session.subscriptions and self.session.leaving is None
+        session = self.session
+        return not (session.queue or session.subscriptions or session.inflight or session.leaving)
 
     def _tick(self) -> None:
         """Time has passed: say it again, to whoever is to have it now."""
@@ -143,7 +145,10 @@ class Estate:
             return
         waited = self._broker.now - self._asked_at
         settings = self._moving.settings
-        if self._is_missing(self._wanted) and waited < max(settings.owner_absent_s, settings.patience_s):
+        inheritance = self.session.inheritance
+        is_opening = inheritance is not None and bool(inheritance.opening)
+        may_wait = waited < max(settings.owner_absent_s, settings.patience_s)
+        if is_opening or (may_wait and self._is_missing(self._wanted)):
             self._moving.later(LOOK_S, self._catch_up)
         else:
             when_read(self._moving, self._mark)
@@ -237,7 +242,7 @@ class Estates:
     @property
     def is_busy(self) -> bool:
         """Is anything on its way, or waited for that can come?"""
-        return bool(self._estates) or self.heirs.is_waiting
+        return bool(self._estates) or self.heirs.questions.is_waiting
 
     def recover(self) -> None:
         for session in list(self.moving.broker.sessions.values()):
@@ -281,7 +286,7 @@ class Estates:
         for estate in list(self._estates.values()):
             if self.moving.directory.get(estate.client)[0] == node:
                 estate.offer()
-        self.heirs.node_found(node)
+        self.heirs.questions.node_found(node)
 
     def came(self, source: str, message: OfRemains) -> None:
         if isinstance(message, Rivals):
@@ -307,6 +312,25 @@ class Estates:
             self.moving.send(source, NoRemains(client, question.number))
         # Else both of us think that it is theirs; the directory will tell whose it is, and we are asked again.
 
+    def contest(self, session: Session, owner: str) -> None:
+        """It stays though another node has begun one: its client may have been there, and have forgotten what it had of
+        what is in flight here."""
+        broker = self.moving.broker
+        self.heirs.opened(session, [owner], is_new=False)
+        doubtful = _in_doubt(session)
+        for packet_id in doubtful:
+            session.passed_on(packet_id)
+            broker.log.received(session, packet_id)
+        self._count_doubtful(len(doubtful))
+        if doubtful:
+            reason = "another session of a client gives way"
+            broker.report(reason, client=session.name(), node=owner, doubtful=len(doubtful))
+
+    def _count_doubtful(self, count: int) -> None:
+        self.moving.counters.remains_doubtful += count
+        if count:
+            self.moving.broker.counters.dropped("owned-elsewhere", count)
+
     def lay_by(self, session: Session) -> None:
         """It is fenced: keep what is left of it.  Not before everything that is safe has been delivered."""
         self.moving.broker.between_groups(partial(self._lay_by, session))
@@ -316,10 +340,8 @@ class Estates:
         owner, number = moving.directory.get(session.client_id)
         if broker.sessions.get(session.client_id) is not session:
             return
-        doubtful = sum(1 for entry in session.inflight.values() if entry and min(entry[0].qos, entry[1].qos) == 2)
-        moving.counters.remains_doubtful += doubtful
-        if doubtful:
-            broker.counters.dropped("owned-elsewhere", doubtful)
+        doubtful = len(_in_doubt(session))
+        self._count_doubtful(doubtful)
         heir = broker.state.new_session(
             remains_key(session.client_id, session.number), session.user, session.permissions
         )
@@ -330,8 +352,10 @@ class Estates:
         heir.inheritance = session.inheritance or Inheritance(is_new=False)
         heir.inheritance.rivals.clear()
         heir.barrier, heir.told = session.barrier, session.told
-        for entry in session.inflight.values():
-            if entry and min(entry[0].qos, entry[1].qos) == 1 and not entry[1].retained and not entry[1].share:
+        for packet_id, entry in session.inflight.items():
+            if entry is None or min(entry[0].qos, entry[1].qos) == 2:
+                heir.inflight[packet_id] = None
+            elif not entry[1].retained and not entry[1].share:
                 heir.queue.push(entry[0].offset, entry[1])
         for offset, grant in session.queue:
             if not grant.retained:
@@ -353,7 +377,17 @@ class Estates:
             doubtful=doubtful,
         )
         moves.end_moved(broker, session, owner, number)
+        self.heirs.laid_by(heir)
         self._begin(heir)
+
+
+def _in_doubt(session: Session) -> list[int]:
+    """What was sent at QoS 2: only the client knows whether it has it."""
+    return [
+        packet_id
+        for packet_id, entry in session.inflight.items()
+        if entry is not None and min(entry[0].qos, entry[1].qos) == 2
+    ]
 
 
 def is_clean(session: Session) -> bool:

@@ -325,7 +325,7 @@ class Running:
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         self.reports[event] = self.reports.get(event, 0) + 1
-        if event == "a session is owned elsewhere":
+        if "doubtful" in fields:
             doubtful = self.machine.doubtful
             doubtful[fields["client"]] = doubtful.get(fields["client"], 0) + fields["doubtful"]
             self.tell(f"reports {event}: {fields}")

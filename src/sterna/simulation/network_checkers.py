@@ -63,12 +63,13 @@ def tables_without(machine: Machine, dead: str) -> list[Violation]:
     return [Violation("the dead", f"{machine.name} has {what} to {dead}", (machine.name, dead)) for what in held]
 
 
-def frames_sent(machine: Machine) -> int:
-    """Frames the node has given to its links: a number that must come to rest when nobody publishes."""
+def frames_sent(machine: Machine) -> dict[tuple[str, int], int]:
+    """Frames the node has given to each of its links: numbers that must come to rest when nobody publishes."""
     running = machine.running
     if running is None or running.node.network is None:
-        return 0
-    return sum(link.counters.messages for link in running.node.network.links.links.values())
+        return {}
+    links = running.node.network.links.links
+    return {(peer, link.session_id): link.counters.messages for peer, link in links.items()}
 
 
 def within_bounds(machine: Machine) -> list[Violation]:

@@ -1,0 +1,39 @@
+"""A node that was started again has to hear who owns what before it lets clients in of whom it knows nothing.
+
+Sessions may have begun elsewhere while it was away, and it may have forgotten what it could not write down.  So such
+clients wait until a neighbour has told what it knows; not for ever, as there may be nobody.  Those whose sessions are
+here wait for nothing, nor do those who want none of what was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sterna.node.moving import Moving
+
+#: How long a node that finds nobody keeps clients waiting that it does not know, if they may have a second session.
+MEET_S = 2.0
+
+
+class Meeting:
+    def __init__(self, moving: Moving, then: Callable[[], None]) -> None:
+        """`then`: those who wait may come in."""
+        self._moving = moving
+        self._then = then
+        self.is_over = moving.broker.journal.epoch <= 1
+        if not self.is_over:
+            may_begin_anew = moving.settings.owner_unreachable == "begin-anew"
+            moving.later(MEET_S if may_begin_anew else moving.settings.owner_absent_s, self._end)
+
+    def link_started(self) -> None:
+        """It is told of differences before it answers: links keep the order."""
+        if not self.is_over:
+            self._moving.router.when_heard(self._end)
+
+    def _end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            # By then it is known where those are that own something, too.
+            self._moving.later(self._moving.settings.retry_s / 5, self._then)
