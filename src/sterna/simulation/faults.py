@@ -137,8 +137,9 @@ class Faults:
             self._for_a_while(1.5, lambda: machine.fill_disk(False))
 
     def set_a_clock(self) -> None:
-        """Not before all have met: how long a node has waited for a stranger, its clock alone knows."""
-        if not self.have_met():
+        """Not before all have met, and it is on their disks: how long a node has waited for a stranger, its clock alone
+        knows."""
+        if not self.have_met() or any(_has_unwritten(machine) for machine in self._scene.machines):
             return
         machine = self._dice.choice(self._scene.machines)
         machine.clock.skew_s = self._dice.uniform(-SKEW_S, SKEW_S)
@@ -152,6 +153,13 @@ class Faults:
             return True  # each node is by itself
         vectors = [network.settled_vector() for network in networks if network is not None]
         return len(vectors) == len(nodes) and all(len(vector) == len(nodes) for vector in vectors)
+
+
+def _has_unwritten(machine: Machine) -> bool:
+    if machine.disk.full or machine.running is None:
+        return True
+    commitments = machine.running.broker.commitments
+    return bool(commitments.pending or commitments.under_way)
 
 
 _KINDS: dict[str, Callable[[Faults], None]] = {
