@@ -5,14 +5,12 @@ The fewest words, the most messages: right where nearly every node wants nearly 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sterna.routing.strategy import RoutingOutput
 from sterna.vocabulary.errors import LinkProtocolError
 
 
 class PublicationFlooding:
-    name: ClassVar[str] = "publication-flooding"
+    name = "publication-flooding"
 
     def __init__(self, output: RoutingOutput) -> None:
         self._output = output

@@ -6,8 +6,6 @@ goes, they are.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sterna.routing.interest import Interest
 from sterna.routing.routing_frames import Kind, decode
 from sterna.routing.strategy import RoutingOutput
@@ -15,7 +13,7 @@ from sterna.vocabulary.errors import LinkProtocolError
 
 
 class SubscriptionFlooding:
-    name: ClassVar[str] = "subscription-flooding"
+    name = "subscription-flooding"
 
     def __init__(self, output: RoutingOutput) -> None:
         self._interest = Interest(output)
