@@ -20,6 +20,7 @@ HOT_MODULES = [
     "src/sterna/mqtt/wire.py",
     "src/sterna/overlay/batches.py",
     "src/sterna/overlay/channel.py",
+    "src/sterna/overlay/likeness.py",
     "src/sterna/overlay/link.py",
     "src/sterna/overlay/links.py",
     "src/sterna/journal/grouping.py",

@@ -14,9 +14,9 @@ from sterna.overlay.batches import (
     FRAME_HEAD_BYTES,
     MAC_BYTES,
     BrokenBatch,
-    Inflater,
     Opener,
     Sealer,
+    Unfolder,
     frame_head,
     read_head,
 )
@@ -113,25 +113,25 @@ def test_what_inflates_to_the_limit_is_taken_and_a_byte_more_is_not() -> None:
             assert found is not None
             assert found[1] == DEFLATED
             deflated = data[-found[0] :]
-            assert Inflater(size).inflate(deflated) == payload
+            assert Unfolder(size).inflate(deflated) == payload
             with pytest.raises(BrokenBatch, match=f"inflates to more than {size - 1} bytes"):
-                Inflater(size - 1).inflate(deflated)
+                Unfolder(size - 1).inflate(deflated)
 
 
 def test_a_few_bytes_that_would_fill_the_memory_are_refused() -> None:
     stream = zlib.compressobj(9, zlib.DEFLATED, -batches.WINDOW_BITS)
     bomb = stream.compress(bytes(10_000_000)) + stream.flush(zlib.Z_SYNC_FLUSH)
     with pytest.raises(BrokenBatch, match="inflates to more than 10000 bytes"):
-        Inflater(LIMIT).inflate(bomb)
+        Unfolder(LIMIT).inflate(bomb)
 
 
 def test_a_deflated_batch_must_hold_something_and_go_on() -> None:
     stream = zlib.compressobj(9, zlib.DEFLATED, -batches.WINDOW_BITS)
     for data in (b"", stream.compress(framed(b"the end")) + stream.flush(zlib.Z_FINISH)):
         with pytest.raises(BrokenBatch, match="ends its stream"):
-            Inflater(LIMIT).inflate(data)
+            Unfolder(LIMIT).inflate(data)
     with pytest.raises(BrokenBatch, match="cannot be inflated"):
-        Inflater(LIMIT).inflate(b"\xff" * 20)
+        Unfolder(LIMIT).inflate(b"\xff" * 20)
 
 
 def test_a_number_without_an_end_is_refused() -> None:

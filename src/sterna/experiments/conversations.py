@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 from sterna.experiments.errors import ExperimentError
 from sterna.overlay import handshake
 from sterna.overlay.batches import (
-    DEFLATED,
     FAREWELL,
     MAC_BYTES,
+    PLAIN,
     BrokenBatch,
-    Inflater,
+    Unfolder,
     frame_head,
     frames_in,
     read_head,
@@ -91,7 +91,7 @@ class LinkReader:
     def __init__(self) -> None:
         self._data = b""
         self._has_shaken_hands = False
-        self._inflater = Inflater(BATCH_BYTES_MAX)
+        self._unfolder = Unfolder(BATCH_BYTES_MAX)
 
     def feed(self, data: bytes) -> list[Piece]:
         self._data += data
@@ -127,17 +127,17 @@ class LinkReader:
         length, what, _, middle = found
         head = middle + MAC_BYTES
         body, self._data = self._data[head : head + length], self._data[head + length :]
-        if what & DEFLATED:
-            body = self._inflater.inflate(body)
-        if what & FAREWELL:
+        if what == FAREWELL:
             return [Piece("farewell", head + length)]
+        if what != PLAIN:
+            body = self._unfolder.unfold(what, body)
         if not length:
             return [Piece("keep-alive or acknowledgement", head)]
         return [Piece("heads of batches", head), *_shrunk(_frame_pieces(body), len(body), length)]
 
 
 def _shrunk(pieces: list[Piece], plain: int, deflated: int) -> list[Piece]:
-    """Frames of a deflated batch take their share of it."""
+    """Frames of a batch that was deflated or told by a difference take their share of it."""
     shrunk, given, seen = [], 0, 0
     for piece in pieces:
         seen += piece.size

@@ -7,9 +7,9 @@ A batch is opened only if its MAC holds, and the MAC also covers how many batche
 whatever is changed, dropped, repeated or moved on the way ends the connection and is never delivered.  So numbers need
 not be sent: batches with frames follow each other from the one the handshake agreed on.
 
-Small batches are deflated, each as a continuation of those before it: messages that come one by one are much alike,
-and what they share is then said once per connection.  Large ones are not worth the time.  A forger has one try per
-connection, so eight bytes of MAC are enough.
+Small batches are told by their difference from one they are like (`likeness.py`).  Where there is none they are
+deflated, each as a continuation of those before it: what they share is then said once per connection.  Large ones are
+not worth the time.  A forger has one try per connection, so eight bytes of MAC are enough.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
 
+from sterna.overlay.likeness import Listener, Teller
 from sterna.vocabulary.errors import SternaError
 
 MAC_BYTES = 8
 LONG = 0xFFFF
-DEFLATED, FAREWELL = 1, 2
+PLAIN, DEFLATED, FAREWELL, DIFFERENCE = 0, 1, 2, 3
 """What a batch is: lowest bits of its first number."""
 DEFLATE_BYTES_MAX = 2048
 WINDOW_BITS = 13
@@ -94,14 +95,26 @@ def read_head(data: bytes, at: int) -> tuple[int, int, int, int] | None:
     return (first >> 2, first & 3, acknowledged, end) if end else None
 
 
-class Inflater:
+class Unfolder:
     """Undoes what a `Sealer` does to small batches."""
 
-    __slots__ = ("_limit", "_stream")
+    __slots__ = ("_limit", "_listener", "_stream")
 
     def __init__(self, limit: int) -> None:
         self._stream = zlib.decompressobj(-WINDOW_BITS)
+        self._listener = Listener()
         self._limit = limit
+
+    def unfold(self, what: int, data: bytes) -> bytes:
+        """HOT.  The frames of a batch that was deflated or told by a difference."""
+        if what == DIFFERENCE:
+            found = self._listener.restored(data)
+            if found is None:
+                raise BrokenBatch("a batch that differs from none")
+            return found
+        plain = self.inflate(data)
+        self._listener.keep(plain)
+        return plain
 
     def inflate(self, data: bytes) -> bytes:
         try:
@@ -120,21 +133,30 @@ class Inflater:
 class Sealer:
     """One direction of one connection, sending."""
 
-    __slots__ = ("_acked", "_count", "_deflate_max", "_key", "_stream")
+    __slots__ = ("_acked", "_count", "_key", "_small_max", "_stream", "_teller")
 
     def __init__(self, key: bytes, *, compress: bool = True) -> None:
         self._key = key
         self._count = 0
         self._acked = 0
-        self._deflate_max = DEFLATE_BYTES_MAX if compress else 0
+        self._small_max = DEFLATE_BYTES_MAX if compress else 0
         self._stream = zlib.compressobj(6, zlib.DEFLATED, -WINDOW_BITS, 6)
+        self._teller = Teller()
 
-    def seal(self, ack: int, payload: bytes, farewell: bool = False) -> tuple[bytes, int]:
+    def seal(self, ack: int, payload: bytes, like: bytes = b"", farewell: bool = False) -> tuple[bytes, int]:
         """HOT.  The batch, and how many of its bytes are head."""
-        what = FAREWELL if farewell else 0
-        if 0 < len(payload) <= self._deflate_max:
-            payload = (self._stream.compress(payload) + self._stream.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
-            what |= DEFLATED
+        what = PLAIN
+        if farewell:
+            what = FAREWELL
+        elif 0 < len(payload) <= self._small_max:
+            told = self._teller.difference(like, payload) if like else None
+            if told is not None:
+                payload = told
+                what = DIFFERENCE
+            else:
+                self._teller.keep(like, payload)
+                payload = (self._stream.compress(payload) + self._stream.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
+                what = DEFLATED
         head = _number(len(payload) << 2 | what) + _number((ack - self._acked) & LOW)
         self._acked = ack
         mac = _mac(self._key, self._count, head, payload)
@@ -152,18 +174,18 @@ class Opener:
         "_count",
         "_data",
         "_have",
-        "_inflater",
         "_key",
         "_limit",
         "_need",
         "_noted",
+        "_unfolder",
     )
 
     def __init__(self, key: bytes, limit: int) -> None:
         self._key = key
         self._count = 0
         self._acked = 0
-        self._inflater = Inflater(limit)
+        self._unfolder = Unfolder(limit)
         self._limit = limit
         self._data = b""
         self._at = 0
@@ -218,11 +240,11 @@ class Opener:
         return self._batch(data, begin, end, what)
 
     def _batch(self, data: bytes, begin: int, end: int, what: int) -> Batch:
-        if what & DEFLATED:
-            data = self._inflater.inflate(data[begin:end])
-            begin, end = 0, len(data)
-        if what & FAREWELL:
+        if what == FAREWELL:
             return Batch(self._acked, end - begin, [], data[begin:end] or b"?")
+        if what != PLAIN:
+            data = self._unfolder.unfold(what, data[begin:end])
+            begin, end = 0, len(data)
         return Batch(self._acked, end - begin, frames_in(data, begin, end), b"")
 
     def _wait_for(self, need: int) -> None:

@@ -74,9 +74,9 @@ class Line:
         self.heard = now
         self.sent = now
 
-    def write(self, ack: int, payload: bytes, control: int = 0, farewell: bool = False) -> None:
-        """`control` bytes of the payload are no messages."""
-        data, head = self._sealer.seal(ack, payload, farewell)
+    def write(self, ack: int, payload: bytes, control: int = 0, like: bytes = b"", farewell: bool = False) -> None:
+        """`control` bytes of the payload are no messages; what is `like` it was sent before it, if anything was."""
+        data, head = self._sealer.seal(ack, payload, like, farewell)
         self.counters.bytes_sent += len(data)
         if farewell:
             head = len(data)
@@ -89,13 +89,14 @@ class Line:
 class _Kept:
     """A batch that is not acknowledged yet."""
 
-    __slots__ = ("control", "frames", "number", "payload")
+    __slots__ = ("control", "frames", "like", "number", "payload")
 
-    def __init__(self, number: int, payload: bytes, frames: int, control: int) -> None:
+    def __init__(self, number: int, payload: bytes, frames: int, control: int, like: bytes) -> None:
         self.number = number
         self.payload = payload
         self.frames = frames
         self.control = control
+        self.like = like
 
 
 class Link:
@@ -113,6 +114,7 @@ class Link:
         "_gathered",
         "_is_dirty",
         "_kept_bytes",
+        "_like",
         "_now",
         "_parts",
         "_relieved",
@@ -173,6 +175,8 @@ class Link:
         self._gathered = 0
         #: Of what is gathered, the bytes that are no messages.
         self._control = 0
+        #: What other batches have in common with what is gathered, if that is one frame.
+        self._like = b""
         self._unsent: deque[_Kept] = deque()
         self._sent: deque[_Kept] = deque()
         self._kept_bytes = 0
@@ -200,8 +204,8 @@ class Link:
 
     # -- sending --
 
-    def send(self, kind: int, body: bytes) -> None:
-        """HOT.  Add a frame to what goes out at the end of this turn."""
+    def send(self, kind: int, body: bytes, like: bytes = b"") -> None:
+        """HOT.  Add a frame to what goes out at the end of this turn.  Those with the same `like` differ in little."""
         if self.given_up is not None:
             return
         size = len(body)
@@ -211,6 +215,7 @@ class Link:
         head = frame_head(kind, size)
         self._parts.append(head)
         self._parts.append(body)
+        self._like = b"" if self._frames else like
         self._frames += 1
         self._gathered += len(head) + size
         self.counters.messages += 1
@@ -248,7 +253,7 @@ class Link:
         self.pump()
         line = self.line
         if line is not None and not line.blocked and self._to_acknowledge >= self._ack_bytes:
-            self._write(line, b"", 0)
+            self._write(line, b"", 0, b"")
 
     def pump(self) -> None:
         """Write what waits, as long as the connection takes it."""
@@ -256,24 +261,24 @@ class Link:
         while line is not None and not line.blocked and self._unsent:
             kept = self._unsent.popleft()
             self._sent.append(kept)
-            self._write(line, kept.payload, kept.control)
+            self._write(line, kept.payload, kept.control, kept.like)
             line = self.line
 
     def keep_alive(self, line: Line) -> None:
         if line.blocked:
             line.sent = self._now()  # What the transport still holds keeps the connection alive.
         else:
-            self._write(line, b"", 0)
+            self._write(line, b"", 0, b"")
 
-    def _write(self, line: Line, payload: bytes, control: int) -> None:
+    def _write(self, line: Line, payload: bytes, control: int, like: bytes) -> None:
         self._to_acknowledge = 0
         line.sent = self._now()
-        line.write(self.received, payload, control)
+        line.write(self.received, payload, control, like)
 
     def _close_batch(self) -> None:
         payload = b"".join(self._parts)
         self.number += 1
-        self._unsent.append(_Kept(self.number, payload, self._frames, self._control))
+        self._unsent.append(_Kept(self.number, payload, self._frames, self._control, self._like))
         self._kept_bytes += len(payload)
         self._parts = []
         self._frames = 0

@@ -40,6 +40,8 @@ class OwnMessages:
         self._gathered: dict[str, list[bytes]] = {}
         self._loose: dict[str, list[bytes]] = {}
         self._gathered_bytes = 0
+        #: Of the record gathered last.
+        self._topic = b""
         #: QoS 0 messages of topics that the neighbours are just being told of.
         self._held: dict[bytes, list[Loose]] = {}
         self._loose_number = 0
@@ -67,6 +69,7 @@ class OwnMessages:
                 self._router.strategy.flush()  # news of another topic must not be overtaken: see `advertisement.py`
                 self.flush()
             self._gathered_bytes += len(record)
+            self._topic = message.topic
             for link in links:
                 self._gathered.setdefault(link, []).append(record)
 
@@ -87,6 +90,7 @@ class OwnMessages:
                     self._router.strategy.flush()
                     self.flush()
                 self._gathered_bytes += len(record)
+                self._topic = topic
                 for link in links:
                     self._loose.setdefault(link, []).append(record)
 
@@ -135,10 +139,10 @@ class OwnMessages:
             gathered, self._gathered = self._gathered, {}
             head = opening(self._node, self._epoch)
             for link, records in gathered.items():
-                self._router.send_sequenced(link, head + b"".join(records), len(records))
+                self._router.send_sequenced(link, head + b"".join(records), len(records), self._topic)
         if self._loose:
             loose, self._loose = self._loose, {}
             self._loose_number += 1
             head = loose_opening(self._node, self._epoch, self._loose_number)
             for link, records in loose.items():
-                self._router.send_loose(link, head + b"".join(records), len(records))
+                self._router.send_loose(link, head + b"".join(records), len(records), self._topic)

@@ -332,16 +332,17 @@ class Router:
             links = self._wanted[topic] = self.strategy.links_for(topic)
         return links
 
-    def send_sequenced(self, link: str, body: bytes, records: int) -> None:
-        self._links[link].send(Frame.SEQUENCED, body)
+    def send_sequenced(self, link: str, body: bytes, records: int, topic: bytes) -> None:
+        """The topic is that of the only record."""
+        self._links[link].send(Frame.SEQUENCED, body, topic if records == 1 else b"")
         self.counters.forwarded += records
 
-    def send_loose(self, link: str, body: bytes, records: int) -> None:
+    def send_loose(self, link: str, body: bytes, records: int, topic: bytes) -> None:
         found = self._links[link]
         if found.congested:
             self.counters.loose_dropped += records
         else:
-            found.send(Frame.LOOSE, body)
+            found.send(Frame.LOOSE, body, topic if records == 1 else b"")
             self.counters.forwarded += records
 
     # -- messages of others --------------------------------------------------------------------------------------
@@ -394,7 +395,7 @@ class Router:
                     pieces.setdefault(other, []).append(record)
         for other, some in pieces.items():
             whole = len(some) == len(records)
-            self.send_sequenced(other, body if whole else cut(body, position, some), len(some))
+            self.send_sequenced(other, body if whole else cut(body, position, some), len(some), some[0].topic)
 
     def _loose_came(self, link: str, body: bytes) -> None:
         """HOT.  QoS 0 messages of one origin."""
@@ -416,7 +417,7 @@ class Router:
                 self.counters.taken += record.count
         for other, some in pieces.items():
             whole = len(some) == len(records)
-            self.send_loose(other, body if whole else cut(body, position, some), len(some))
+            self.send_loose(other, body if whole else cut(body, position, some), len(some), some[0].topic)
 
     # -- catching up ---------------------------------------------------------------------------------------------
 
