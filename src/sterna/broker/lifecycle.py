@@ -183,10 +183,10 @@ class Lifecycle:
         """A session has lost its connection: its will, its shared messages, and how long it stays."""
         session.disconnected_at = self._broker.wall
         if session.leaving is not None:
-            if session.will is not None and session.will.delay_s == 0 and not graceful:
-                self._publish_will(session, session.will)
-                self._broker.log.closed(session)
-            return  # whoever has it in the end sees to the rest
+            if graceful:
+                session.will = None
+            self._broker.log.closed(session)
+            return  # whoever has it in the end sees to the rest, and to its will: that is said once
         if graceful:
             session.will = None
         self._broker.delivery.disconnected(session)

@@ -122,6 +122,8 @@ class MigAck(msgspec.Struct, tag=7, array_like=True, frozen=True):
     number: int
     is_gone: bool = False
     """The client hung up while its session was on its way: it has not been told where to go."""
+    politely: bool = False
+    """It said goodbye, and its will is not to be published."""
     acknowledged: list[int] = []
     """Of what was in flight, what the client has acknowledged to the old owner meanwhile,"""
     received: list[int] = []

@@ -244,18 +244,17 @@ class Arrival(Side):
         if self.state is Arriving.SERVING and self._session is not None:
             moves.acknowledged_before(self._broker, self._session, word.acknowledged, word.received)
             if word.is_gone:
-                self._client_is_gone()
+                self._client_is_gone(word.politely)
         return self.on(On.MIGACK)
 
-    def _client_is_gone(self) -> None:
-        """It hung up before it was told to come here: as if it had done so here, just now.  A will that was due at once
-        the old node has published."""
+    def _client_is_gone(self, politely: bool) -> None:
+        """It hung up before it was told to come here: as if it had done so here, just now."""
         session = self._session
         if session is not None and session.connection is None and session.disconnected_at > self._broker.wall:
-            if session.will is not None and session.will.delay_s == 0:
+            if politely:
                 session.will = None
-                self._broker.log.closed(session)
             session.disconnected_at = self._broker.wall
+            self._broker.log.closed(session)
             self._broker.lifecycle.schedule_session(session)
 
     def _announce(self) -> None:

@@ -54,7 +54,7 @@ class Departure(Side):
         self._was_frozen = in_doubt
         self._kept_up = False
         #: It was connected when the last page was made, and was not when its client was to be sent on.
-        self._is_gone = False
+        self._is_gone = self._politely = False
         self._was_connected = False
         self._held: set[bytes] = set()
         self._prepared = False
@@ -342,7 +342,8 @@ class Departure(Side):
             self.on(On.PARTED)
 
     def _send_migack(self) -> None:
-        word = MigAck(self.session.client_id, self.number, self._is_gone, self._acknowledged, self._received)
+        gone = self._is_gone, self._politely
+        word = MigAck(self.session.client_id, self.number, *gone, self._acknowledged, self._received)
         self._moving.send(self.target, word)
 
     def _send_migabort(self) -> None:
@@ -358,6 +359,7 @@ class Departure(Side):
         session = self.session
         farewell = b""
         self._is_gone = self._was_connected and session.connection is None
+        self._politely = self._is_gone and session.will is None
         self._acknowledged = sorted(self._in_flight.difference(session.inflight))
         if session.connection is not None:
             parting = session.connection.parting
