@@ -5,6 +5,7 @@
 JVMs that tests start need not be fast for long, only soon; `make test` leaves a file with Spark's classes for them.
 
 Tests on the compiled node share nodes and Sparks, so of several processes one takes all of a file (`--dist loadfile`).
+Those with Spark go in two lanes: more Sparks at a time than cores keep each other waiting until something gives up.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_SOON} -XX:SharedArchiveFile={sys.
 
 HERE = Path(__file__).parent
 COMPILED = frozenset({"conformance", "live", "pipeline"})
+LANES = 2
 
 
 def folder(item: pytest.Item) -> str:
@@ -45,9 +47,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Elsewhere than on the compiled node a file's tests have nothing in common, and any process takes any of them."""
     from xdist.scheduler import LoadFileScheduling
 
+    lanes: dict[str, int] = {}
+
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = Path(super()._split_scope(nodeid))
+            if file.parent.name == "pipeline":
+                return f"pipeline {lanes.setdefault(file.name, len(lanes) % LANES)}"
             return str(file) if file.parent.name in COMPILED else nodeid
 
     return Files(config, log) if config.getoption("dist") == "loadfile" else None

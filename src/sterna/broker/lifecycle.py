@@ -76,6 +76,9 @@ class Lifecycle:
             self._broker.routes.forget_all()
         session.permissions = permissions
         session.user = user
+        unsaid = session.will
+        if unsaid is not None and unsaid.delay_s == 0 and 0.0 < session.disconnected_at <= self._broker.wall:
+            self.publish_will(session, unsaid)  # it hung up while it was to be moved, and is back before that was over
         session.connection = connection
         connection.session = session
         session.disconnected_at = 0.0
@@ -197,7 +200,7 @@ class Lifecycle:
             return
         will = session.will
         if will is not None and will.delay_s == 0:
-            self._publish_will(session, will)
+            self.publish_will(session, will)
         self._broker.log.closed(session)
         self.schedule_session(session)
 
@@ -228,7 +231,7 @@ class Lifecycle:
             self.end_session(session)
             return
         if session.will is not None and gone_s >= session.will.delay_s:
-            self._publish_will(session, session.will)
+            self.publish_will(session, session.will)
             self._broker.log.closed(session)
         self.schedule_session(session)
 
@@ -238,7 +241,7 @@ class Lifecycle:
             return
         del self._broker.sessions[session.client_id]
         if session.will is not None:
-            self._publish_will(session, session.will)  # at the latest now [MQTT-3.1.3-9]
+            self.publish_will(session, session.will)  # at the latest now [MQTT-3.1.3-9]
         self.take_apart(session)
         self._broker.log.forgotten(session)
         if self._broker.keeper is not None:
@@ -256,8 +259,9 @@ class Lifecycle:
         session.outbox.detach()
         session.let_go()
 
-    def _publish_will(self, session: Session, will: Will) -> None:
-        session.will = None
+    def publish_will(self, session: Session, will: Will) -> None:
+        if session.will is will:
+            session.will = None
         if is_reserved(will.topic) or not session.permissions.may_publish(will.topic):
             self._broker.counters.dropped("not-authorized")
             return

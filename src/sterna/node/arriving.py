@@ -13,6 +13,7 @@ from sterna.broker.moves import Remainder, Staged
 from sterna.broker.session import Session
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull, Rest
 from sterna.migration.tables import ARRIVING, Arriving, Do, On
+from sterna.mqtt.packets import Will
 from sterna.node import missed
 from sterna.node.session_pages import State, check_size, put_together, write_down
 from sterna.node.sides import AGAIN_S, Side
@@ -32,6 +33,9 @@ class Arrival(Side):
 
     def __init__(self, moving: Moving, client: bytes, source: str, number: int) -> None:
         super().__init__(moving, ARRIVING, Arriving.AWAITING, source, number)
+        #: That came along, and when it is published if nothing is heard of its client.
+        self._will: Will | None = None
+        self._will_due = 0.0
         self.client = client
         self.source = source
         self.by_plan = False
@@ -230,6 +234,7 @@ class Arrival(Side):
         except JournalError:
             self._moving.later(AGAIN_S, self._import)  # the disk did not give what is there
             return
+        self._will, self._will_due = session.will, self._broker.now + self._moving.grace_s
         if session.expiry_s:
             self._broker.log.owner(self.client, self._moving.node, self.number)
         self._broker.when_safe(self._imported)
@@ -248,9 +253,15 @@ class Arrival(Side):
         return self.on(On.MIGACK)
 
     def _client_is_gone(self, politely: bool) -> None:
-        """It hung up before it was told to come here: as if it had done so here, just now."""
-        session = self._session
-        if session is not None and session.connection is None and session.disconnected_at > self._broker.wall:
+        """It hung up before it was told to come here: as if it had done so here, just now, or before it came."""
+        session, will = self._session, self._will
+        if session is None:
+            return
+        if session.will is not will:
+            is_unsaid = not politely and self._broker.now < self._will_due  # it has come here since
+            if is_unsaid and will is not None and will.delay_s == 0:
+                self._broker.lifecycle.publish_will(session, will)
+        elif session.connection is None and session.disconnected_at > self._broker.wall:
             if politely:
                 session.will = None
             session.disconnected_at = self._broker.wall

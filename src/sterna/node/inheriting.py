@@ -27,7 +27,7 @@ from sterna.migration.messages import (
     RemainsWanted,
 )
 from sterna.mqtt.topics import SHARE
-from sterna.node.merging import merge
+from sterna.node.merging import Claim, claim, merge
 from sterna.node.questions import LOOK_S, Questions
 from sterna.node.session_pages import write_down
 from sterna.vocabulary.errors import JournalError
@@ -285,23 +285,31 @@ class Heirs:
             del self._coming[client, source]  # it has gone elsewhere meanwhile, and is offered there
             return
         assert coming.upto is not None
-        if session.inheritance.opening or self._waits_for_newer(client, source, coming, session.inheritance):
+        if session.inheritance.opening or self._waits_for_others(client, source, coming, session.inheritance):
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
         else:
             action = partial(self._broker.between_groups, partial(self._add_now, session, source, coming))
             when_read(self._moving, action)
 
-    def _waits_for_newer(self, client: bytes, source: str, coming: Inheriting, inheritance: Inheritance) -> bool:
-        """What is left hears on, so a session that began after it has served some of the same: that is to speak first,
-        unless nobody hears of it for too long."""
+    def _waits_for_others(self, client: bytes, source: str, coming: Inheriting, inheritance: Inheritance) -> bool:
+        """One of several sessions may have served what is left of another: nothing is added before it is known what
+        each has, unless nobody hears of one for too long."""
         if self._broker.now - coming.heard_at > self._moving.settings.patience_s:
             return False
         for node in inheritance.rivals:
             other = self._coming.get((client, node))
-            is_newer = other is None or other.number > coming.number
-            if node != source and is_newer and not self.questions.has_spoken(client, node):
+            is_known = other is not None and other.upto is not None
+            if node != source and not is_known and not self.questions.has_spoken(client, node):
                 return True
         return False
+
+    def _others(self, client: bytes, source: str) -> list[Claim]:
+        """What is to be added besides.  May raise JournalError."""
+        return [
+            claim(self._moving, Coverage(other.filters, other.upto), other.staged)
+            for (name, node), other in self._coming.items()
+            if name == client and node != source and other.upto is not None
+        ]
 
     def _add_now(self, session: Session, source: str, coming: Inheriting) -> None:
         client, inheritance = session.client_id, session.inheritance
@@ -311,7 +319,8 @@ class Heirs:
         assert coming.upto is not None
         coverage = Coverage(coming.filters, coming.upto)
         try:
-            merge(self._moving, session, coverage, coming.staged)
+            others = self._others(client, source)
+            merge(self._moving, session, claim(self._moving, coverage, coming.staged), coming.staged, others)
         except JournalError:
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
             return

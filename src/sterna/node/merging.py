@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from sterna.broker import moves
 from sterna.broker.inheritance import Coverage, grant_now, sure_filters
@@ -17,37 +18,50 @@ if TYPE_CHECKING:
     from sterna.node.moving import Moving
 
 
-def merge(moving: Moving, session: Session, coverage: Coverage, staged: list[Staged]) -> None:
-    """What the other was owed first, as far as it was not heard here; then what waits here and was not served
-    there.  May raise JournalError; then nothing has changed."""
+class Claim(NamedTuple):
+    """What another session was in charge of, and what of that it has not delivered."""
+
+    coverage: Coverage
+    owed: dict[Identity, None]
+
+    def has_served(self, topic: bytes, identity: Identity) -> bool:
+        return identity not in self.owed and self.coverage.covers(topic, identity)
+
+
+def claim(moving: Moving, coverage: Coverage, staged: list[Staged]) -> Claim:
+    """May raise JournalError."""
+    return Claim(coverage, {_identity(moving, message): None for _, message in _messages(moving, staged)})
+
+
+def merge(moving: Moving, session: Session, ours: Claim, staged: list[Staged], others: list[Claim]) -> None:
+    """What that session was owed first, as far as it was not heard here, nor served by one of the others that are to be
+    added; then what waits here and was not served there.  May raise JournalError; then nothing has changed."""
     inheritance = session.inheritance
     assert inheritance is not None
-    owed: dict[Identity, None] = {}
+    coverage = ours.coverage
     front: list[tuple[int, Grant]] = []
     unwanted = 0
     streams = moving.router.streams
     ahead: set[str] = set()
     filters = sure_filters(session)
-    for one in staged:
-        message = moving.broker.journal.read(one.offset) if one.grant is not None else None
-        if message is None:
-            continue
-        identity = message.identity or _own_identity(moving, message)
-        owed[identity] = None
+    for offset, message in _messages(moving, staged):
+        identity = _identity(moving, message)
         read = streams.vector.get(identity.origin, BEFORE_ALL)
         is_to_come = identity.origin != moving.node and identity.stamp > read
         if not is_to_come and inheritance.has_heard(filters, message.topic, identity):
+            continue
+        if any(other.has_served(message.topic, identity) for other in others):
             continue
         grant = grant_now(session.subscriptions.values(), message, session.client_id)
         if grant is None:
             unwanted += 1
         else:
-            front.append((one.offset, grant))
+            front.append((offset, grant))
     for origin, stamp in coverage.upto.items():
         if origin != moving.node and streams.vector.get(origin, BEFORE_ALL) < stamp:
             ahead.add(origin)
-    queue = _not_served(moving, session.queue, coverage, owed)
-    aside = {origin: _not_served(moving, one, coverage, owed) for origin, one in inheritance.set_aside.items()}
+    queue = _not_served(moving, session.queue, ours)
+    aside = {origin: _not_served(moving, one, ours) for origin, one in inheritance.set_aside.items()}
     # From here on nothing is read any more.
     whole: OffsetQueue[Grant] = OffsetQueue()
     room = moving.broker.limits.queued
@@ -68,20 +82,22 @@ def merge(moving: Moving, session: Session, coverage: Coverage, staged: list[Sta
     moving.counters.remains_unwanted += unwanted
 
 
-def _not_served(
-    moving: Moving, waiting: OffsetQueue[Grant], coverage: Coverage, owed: dict[Identity, None]
-) -> list[tuple[int, Grant]]:
+def _messages(moving: Moving, staged: list[Staged]) -> Iterator[tuple[int, Message]]:
+    for one in staged:
+        message = moving.broker.journal.read(one.offset) if one.grant is not None else None
+        if message is not None:
+            yield one.offset, message
+
+
+def _not_served(moving: Moving, waiting: OffsetQueue[Grant], other: Claim) -> list[tuple[int, Grant]]:
     """Without what the other session has delivered."""
     left: list[tuple[int, Grant]] = []
     for offset, grant in waiting:
         message = moving.broker.journal.read(offset)
-        if message is not None and not grant.retained:
-            identity = message.identity or _own_identity(moving, message)
-            if identity not in owed and coverage.covers(message.topic, identity):
-                continue
-        left.append((offset, grant))
+        if message is None or grant.retained or not other.has_served(message.topic, _identity(moving, message)):
+            left.append((offset, grant))
     return left
 
 
-def _own_identity(moving: Moving, message: Message) -> Identity:
-    return Identity(moving.node, moving.broker.journal.epoch_of(message.offset), message.offset)
+def _identity(moving: Moving, message: Message) -> Identity:
+    return message.identity or Identity(moving.node, moving.broker.journal.epoch_of(message.offset), message.offset)

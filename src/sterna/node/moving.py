@@ -62,6 +62,8 @@ class Moving:
         self._anew: dict[bytes, str] = {}
         #: Clients for which we have lately said that their session is ours all the same.
         self._contested: dict[bytes, None] = {}
+        #: Clients that began anew here, and whose sessions are not safe yet: nobody is to hear of them.
+        self._unsafe: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
         self._awaited: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         #: Nodes that cannot be reached any more -> since when; others were not there when this one came.
@@ -226,6 +228,7 @@ class Moving:
             if missing:
                 # Whoever hears of it ends its own: not before it is safe that there is this one.
                 self.directory.learn(client, self.node, session.number)
+                self._unsafe[client] = None
                 self.broker.when_safe(partial(self._tell_owner, client, session.number))
             else:
                 self.learn(client, self.node, session.number, noted=False)
@@ -253,6 +256,7 @@ class Moving:
             self.learn(client, "", max(session.number, self.directory.get(client)[1]) + 1)
 
     def _tell_owner(self, client: bytes, number: int, safe: bool) -> None:
+        self._unsafe.pop(client, None)
         if self.directory.get(client) == (self.node, number):
             self._news.append((client, self.node, number))
 
@@ -414,7 +418,7 @@ class Moving:
                     self._owner_changed(*entry)
         elif isinstance(news, Digests):
             for page in self.directory.differing(news.numbers):
-                self.router.tell([link], messages.encode(Owners(page)))
+                self.router.tell([link], messages.encode(Owners([one for one in page if one[0] not in self._unsafe])))
         elif self.router.link_to(news.node) == link:
             self.router.tell([other for other in self.router.links() if other != link], body)
             for client, wall, user in news.entries:
