@@ -150,6 +150,7 @@ class Client:
         if conversation is not None:
             if conversation.will is not None and conversation.end.reaches:
                 conversation.will.aborted_at = self.kernel.now
+                self.kernel.after(1.0, _forgive_if_left, conversation.will, conversation.end.peer)
             conversation.end.abort()
             self._over(conversation)
 
@@ -490,3 +491,9 @@ class Client:
         span = Span(self.name, self.domain, topic_filter, granted, self.kernel.now)
         self._spans[topic_filter] = span
         self._records.spans.append(span)
+
+
+def _forgive_if_left(will: LastWill, node: End) -> None:
+    """The node hung up at the same moment, to send the client elsewhere: it has not seen that the client did."""
+    if node.was_left:
+        will.aborted_at = None

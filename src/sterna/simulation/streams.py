@@ -294,6 +294,11 @@ class End:
         return not (self._over or self._severed or self._network.is_cut(self.host, self.peer_host))
 
     @property
+    def was_left(self) -> bool:
+        """Has its user closed it, before it heard of anything the other did?"""
+        return self._closing
+
+    @property
     def is_half_open(self) -> bool:
         return not self._over and (self._severed or (self.peer._over and not self.peer._closing))
 
