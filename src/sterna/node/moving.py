@@ -136,10 +136,11 @@ class Moving:
         return self.router.paths.origins == [node] and link is not None and link.connected
 
     def has_heard_lately(self, node: str) -> bool:
-        """It may vanish at any time; a link that is silent for longer may be dead without anybody knowing."""
-        link = self._network.links.links.get(self.router.link_to(node) or "")
+        """It may vanish at any time; a link that misses a keep-alive may be dead without anybody knowing."""
+        links = self._network.links
+        link = links.links.get(self.router.link_to(node) or "")
         line = link.line if link is not None else None
-        return line is not None and self.broker.now - line.heard <= self.settings.retry_s
+        return line is not None and self.broker.now - line.heard <= links.settings.keep_alive_s + self.settings.retry_s
 
     def frontier(self) -> Stamp:
         """The last of our own messages that has been delivered."""
