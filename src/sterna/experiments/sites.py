@@ -31,6 +31,7 @@ _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
 _CLIENTS, _LINKS, _ADMIN = 1883, 7883, 9883
 PACKETS_UNDER_WAY = "1000"
+_CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
 NETS = 512
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -143,6 +144,7 @@ class AtADistance:
         # Long ways and small packets: TCP's usual ten of them under way at first would make it wait for itself.
         way = ("dev", device, "src", place.host, "initcwnd", PACKETS_UNDER_WAY)
         _ip("route", "replace", f"{self._net}.0/24", *way, prefix=place.prefix)
+        _congest_plainly(place.prefix)
         self.places.append(place)
 
     def _add_ourselves(self) -> None:
@@ -199,7 +201,17 @@ def _wait_for_namespace(pid: int) -> None:
         time.sleep(0.005)
 
 
+def _congest_plainly(prefix: tuple[str, ...]) -> None:
+    """Some ways to avoid congestion (BBR's) let next to nothing under way for a round trip, now and then, to measure it:
+    over links of seconds everybody would wait for that.  Reno is in every kernel, and does not."""
+    _run(*prefix, "sh", "-c", f"echo reno > {_CONGESTION}")
+
+
 def _ip(*words: str, prefix: tuple[str, ...] = ()) -> None:
-    done = subprocess.run([*prefix, "ip", *words], capture_output=True, text=True, check=False)
+    _run(*prefix, "ip", *words)
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ExperimentError(f"ip {' '.join(words)}: {done.stderr.strip()}; run it on loopback: --loopback")
+        raise ExperimentError(f"{' '.join(words)}: {done.stderr.strip()}; run it on loopback: --loopback")
