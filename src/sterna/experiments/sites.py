@@ -202,8 +202,8 @@ def _wait_for_namespace(pid: int) -> None:
 
 
 def _congest_plainly(prefix: tuple[str, ...]) -> None:
-    """Some ways to avoid congestion (BBR's) let next to nothing under way for a round trip, now and then, to measure it:
-    over links of seconds everybody would wait for that.  Reno is in every kernel, and does not."""
+    """Some ways to avoid congestion (BBR's) let next to nothing under way for a round trip, now and then, to measure
+    it: over links of seconds everybody would wait for that.  Reno is in every kernel, and does not."""
     _run(*prefix, "sh", "-c", f"echo reno > {_CONGESTION}")
 
 
