@@ -29,7 +29,7 @@ from .audited import AuditedNetwork
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 CLIENTS = 200
-SECONDS = float(os.environ.get("STERNA_TRAVEL_S", "15"))
+SECONDS = float(os.environ.get("STERNA_TRAVEL_S", "10"))
 MOVES_PER_S = 20.0
 MESSAGES_PER_S = 100.0
 ARRIVAL_S = 60.0
@@ -67,7 +67,7 @@ class Travellers:
             await mover.subscribe(f"travel/{mover.name}", self.qos[mover.name])
         talk = [asyncio.create_task(self._publish(name)) for name in PUBLISHERS]
         travel = asyncio.create_task(self._travel())
-        await asyncio.sleep(SECONDS / 3)
+        await asyncio.sleep(SECONDS / 2)
         self._down = VICTIM
         await asyncio.to_thread(self._network[VICTIM].kill)
         self.killed_at = time.time()
@@ -75,7 +75,7 @@ class Travellers:
         await asyncio.to_thread(self._network[VICTIM].launch)
         await asyncio.to_thread(wait_until, self._network[VICTIM].is_up, "the node is back", START_S)
         self._down = None
-        await asyncio.sleep(SECONDS / 3)
+        await asyncio.sleep(SECONDS / 2)
         self._over = True
         await asyncio.gather(travel, *talk)
         await self._arrive()
