@@ -41,6 +41,12 @@ def test_what_was_subscribed_before_it_came_here_only_the_client_knows(version: 
     assert not town.network.sessions[b"c"].filters, "nothing was said in its place"
     assert not town.gateway.clients
     assert town.gateway.attached == 0
+    for present in (0, 1):  # it is told, once; a broker that knows nothing of this has an empty session by now
+        again = ModelClient(town, version)
+        again.connect(persistent=True)
+        assert again.heard[0][1][0] == present
+        again.client.lost()
+        town.pass_time(1)
 
 
 @versions

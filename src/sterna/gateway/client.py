@@ -200,7 +200,9 @@ class Client:
         self._timer.cancel()
         self.state = State.OPEN
         self._gateway.admitted(self)
-        if welcome.session_present and not self.wish.clean:
+        if self._gateway.was_sent_away(self.wish):
+            welcome = Connack(False, welcome.code, welcome.properties, welcome.raw)
+        elif welcome.session_present and not self.wish.clean:
             self.subscriptions.incomplete = True  # what is in it already was not said here
         self.to_client(for_client(welcome, self.wish, self._limits))
         self._keep_alive_s = KEEP_ALIVE_GRACE * welcome.properties.get(prop.SERVER_KEEP_ALIVE, self.wish.keep_alive_s)
@@ -240,6 +242,7 @@ class Client:
         under way is said to the node before that."""
         assert self.wish is not None
         assert self.tether is not None
+        self._gateway.sent_away(self.wish)
         self.to_client(dismissal(self.wish.version, Reason.SERVER_BUSY))
         self._close()
         self._end(b"", departing=True)

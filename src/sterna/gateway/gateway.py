@@ -116,6 +116,8 @@ class Gateway:
         self.clients: set[Client] = set()
         #: Those that were let in, by name.
         self._named: dict[bytes, Client] = {}
+        #: Those sent away because their session was gone: a node has another one by now, with nothing in it.
+        self._sent_away: dict[bytes, None] = {}
         #: Sessions being ended, by the name of their client.
         self.endings: dict[bytes, Ending] = {}
         self._world = world
@@ -156,6 +158,19 @@ class Gateway:
         if client.wish is not None and self._named.get(client.wish.client_id) is client:
             del self._named[client.wish.client_id]
             self.report("client disconnected", client.wish, address=client.address)
+
+    def sent_away(self, wish: Wish) -> None:
+        """Its session is gone, and it is to learn that when it comes back."""
+        if len(self._sent_away) >= self.limits.connections:
+            del self._sent_away[next(iter(self._sent_away))]
+        self._sent_away[wish.client_id] = None
+
+    def was_sent_away(self, wish: Wish) -> bool:
+        """Asked once, when it is back."""
+        if wish.client_id not in self._sent_away:
+            return False
+        del self._sent_away[wish.client_id]
+        return True
 
     def forget(self, client: Client) -> None:
         """Its connection is gone; it may still have something to say to a node."""
