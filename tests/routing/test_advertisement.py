@@ -139,6 +139,22 @@ def test_advertisements_come_back_with_the_link_and_by_another_way() -> None:
     assert wood["c"].strategy.links_for(b"x") == ["a"]
 
 
+def test_an_origin_that_is_reached_by_another_way_goes_on_advertising() -> None:
+    """A tree that re-forms makes new links before it leaves the old ones, and may hear the same from both."""
+    wood = row("a", "b", "c", "d")
+    publish(wood, "d", b"x")
+    wood["a"].want(b"x")
+    wood.rest()
+    wood.sent.clear()
+    wood.close_ring("b", "d")
+    while wood["b"].paths["d"][0] != "d":
+        wood.deliver("d", "b")
+    assert not [frame for frame in wood.sent if frame[:2] == ("b", "a")], "a has known it all the time"
+    wood.cut("c", "d")
+    publish(wood, "d", b"x")
+    assert list(wood["a"].received) == [("d", 1), ("d", 2)]
+
+
 def test_dollar_topics_are_reached_only_by_filters_that_name_them() -> None:
     wood = row("a", "b")
     publish(wood, "b", b"$s/x")

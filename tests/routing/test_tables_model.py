@@ -25,6 +25,7 @@ FILTERS = [b"#", b"+/#", b"+", b"a", b"a/#", b"a/+", b"+/b", b"a/b", b"+/+", b"$
 places = st.integers(0, 1000)
 topics = st.sampled_from(TOPICS)
 filters = st.sampled_from(FILTERS)
+deliveries = st.lists(st.tuples(places, st.integers(1, 3)), min_size=1, max_size=12)
 
 
 def maximal(wanted: list[bytes]) -> list[bytes]:
@@ -81,8 +82,11 @@ class Woods(RuleBasedStateMachine):
         if flushed:
             stem.flush()
 
-    @rule(choices=st.lists(st.tuples(places, st.integers(1, 3)), min_size=1, max_size=12))
+    @rule(choices=deliveries)
     def deliver(self, choices: list[tuple[int, int]]) -> None:
+        self.deliver_some(choices)
+
+    def deliver_some(self, choices: list[tuple[int, int]]) -> None:
         for place, count in choices:
             waiting = self.wood.waiting()
             if waiting:
@@ -101,6 +105,18 @@ class Woods(RuleBasedStateMachine):
         apart = [name for name in self.names if name not in reachable]
         if apart:
             self.wood.join(near, apart[other % len(apart)])
+
+    @rule(place=places, other=places, edge=places, choices=deliveries)
+    def bend(self, place: int, other: int, edge: int, choices: list[tuple[int, int]]) -> None:
+        """The tree takes another shape, and is none for a while."""
+        near = self.name(place)
+        apart = [name for name in self.wood.component(near)[1:] if name not in self.wood[near].links]
+        if apart:
+            far = apart[other % len(apart)]
+            ring = list(pairwise(self.wood.way(near, far)))
+            self.wood.close_ring(near, far)
+            self.deliver_some(choices)
+            self.wood.cut(*ring[edge % len(ring)])
 
     @rule(times=st.integers(1, 2))
     def idle(self, times: int) -> None:

@@ -39,6 +39,7 @@ class Stem:
         self.known: dict[bytes, int] = {}  # topics published on, everybody having heard -> the same
         self.paths: dict[str, tuple[str, int, tuple[int, ...]]] = {}
         self.heard: dict[str, int] = {}
+        self.lost: dict[str, None] = {}
         self.announced = 0
         self.journal: list[bytes] = []
         self.own_topics: dict[bytes, None] = {}
@@ -195,13 +196,22 @@ class Stem:
         for origin in origins:
             self.strategy.origin_routed(origin, None)
             self.fetching.pop(origin, None)
+            self.lost[origin] = None
+
+    def look_for_the_lost(self) -> None:
+        """Another way may have stood all the time."""
+        if any(origin not in self.paths for origin in self.lost):
+            self.announce(ask=True)
+        self.lost.clear()
 
     # Messages
 
     def on_message(self, link: str, origin: str, sequence: int, topic: bytes) -> None:
         if origin not in self.paths or self.paths[origin][0] != link:
             return
-        assert sequence > self.handed_on.get(origin, 0), "twice by the same path"
+        if sequence <= self.handed_on.get(origin, 0):
+            assert self.wood.rings, "twice by the same path"
+            return
         self.handed_on[origin] = sequence
         for other in self.strategy.links_for(topic):
             if other != link:
@@ -239,6 +249,9 @@ class Stem:
                 self.fetch(origin)
 
     def on_probe(self, link: str, key: tuple[str, int]) -> None:
+        if key in self.probes:  # came round a ring
+            self.control(link, ("echo", key))
+            return
         others = dict.fromkeys(other for other in self.links if other != link)
         self.probes[key] = (link, others, lambda: None)
         for other in list(others):
@@ -263,6 +276,8 @@ class Wood:
         self.subscriptions = 0
         #: Counts the shapes the wood has had.
         self.shape = 0
+        #: Counts the rings there have been: a tree that re-forms makes its new links before it leaves the old ones.
+        self.rings = 0
         settings = settings or RoutingSettings(advertisement_idle_s=IDLE_S, advertised_topics_max=4)
         self.stems = {name: Stem(self, name, strategy, settings) for name in "abcdefg"[:size]}
 
@@ -286,6 +301,15 @@ class Wood:
 
     def join(self, one: str, other: str) -> None:
         assert other not in self.component(one), "a wood has no cycles"
+        self._link(one, other)
+
+    def close_ring(self, one: str, other: str) -> None:
+        """Until one of its edges is cut."""
+        assert other in self.component(one)
+        self.rings += 1
+        self._link(one, other)
+
+    def _link(self, one: str, other: str) -> None:
         self.shape += 1
         self.sessions += 1
         self.queues[one, other], self.queues[other, one] = deque(), deque()
@@ -332,9 +356,13 @@ class Wood:
             stem.flush()
         for _ in range(100_000):
             waiting = self.waiting()
-            if not waiting:
+            if waiting:
+                self.deliver(*waiting[0])
+                continue
+            for stem in self.stems.values():
+                stem.look_for_the_lost()
+            if not self.waiting():
                 return
-            self.deliver(*waiting[0])
         raise AssertionError("it never comes to rest")
 
     def said(self, kind: Kind) -> list[tuple[str, str, bytes]]:

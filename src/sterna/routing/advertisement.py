@@ -127,8 +127,11 @@ class Advertisement:
             self._routes[origin] = link
         for other in self._news:
             was, now = self._visible(origin, old, other), self._visible(origin, link, other)
-            gone = [topic_filter for topic_filter in was if topic_filter not in now]
-            self._say_change(other, origin, [new for new in now if new not in was], gone if len(now) else (), was)
+            if len(now):
+                gone = [topic_filter for topic_filter in was if topic_filter not in now]
+                self._say_change(other, origin, [new for new in now if new not in was], gone)
+            elif len(was):
+                self._say(other, _News(Kind.WITHDRAW, origin, []))
         for via in (old, link):
             if via is not None:
                 for topic_filter in self._heard.get(via, {}).get(origin, NOTHING):
@@ -199,16 +202,12 @@ class Advertisement:
             if link != source:
                 self._say(link, news)
 
-    def _say_change(
-        self, link: str, origin: str, new: Iterable[bytes], gone: Sequence[bytes], all_gone: AdvertisedTopics = NOTHING
-    ) -> None:
+    def _say_change(self, link: str, origin: str, new: Iterable[bytes], gone: Sequence[bytes]) -> None:
         new = list(new)
         if new:
             self._say(link, _News(Kind.ADVERTISE, origin, new))
         if gone:
             self._say(link, _News(Kind.WITHDRAW, origin, list(gone)))
-        elif not new and len(all_gone):
-            self._say(link, _News(Kind.WITHDRAW, origin, []))
 
     def _say(self, link: str, news: _News) -> None:
         said = self._news[link]
