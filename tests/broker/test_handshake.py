@@ -100,6 +100,19 @@ def test_a_client_may_change_its_mind_about_its_session_when_it_leaves(node: Lon
     assert list(node.broker.sessions) == [b"d"]
 
 
+def test_sessions_that_begin_again_and_again_wait_for_one_end(node: LoneNode) -> None:
+    """Each might have lived for long; what will look after the first of them looks after the last, too."""
+    for _ in range(50):
+        node.join("c", session_expiry=1000).leave()
+        node.pass_time(1)
+    node.pass_time(98)  # what was to happen if it had not said who it is
+    assert len(node.broker.deadlines._heap) < 10
+    node.pass_time(900)
+    assert list(node.broker.sessions) == [b"c"]
+    node.pass_time(1)
+    assert node.broker.sessions == {}
+
+
 def test_a_session_that_was_to_end_cannot_be_kept_by_a_disconnect(node: LoneNode) -> None:
     client = node.join("c")
     client.send(Disconnect(0, {"session_expiry": 5}))

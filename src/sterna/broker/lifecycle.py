@@ -38,10 +38,12 @@ NOTES_WAITING_MAX = 100_000
 
 
 class Lifecycle:
-    __slots__ = ("_broker",)
+    __slots__ = ("_broker", "_looks")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        #: Client identifier -> when its session is looked at next, for its delayed will or its end.
+        self._looks: dict[bytes, float] = {}
 
     def open_session(
         self, connection: Connection, request: Connect, user: str | None, permissions: Permissions
@@ -210,19 +212,19 @@ class Lifecycle:
         if session.will is not None:
             wait_s = min(wait_s, float(session.will.delay_s))
         due = self._broker.now + max(0.0, wait_s - (self._broker.wall - session.disconnected_at))
-        # A client may come and go for days: one look at a time is enough.
-        if due < session.looked_at_next:
-            session.looked_at_next = due
+        # A client may come and go for days, and its session to other nodes and back: one look at a time is enough.
+        if due < self._looks.get(session.client_id, math.inf):
+            self._looks[session.client_id] = due
             self._broker.deadlines.at(due, partial(self._look_after, session.client_id))
 
     def _look_after(self, client_id: bytes) -> None:
         """By name, so that a session that has ended meanwhile is not kept for as long as it might have lived."""
+        if self._broker.now < self._looks.get(client_id, math.inf):
+            return  # asked for before an earlier end was in sight
+        del self._looks[client_id]
         session = self._broker.sessions.get(client_id)
         if session is None:
             return
-        if self._broker.now < session.looked_at_next:
-            return  # asked for when an earlier end was in sight
-        session.looked_at_next = math.inf
         if session.connection is not None or session.is_moving:
             return  # it is looked at again when it is here to stay
         gone_s = self._broker.wall - session.disconnected_at

@@ -7,7 +7,6 @@ are of interest.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from sterna.broker.authorization import Permissions
@@ -56,7 +55,6 @@ class Session:
         "leaving",
         "life",
         "logged",
-        "looked_at_next",
         "needs",
         "next_packet_id",
         "number",
@@ -108,8 +106,6 @@ class Session:
         self.told: VersionVector = {}
         #: Wall-clock second at which the last connection ended; 0 while connected.
         self.disconnected_at = 0.0
-        #: When it will be looked at next, for its delayed will or its end; infinity if nobody is asked to.
-        self.looked_at_next = math.inf
         self.will: Will | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
         #: Journal offset of the first message that came after its last subscription.

@@ -32,10 +32,10 @@ NAMES = ("first", "middle", "last")
 FIRST, LAST = 0, 2
 CALM_S = 1.0
 """Between two phases."""
-MORE_MOVES = 2
+MORE_MOVES = 20
 """Of every client, to see whether nodes grow with them."""
-FORGOTTEN_S = 11.0
-"""Nodes remember a move for ten seconds."""
+FORGOTTEN_S = 31.0
+"""These nodes remember a move for thirty seconds (`patience_s`)."""
 PHASE_S = 120.0
 """A crowd that has not arrived by then never will."""
 ARRIVAL_S = 20.0
@@ -180,25 +180,29 @@ class _Crowd:
         bare = self._resident_kib(FIRST)
         await self._begin()
         full, last = self._resident_kib(FIRST), self._resident_kib(LAST)
-        await self._there()
-        arrived = self._resident_kib(LAST) - last
-        await self._back()
-        warm = sum(self._resident_kib(number) for number in range(len(NAMES)))
-        for _ in range(MORE_MOVES // 2):
-            await self._there()
-            await self._back()
-        grown = sum(self._resident_kib(number) for number in range(len(NAMES))) - warm
+        await self._to(LAST)
+        arrived = await self._settled_kib(LAST) - last
+        await self._to(FIRST)
+        await self._to_and_fro()  # until heaps have the shape they need
+        warm = await self._settled_kib(*range(len(NAMES)))
+        await self._to_and_fro()
+        grown = await self._settled_kib(*range(len(NAMES))) - warm
         count = len(self._movers)
         opened = (full - bare) / len(self._everybody)
         return Memory(opened=opened, arrived=arrived / count, grown=grown / count / MORE_MOVES)
 
-    async def _there(self) -> None:
-        await asyncio.gather(*(self._ordered(mover, LAST) for mover in self._movers))
-        await asyncio.sleep(self._plan.forgotten_s)
+    async def _to_and_fro(self) -> None:
+        for _ in range(MORE_MOVES // 2):
+            await self._to(LAST)
+            await self._to(FIRST)
 
-    async def _back(self) -> None:
-        await asyncio.gather(*(self._ordered(mover, FIRST) for mover in self._movers))
+    async def _to(self, number: int) -> None:
+        await asyncio.gather(*(self._ordered(mover, number) for mover in self._movers))
+
+    async def _settled_kib(self, *numbers: int) -> int:
+        """Once nodes have forgotten the moves."""
         await asyncio.sleep(self._plan.forgotten_s)
+        return sum(self._resident_kib(number) for number in numbers)
 
     async def _begin(self) -> None:
         for number, mover in enumerate(self._everybody):
