@@ -18,30 +18,34 @@ import zlib
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
+from typing import Final
 
 from sterna.overlay.likeness import Listener, Teller
 from sterna.vocabulary.errors import SternaError
 
-MAC_BYTES = 8
-LONG = 0xFFFF
-PLAIN, DEFLATED, FAREWELL, DIFFERENCE = 0, 1, 2, 3
-"""What a batch is: lowest bits of its first number."""
-DEFLATE_BYTES_MAX = 2048
-WINDOW_BITS = 13
-LOW = 0xFFFF_FFFF
+MAC_BYTES: Final = 8
+LONG: Final = 0xFFFF
+# What a batch is: lowest bits of its first number.
+PLAIN: Final = 0
+DEFLATED: Final = 1
+FAREWELL: Final = 2
+DIFFERENCE: Final = 3
+DEFLATE_BYTES_MAX: Final = 2048
+WINDOW_BITS: Final = 13
+LOW: Final = 0xFFFF_FFFF
 """Acknowledgements travel as their lowest 32 bits; sender and receiver know the rest."""
 
-_SHORT_FRAME = Struct(">BH")
-_LONG_FRAME = Struct(">BHI")
-_LENGTH = Struct(">I")
-HEAD_BYTES = 2 + MAC_BYTES
+_SHORT_FRAME: Final = Struct(">BH")
+_LONG_FRAME: Final = Struct(">BHI")
+_LENGTH: Final = Struct(">I")
+HEAD_BYTES: Final = 2 + MAC_BYTES
 """Of a batch that is small and acknowledges little; larger ones have a few bytes more."""
-_TAIL = b"\x00\x00\xff\xff"
+_TAIL: Final = b"\x00\x00\xff\xff"
 """What zlib ends every piece with; it goes without saying."""
-NUMBER_BYTES_MAX = 5
-FRAME_HEAD_BYTES = _SHORT_FRAME.size
-FRAME_HEAD_BYTES_MAX = _LONG_FRAME.size
-PROGRESS_BYTES = 4096
+NUMBER_BYTES_MAX: Final = 5
+FRAME_HEAD_BYTES: Final = _SHORT_FRAME.size
+FRAME_HEAD_BYTES_MAX: Final = _LONG_FRAME.size
+PROGRESS_BYTES: Final = 4096
 """So much of an unfinished batch counts as a sign of life."""
 
 

@@ -12,17 +12,18 @@ that was told by its difference takes the place of the one it is like.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
-PLACES = 256
-KEPT_BYTES_MAX = 255
+PLACES: Final = 256
+KEPT_BYTES_MAX: Final = 255
 """Of a batch that others may be like."""
-DIFFERENCE_BYTES_MAX = 31
+DIFFERENCE_BYTES_MAX: Final = 31
 """Batches that differ by more are not alike; the length of what is shorter takes one byte in the head of a batch."""
-GAP_BYTES = 2
+GAP_BYTES: Final = 2
 """So many bytes that stay cost no more within a run than a run of its own after them."""
 
-_PLACE = Struct("B")
-_RUN = Struct("BB")
+_PLACE: Final = Struct("B")
+_RUN: Final = Struct("BB")
 
 
 class Places:

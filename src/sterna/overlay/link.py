@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sterna.overlay.batches import HEAD_BYTES, LOW, BrokenBatch, Opener, Sealer, frame_head
 from sterna.overlay.link_settings import LinkSettings
 
 #: Times `resend_bytes`: what may wait of frames that are needed.
-NEEDED_MAX = 8
+NEEDED_MAX: Final = 8
 
 
 class LinkTransport(Protocol):

@@ -21,28 +21,29 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
+from typing import Final
 
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
 
-QOS = 0x03
-RETAIN = 0x04
-EXTRA = 0x08
-RUN = 0x10
+QOS: Final = 0x03
+RETAIN: Final = 0x04
+EXTRA: Final = 0x08
+RUN: Final = 0x10
 
-_HEAD = Struct(">BQqHHI")
-_EXTRA = Struct(">IHq")
-_EPOCH = Struct(">I")
-_NUMBER = Struct(">Q")
-_LOOSE = Struct(">BHH")
-_LENGTH = Struct(">I")
+_HEAD: Final = Struct(">BQqHHI")
+_EXTRA: Final = Struct(">IHq")
+_EPOCH: Final = Struct(">I")
+_NUMBER: Final = Struct(">Q")
+_LOOSE: Final = Struct(">BHH")
+_LENGTH: Final = Struct(">I")
 
 #: No sequence is greater: it travels in eight bytes.
-ALL_SEQUENCES = 2**64
+ALL_SEQUENCES: Final = 2**64
 
 #: Of messages with one topic in one loose record.
-LOOSE_MAX = 0xFFFF
+LOOSE_MAX: Final = 0xFFFF
 
 
 def opening(origin: str, epoch: int) -> bytes:
