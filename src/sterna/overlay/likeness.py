@@ -11,7 +11,6 @@ that was told by its difference takes the place of the one it is like.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final
 
 PLACES: Final = 256
@@ -22,8 +21,8 @@ DIFFERENCE_BYTES_MAX: Final = 31
 GAP_BYTES: Final = 2
 """So many bytes that stay cost no more within a run than a run of its own after them."""
 
-_PLACE: Final = Struct("B")
-_RUN: Final = Struct("BB")
+#: Every byte there is, made once.
+BYTES: Final = [bytes((value,)) for value in range(256)]
 
 
 class Places:
@@ -113,7 +112,7 @@ class Listener:
 def difference(place: int, before: bytes, after: bytes) -> bytes:
     """HOT.  Of two batches of one size."""
     size = len(after)
-    parts = [_PLACE.pack(place)]
+    parts = [BYTES[place]]
     at = told = 0
     while at < size:
         if before[at] == after[at]:
@@ -125,7 +124,8 @@ def difference(place: int, before: bytes, after: bytes) -> bytes:
             if before[at] != after[at]:
                 end = at + 1
             at += 1
-        parts.append(_RUN.pack(start - told, end - start))
+        parts.append(BYTES[start - told])
+        parts.append(BYTES[end - start])
         parts.append(after[start:end])
         told = end
     return b"".join(parts)

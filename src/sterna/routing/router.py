@@ -147,7 +147,6 @@ class Router:
         self._asking = False
         self._handlers: dict[int, Callable[[str, bytes], None]] = {
             Frame.SEQUENCED: self._sequenced,
-            Frame.LOOSE: self._loose_came,
             Frame.ROUTING: lambda link, body: self.strategy.receive(link, body),
             Frame.ANNOUNCE: lambda link, body: self.paths.announced(link, control.decode(body, control.Announce)),
             Frame.LOST: lambda link, body: self.paths.lost(link, control.decode(body, control.Lost)),
@@ -181,9 +180,12 @@ class Router:
         """A batch from a neighbour.  One that talks nonsense is not believed any more: the session is given up."""
         try:
             for kind, body in frames:
-                handler = self._handlers.get(kind)
                 if self._links.get(link.peer) is not link:
                     return  # something in this batch ended the session
+                if kind == LOOSE:
+                    self._loose_came(link.peer, body)
+                    continue
+                handler = self._handlers.get(kind)
                 if handler is None:
                     raise LinkProtocolError(f"a frame of unknown kind {kind}")
                 handler(link.peer, body)
@@ -412,6 +414,9 @@ class Router:
             self.counters.refused += len(records)
             return
         self._loose_seen[origin] = (epoch, number)
+        if len(records) == 1:  # where messages come one by one, nothing has to be sorted
+            self._hand_on_one(link, origin, records[0], body)
+            return
         pieces: dict[str, list[LooseRecord]] = {}
         for record in records:
             for other in self.links_for(record.topic):
@@ -423,6 +428,15 @@ class Router:
         for other, some in pieces.items():
             whole = len(some) == len(records)
             self.send_loose(other, body if whole else cut(body, position, some), len(some), some[0].topic)
+
+    def _hand_on_one(self, link: str, origin: str, record: LooseRecord, body: bytes) -> None:
+        """HOT.  The only record of a body of loose messages."""
+        if self._local.wants(record.topic):
+            self._local.take_loose(origin, record, body)
+            self.counters.taken += record.count
+        for other in self.links_for(record.topic):
+            if other != link:
+                self.send_loose(other, body, 1, record.topic)
 
     # -- catching up ---------------------------------------------------------------------------------------------
 
