@@ -123,6 +123,19 @@ class LiveNetwork:
             lambda: all(hears(node, running) for node in running.values()), "all nodes hear all others", within_s
         )
 
+    def wait_until_formed(self) -> None:
+        """The tree has the shape it keeps unless something happens.
+
+        That everybody hears everybody is not enough: while the root is new, nodes change to shorter paths at once, and
+        what is under way at QoS 0 may be lost by that.
+        """
+        wait_until(
+            lambda: not any(view["overlay"]["forming"] for view in self.views().values()),
+            "the tree has formed",
+            SETTLE_S,
+        )
+        self.wait_until_settled()
+
     def views(self) -> dict[str, dict[str, Any]]:
         return {name: node.network() for name, node in self.nodes.items() if node.is_running}
 

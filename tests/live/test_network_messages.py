@@ -26,6 +26,8 @@ PATIENT = {"static": "", "spanning-tree": "[network.tree]\ndead_after_s = 10\npr
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
     overlay, strategy = request.param
     with LiveNetwork(tmp_path_factory.mktemp("network"), FIVE, strategy, overlay, more=PATIENT[overlay]) as network:
+        if overlay == "spanning-tree":
+            network.wait_until_formed()
         yield network
         network.check_logs()
 

@@ -45,6 +45,19 @@ def test_a_node_alone_is_its_own_root() -> None:
     assert (view["state"], view["root"], view["parent"], view["peers"]) == ("root", "n00", None, {})
 
 
+def test_a_tree_is_forming_until_its_root_is_no_longer_new() -> None:
+    net = DatagramWorld(1)
+    for name in ("c", "a", "b"):
+        net.boot(name, 5.0)
+    net.run(0.9)
+    assert all(view["forming"] for view in views_of(net).values())
+    net.run(2.0)
+    assert not any(view["forming"] for view in views_of(net).values())
+    net.boot("d", 9.0)  # a root for all
+    net.run(0.9)
+    assert all(view["forming"] for view in views_of(net).values())
+
+
 def test_of_equally_capable_nodes_the_first_by_name_is_root() -> None:
     net = DatagramWorld(1)
     for name in ("c", "a", "b"):

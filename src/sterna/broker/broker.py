@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sterna.broker.acknowledgements import Acknowledgements
 from sterna.broker.authentication import Authenticator
@@ -45,7 +45,7 @@ from sterna.mqtt.topics import is_reserved
 from sterna.vocabulary.stamps import Identity
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
-BACKLOG_BYTES_MAX = 16 * 1024 * 1024
+BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class World(Protocol):

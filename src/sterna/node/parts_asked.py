@@ -45,15 +45,17 @@ AGAIN_MAX_S = 5.0
 class Asked:
     """One part, as we ask the others for theirs."""
 
-    __slots__ = ("again", "due", "is_held", "number", "part", "said_at")
+    __slots__ = ("again", "due", "is_held", "number", "part", "said_at", "waited_us")
 
     def __init__(self, number: int, part: Part) -> None:
         self.number = number
         self.part = part
         #: Node that was asked for everything and has not answered -> how long to wait for it.
         self.again: dict[str, float] = {}
-        #: What is new is said at this instant; 0: nothing is.  Of periods: the end of the window that is waited for.
+        #: What is new is said at this instant; 0: nothing is.
         self.due = 0.0
+        #: Of periods: the end of the window that is waited for.
+        self.waited_us = 0
         self.said_at = float("-inf")
         #: Somebody looks, in a while, whether there still is no answer.
         self.is_held = False
@@ -338,8 +340,8 @@ class PartsAsked:
             if part.awaited:
                 return  # for as long as `_held` lets it
             if not gathered.is_complete(end_us) and now_us < end_us + grace_us:
-                if asked.due != end_us:
-                    asked.due = end_us
+                if asked.waited_us != end_us:
+                    asked.waited_us = end_us
                     self._at((end_us + grace_us - now_us) / 1e6, partial(self.close_windows, part))
                 return
             self._broker.routes.computations.close_window(part, end_us)

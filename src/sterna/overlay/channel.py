@@ -7,13 +7,16 @@ everything that concerns more than one connection.  Once closed it ignores whate
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Final
 
 from sterna.overlay import handshake
 from sterna.overlay.batches import FRAME_HEAD_BYTES_MAX, BrokenBatch, Opener, Sealer
 from sterna.overlay.handshake import CHALLENGE, HELLO, PROOF, REFUSAL, WELCOME, Claim, Handshake, HandshakeError, Terms
 from sterna.overlay.link import Line, Link, LinkCounters, LinkTransport
-from sterna.overlay.link_settings import GATHER_BYTES_MAX, LinkSettings
+from sterna.overlay.link_settings import GATHER_BYTES_MAX
+
+if TYPE_CHECKING:
+    from sterna.overlay.links import Links
 
 
 class State(Enum):
@@ -25,6 +28,9 @@ class State(Enum):
     CLOSED = "closed"
 
 
+OPEN: Final = State.OPEN
+CLOSED: Final = State.CLOSED
+
 #: The one message each state of the handshake goes on with; a refusal may come in any of them.
 EXPECTED: dict[State, int] = {
     State.AWAITING_HELLO: HELLO,
@@ -32,32 +38,6 @@ EXPECTED: dict[State, int] = {
     State.AWAITING_PROOF: PROOF,
     State.AWAITING_WELCOME: WELCOME,
 }
-
-
-class Host(Protocol):
-    """What a channel asks of the node's links."""
-
-    settings: LinkSettings
-
-    def now(self) -> float: ...
-    def terms(self) -> Terms: ...
-    def objection(self, terms: Terms) -> str | None:
-        """Why we cannot talk to somebody with these terms, judged by the terms alone."""
-
-    def challenged(self, channel: Channel) -> None:
-        """The node we dialled has proved itself: prove ourselves, or leave it."""
-
-    def proved(self, channel: Channel, claim: Claim) -> None:
-        """A node that dialled us has proved itself: welcome or refuse it."""
-
-    def welcomed(self, channel: Channel, claim: Claim) -> None: ...
-    def deliver(self, link: Link, frames: list[tuple[int, bytes]]) -> None: ...
-    def farewell(self, channel: Channel, reason: str) -> None: ...
-    def close(self, peer: str, reason: str) -> None:
-        """End the session and the connection for good."""
-
-    def closed(self, channel: Channel, event: str, reason: str) -> None:
-        """The connection is of no use any more; `event` is what to report, "" for nothing."""
 
 
 class Channel:
@@ -79,7 +59,7 @@ class Channel:
         "terms",
     )
 
-    def __init__(self, host: Host, transport: LinkTransport, address: str, *, is_dialler: bool) -> None:
+    def __init__(self, host: Links, transport: LinkTransport, address: str, *, is_dialler: bool) -> None:
         self._host = host
         self._transport = transport
         self.address = address
@@ -115,18 +95,18 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        return self.state is State.OPEN
+        return self.state is OPEN
 
     @property
     def is_closed(self) -> bool:
-        return self.state is State.CLOSED
+        return self.state is CLOSED
 
     # -- the world's side --
 
     def feed(self, data: bytes) -> None:
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._open_batches(data)
-        elif self.state is not State.CLOSED:
+        elif self.state is not CLOSED:
             self._received += len(data)
             self._buffer += data
             self._read_handshake()
@@ -166,7 +146,7 @@ class Channel:
         except HandshakeError as error:
             self.refuse(error.reason, answer=error.answer)
             return
-        if self.state is State.OPEN and self._buffer:
+        if self.state is OPEN and self._buffer:
             rest, self._buffer = self._buffer, b""
             self._open_batches(rest)
 
@@ -226,7 +206,7 @@ class Channel:
         counters.bytes_sent += self._sent
         counters.control_bytes += self._sent
         counters.bytes_received += self._received - len(self._buffer)
-        self.state = State.OPEN
+        self.state = OPEN
         sealer, opener = Sealer(sending, compress=self._host.settings.compress), Opener(receiving, limit)
         self.line = Line(self._transport, sealer, opener, counters, self._host.now(), self._blocked)
         return self.line
@@ -241,7 +221,7 @@ class Channel:
         opener.feed(data)
         try:
             # Whoever is given frames may end the session over them.
-            while self.state is State.OPEN and link.given_up is None:
+            while self.state is OPEN and link.given_up is None:
                 batch = opener.next()
                 if batch is None:
                     if opener.progressed():
@@ -268,16 +248,16 @@ class Channel:
     # -- the end --
 
     def pause_reading(self) -> None:
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._transport.resume_reading()
 
     def leave(self, reason: str) -> None:
         """The connection is not wanted any more, nor is the session it carries; the peer is told why."""
-        if self.state is State.OPEN and self.link is not None:
+        if self.state is OPEN and self.link is not None:
             self._host.close(self.link.peer, reason)
         else:
             self.abandon()
@@ -287,9 +267,9 @@ class Channel:
         self._close(event, reason)
 
     def _close(self, event: str, reason: str, *, farewell: bool = False) -> None:
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
-        self.state = State.CLOSED
+        self.state = CLOSED
         self._buffer = b""
         if farewell:
             self._transport.close()

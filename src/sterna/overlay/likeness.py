@@ -11,18 +11,18 @@ that was told by its difference takes the place of the one it is like.
 
 from __future__ import annotations
 
-from struct import Struct
+from typing import Final
 
-PLACES = 256
-KEPT_BYTES_MAX = 255
+PLACES: Final = 256
+KEPT_BYTES_MAX: Final = 255
 """Of a batch that others may be like."""
-DIFFERENCE_BYTES_MAX = 31
+DIFFERENCE_BYTES_MAX: Final = 31
 """Batches that differ by more are not alike; the length of what is shorter takes one byte in the head of a batch."""
-GAP_BYTES = 2
+GAP_BYTES: Final = 2
 """So many bytes that stay cost no more within a run than a run of its own after them."""
 
-_PLACE = Struct("B")
-_RUN = Struct("BB")
+#: Every byte there is, made once.
+BYTES: Final = [bytes((value,)) for value in range(256)]
 
 
 class Places:
@@ -112,7 +112,7 @@ class Listener:
 def difference(place: int, before: bytes, after: bytes) -> bytes:
     """HOT.  Of two batches of one size."""
     size = len(after)
-    parts = [_PLACE.pack(place)]
+    parts = [BYTES[place]]
     at = told = 0
     while at < size:
         if before[at] == after[at]:
@@ -124,7 +124,8 @@ def difference(place: int, before: bytes, after: bytes) -> bytes:
             if before[at] != after[at]:
                 end = at + 1
             at += 1
-        parts.append(_RUN.pack(start - told, end - start))
+        parts.append(BYTES[start - told])
+        parts.append(BYTES[end - start])
         parts.append(after[start:end])
         told = end
     return b"".join(parts)

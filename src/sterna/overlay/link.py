@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sterna.overlay.batches import HEAD_BYTES, LOW, BrokenBatch, Opener, Sealer, frame_head
 from sterna.overlay.link_settings import LinkSettings
 
 #: Times `resend_bytes`: what may wait of frames that are needed.
-NEEDED_MAX = 8
+NEEDED_MAX: Final = 8
 
 
 class LinkTransport(Protocol):
@@ -299,15 +299,16 @@ class Link:
 
     def acknowledged(self, low: int) -> None:
         """The peer has every batch up to the number with these lowest bits."""
-        last_sent = self._sent[-1].number if self._sent else self._acked
         news = (low - self._acked) & LOW
+        if not news:
+            return
+        last_sent = self._sent[-1].number if self._sent else self._acked
         if news > last_sent - self._acked:
             raise BrokenBatch("an acknowledgement of what was never sent")
-        if news:
-            self._acked += news
-            self._drop_acknowledged(self._sent)
-            self._allowance = min(self._allowance, self.unacknowledged_bytes)
-            self._relieve()
+        self._acked += news
+        self._drop_acknowledged(self._sent)
+        self._allowance = min(self._allowance, self.unacknowledged_bytes)
+        self._relieve()
 
     def take(self, size: int) -> None:
         """A batch with frames came in; they may be delivered if this returns."""

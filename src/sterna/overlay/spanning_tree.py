@@ -109,6 +109,7 @@ class SpanningTreeOverlay:
             "overlay": self.name,
             "node": self._settings.node,
             "state": self._place(),
+            "forming": self._is_forming(self._now()),
             "root": paths.root.name,
             "parent": paths.parent,
             "children": [peer.name for peer in self._peers.by_name.values() if self._is_child(peer)],
@@ -120,6 +121,10 @@ class SpanningTreeOverlay:
             "datagrams": dict(self._company.counters),
             "peers": {peer.name: _peer_view(peer) for peer in self._peers.by_name.values()},
         }
+
+    def _is_forming(self, now: float) -> bool:
+        """The root is new: shorter paths to it are taken at once, and whoever takes one changes its link."""
+        return now < self._forming_until
 
     def _place(self) -> str:
         if not self._running:
@@ -191,7 +196,7 @@ class SpanningTreeOverlay:
         root, parent = self._paths.root, self._paths.parent
         self._pass_over(now)
         stale_s = 2 * self._company.dead_after_s()
-        steady_s = 0.0 if now < self._forming_until else self._settings.steady_s
+        steady_s = 0.0 if self._is_forming(now) else self._settings.steady_s
         if self._paths.choose(self._offers(now), now, stale_s=stale_s, steady_s=steady_s):
             self._company.tell_all()
         if self._paths.root != root:

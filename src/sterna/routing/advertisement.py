@@ -15,7 +15,7 @@ messages that follow it: whoever took a later message would no longer ask for th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from sterna.routing.advertised_topics import AdvertisedTopics, OwnTopics
 from sterna.routing.interest import CHANGES_TOLD_MAX, Interest, check_news, text_of
@@ -35,7 +35,7 @@ class _News(NamedTuple):
 
 
 class Advertisement:
-    name = "advertisement"
+    name: ClassVar[str] = "advertisement"
 
     def __init__(
         self,

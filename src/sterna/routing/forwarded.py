@@ -21,28 +21,39 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
+from typing import Final
 
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
 
-QOS = 0x03
-RETAIN = 0x04
-EXTRA = 0x08
-RUN = 0x10
+QOS: Final = 0x03
+RETAIN: Final = 0x04
+EXTRA: Final = 0x08
+RUN: Final = 0x10
 
-_HEAD = Struct(">BQqHHI")
-_EXTRA = Struct(">IHq")
-_EPOCH = Struct(">I")
-_NUMBER = Struct(">Q")
-_LOOSE = Struct(">BHH")
-_LENGTH = Struct(">I")
+_HEAD: Final = Struct(">BQqHHI")
+_EXTRA: Final = Struct(">IHq")
+_EPOCH: Final = Struct(">I")
+_NUMBER: Final = Struct(">Q")
+_LOOSE: Final = Struct(">BHH")
+_LENGTH: Final = Struct(">I")
 
 #: No sequence is greater: it travels in eight bytes.
-ALL_SEQUENCES = 2**64
+ALL_SEQUENCES: Final = 2**64
 
 #: Of messages with one topic in one loose record.
-LOOSE_MAX = 0xFFFF
+LOOSE_MAX: Final = 0xFFFF
+
+
+def _u16(body: bytes, at: int) -> int:
+    """HOT.  Compiled this is arithmetic, where a `Struct` takes a call and a tuple; `IndexError` if it is cut off."""
+    return body[at] << 8 | body[at + 1]
+
+
+def _u32(body: bytes, at: int) -> int:
+    """HOT."""
+    return body[at] << 24 | body[at + 1] << 16 | body[at + 2] << 8 | body[at + 3]
 
 
 def opening(origin: str, epoch: int) -> bytes:
@@ -58,18 +69,16 @@ def read_opening(body: bytes) -> tuple[str, int, int]:
     """(origin, epoch, where the records begin)."""
     try:
         start = 1 + body[0]
-        (epoch,) = _EPOCH.unpack_from(body, start)
-        return body[1:start].decode(), epoch, start + 4
-    except (IndexError, StructError, UnicodeDecodeError):
+        return body[1:start].decode(), _u32(body, start), start + 4
+    except (IndexError, UnicodeDecodeError):
         raise LinkProtocolError("a body of messages without an origin") from None
 
 
 def read_number(body: bytes, position: int) -> tuple[int, int]:
     try:
-        (number,) = _NUMBER.unpack_from(body, position)
-    except StructError:
+        return _u32(body, position) << 32 | _u32(body, position + 4), position + 8
+    except IndexError:
         raise LinkProtocolError("a body of loose messages without a number") from None
-    return number, position + 8
 
 
 def encode_record(message: Message, sequence: int) -> bytes:
@@ -220,13 +229,12 @@ class LooseRecord:
         end = len(body)
         self._first = position
         if is_run:
-            (self.size,) = _LENGTH.unpack_from(body, position)
+            self.size = _u32(body, position)
             self._first = position + 4
             position = self._first + self.count * self.size
         else:
             for _ in range(self.count):
-                (size,) = _LENGTH.unpack_from(body, position)
-                position += 4 + size
+                position += 4 + _u32(body, position)
         if position > end:
             raise LinkProtocolError("a loose record that is cut off")
         self.stop = position
@@ -241,7 +249,7 @@ class LooseRecord:
             return [b""] * self.count
         found: list[bytes] = []
         for _ in range(self.count):
-            (size,) = _LENGTH.unpack_from(body, position)
+            size = _u32(body, position)
             position += 4 + size
             found.append(body[position - size : position])
         return found
@@ -254,7 +262,7 @@ def read_loose(body: bytes, position: int) -> list[LooseRecord]:
     try:
         while position < end:
             start = position
-            flags, topic_size, count = _LOOSE.unpack_from(body, position)
+            flags, topic_size, count = body[position], _u16(body, position + 1), _u16(body, position + 3)
             position += 5
             properties_size = shares_size = expires_us = 0
             if flags & EXTRA:
@@ -270,6 +278,6 @@ def read_loose(body: bytes, position: int) -> list[LooseRecord]:
                 record.expires_at = expires_us / 1e6
             position = record.find_stop(body, position, is_run=bool(flags & RUN))
             records.append(record)
-    except StructError:
+    except (IndexError, StructError):
         raise LinkProtocolError("a loose record that is cut off") from None
     return records

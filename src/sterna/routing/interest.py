@@ -47,6 +47,8 @@ class Interest:
         self._wanted: FilterTable[dict[str, None]] = FilterTable()
         self._local: dict[bytes, int] = {}
         self._neighbours: dict[str, _Neighbour] = {}
+        #: Some neighbour has doubtful ones; nearly every turn none has.
+        self._doubts = False
 
     # What is wanted
 
@@ -83,6 +85,7 @@ class Interest:
             self.link_ended(link)
         neighbour = self._neighbours[link] = _Neighbour()
         neighbour.doubtful = dict.fromkeys(self._wanted)
+        self._doubts = True
 
     def link_ended(self, link: str) -> None:
         neighbour = self._neighbours.pop(link, None)
@@ -109,6 +112,7 @@ class Interest:
 
     def _doubt_between(self, topic_filter: bytes, others: dict[str, None], source: str) -> None:
         """`source` comes to the others or goes from them: for whom does that decide whether anybody else wants it?"""
+        self._doubts = True
         if not others:
             for link, neighbour in self._neighbours.items():
                 if link != source:
@@ -141,6 +145,7 @@ class Interest:
         if neighbour is not None:
             found = self._wanted if topic_filter is None else self._wanted.overlapping(topic_filter)
             neighbour.doubtful.update(dict.fromkeys(found))
+            self._doubts = True
 
     def local_overlapping(self, topic_filter: bytes | None) -> Iterator[bytes]:
         if topic_filter is None:
@@ -151,6 +156,9 @@ class Interest:
         return (found for found in self._wanted.coverers(topic_filter) if found in self._local)
 
     def flush(self) -> None:
+        if not self._doubts:
+            return
+        self._doubts = False
         for link, neighbour in list(self._neighbours.items()):
             if neighbour.doubtful:
                 self._settle(link, neighbour)

@@ -7,7 +7,7 @@ Sequenced ones (QoS 1 and 2) come here when they are safe in the journal; whoeve
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sterna.mqtt.message import Message
 from sterna.routing.forwarded import LOOSE_MAX, encode_loose, encode_record, loose_opening, opening
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from sterna.routing.router import Router
 
 #: Topics of our own clients that are remembered; past this the memory starts anew.
-REMEMBERED_MAX = 100_000
+REMEMBERED_MAX: Final = 100_000
 
 #: Messages gathered for one frame: this much, or one that is bigger.
-FRAME_BYTES = 256 * 1024
+FRAME_BYTES: Final = 256 * 1024
 
 #: Topic, payloads, properties, expiry and shares of QoS 0 messages.
 Loose = tuple[bytes, list[bytes], bytes, float, bytes]
 #: So many of them are held per topic ...
-HELD_MAX = 256
+HELD_MAX: Final = 256
 #: ... and of so many topics; those of others are sent to whoever is known to want them.
-HELD_TOPICS_MAX = 1000
+HELD_TOPICS_MAX: Final = 1000
 
 
 class OwnMessages:

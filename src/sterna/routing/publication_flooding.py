@@ -5,12 +5,14 @@ The fewest words, the most messages: right where nearly every node wants nearly 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from sterna.routing.strategy import RoutingOutput
 from sterna.vocabulary.errors import LinkProtocolError
 
 
 class PublicationFlooding:
-    name = "publication-flooding"
+    name: ClassVar[str] = "publication-flooding"
 
     def __init__(self, output: RoutingOutput) -> None:
         self._output = output

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import structs
 
@@ -37,15 +37,19 @@ from sterna.routing.probes import Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.routing.streams import Local, Streams
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
-from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
+from sterna.vocabulary.stamps import Stamp, VersionVector
 
 #: Topics whose links are remembered; past this the memory starts anew.
-REMEMBERED_MAX = 100_000
+REMEMBERED_MAX: Final = 100_000
 
 #: Announcements and questions closer together than this are made one.
-GATHER_S = 0.02
+GATHER_S: Final = 0.02
 #: How long a lost way may take to be found again before everybody is asked.
-LOST_S = 0.2
+LOST_S: Final = 0.2
+
+# Of every message: found without a look at the enumeration.
+SEQUENCED: Final[int] = Frame.SEQUENCED.value
+LOOSE: Final[int] = Frame.LOOSE.value
 
 
 class RouterLocal(Local, Protocol):
@@ -137,12 +141,12 @@ class Router:
         self.own = OwnMessages(node, epoch, self)
         #: origin -> the last of its messages handed on.
         self._handed_on: VersionVector = {}
-        self._loose_seen: VersionVector = {}
+        #: origin -> epoch and number of its last loose messages.
+        self._loose_seen: dict[str, tuple[int, int]] = {}
         self._announcing = False
         self._asking = False
         self._handlers: dict[int, Callable[[str, bytes], None]] = {
             Frame.SEQUENCED: self._sequenced,
-            Frame.LOOSE: self._loose_came,
             Frame.ROUTING: lambda link, body: self.strategy.receive(link, body),
             Frame.ANNOUNCE: lambda link, body: self.paths.announced(link, control.decode(body, control.Announce)),
             Frame.LOST: lambda link, body: self.paths.lost(link, control.decode(body, control.Lost)),
@@ -176,9 +180,12 @@ class Router:
         """A batch from a neighbour.  One that talks nonsense is not believed any more: the session is given up."""
         try:
             for kind, body in frames:
-                handler = self._handlers.get(kind)
                 if self._links.get(link.peer) is not link:
                     return  # something in this batch ended the session
+                if kind == LOOSE:
+                    self._loose_came(link.peer, body)
+                    continue
+                handler = self._handlers.get(kind)
                 if handler is None:
                     raise LinkProtocolError(f"a frame of unknown kind {kind}")
                 handler(link.peer, body)
@@ -334,7 +341,7 @@ class Router:
 
     def send_sequenced(self, link: str, body: bytes, records: int, topic: bytes) -> None:
         """The topic is that of the only record."""
-        self._links[link].send(Frame.SEQUENCED, body, topic if records == 1 else b"")
+        self._links[link].send(SEQUENCED, body, topic if records == 1 else b"")
         self.counters.forwarded += records
 
     def send_loose(self, link: str, body: bytes, records: int, topic: bytes) -> None:
@@ -342,7 +349,7 @@ class Router:
         if found.congested:
             self.counters.loose_dropped += records
         else:
-            found.send(Frame.LOOSE, body, topic if records == 1 else b"")
+            found.send(LOOSE, body, topic if records == 1 else b"")
             self.counters.forwarded += records
 
     # -- messages of others --------------------------------------------------------------------------------------
@@ -402,11 +409,14 @@ class Router:
         origin, epoch, position = read_opening(body)
         number, position = read_number(body, position)
         records = read_loose(body, position)
-        stamp = Stamp(epoch, number)
-        if self.paths.link_to(origin) != link or stamp <= self._loose_seen.get(origin, BEFORE_ALL):
+        seen = self._loose_seen.get(origin)
+        if self.paths.link_to(origin) != link or (seen is not None and (epoch, number) <= seen):
             self.counters.refused += len(records)
             return
-        self._loose_seen[origin] = stamp
+        self._loose_seen[origin] = (epoch, number)
+        if len(records) == 1:  # where messages come one by one, nothing has to be sorted
+            self._hand_on_one(link, origin, records[0], body)
+            return
         pieces: dict[str, list[LooseRecord]] = {}
         for record in records:
             for other in self.links_for(record.topic):
@@ -418,6 +428,15 @@ class Router:
         for other, some in pieces.items():
             whole = len(some) == len(records)
             self.send_loose(other, body if whole else cut(body, position, some), len(some), some[0].topic)
+
+    def _hand_on_one(self, link: str, origin: str, record: LooseRecord, body: bytes) -> None:
+        """HOT.  The only record of a body of loose messages."""
+        if self._local.wants(record.topic):
+            self._local.take_loose(origin, record, body)
+            self.counters.taken += record.count
+        for other in self.links_for(record.topic):
+            if other != link:
+                self.send_loose(other, body, 1, record.topic)
 
     # -- catching up ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ It relies on link sessions that lose and reorder nothing; when a session ends, e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RoutingOutput(Protocol):
 
 
 class Strategy(Protocol):
-    name: str
+    name: ClassVar[str]
 
     def want(self, topic_filter: bytes) -> None:
         """A local subscription with this filter begins; the filter of a shared one without `$share/group/`."""

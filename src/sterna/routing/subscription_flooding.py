@@ -6,6 +6,8 @@ goes, they are.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from sterna.routing.interest import Interest
 from sterna.routing.routing_frames import Kind, decode
 from sterna.routing.strategy import RoutingOutput
@@ -13,7 +15,7 @@ from sterna.vocabulary.errors import LinkProtocolError
 
 
 class SubscriptionFlooding:
-    name = "subscription-flooding"
+    name: ClassVar[str] = "subscription-flooding"
 
     def __init__(self, output: RoutingOutput) -> None:
         self._interest = Interest(output)

@@ -7,12 +7,14 @@ Below that rate nothing ever waits.
 
 from __future__ import annotations
 
+from typing import Final
+
 #: How long packets may gather.
-WINDOW_S = 0.003
+WINDOW_S: Final = 0.003
 
 #: Writes in one window from which on gathering starts, and below which it ends.  25,000 and 10,000 writes a second.
-BUSY_WRITES = 75
-QUIET_WRITES = 30
+BUSY_WRITES: Final = 75
+QUIET_WRITES: Final = 30
 
 
 class Pace:

@@ -10,21 +10,19 @@ import asyncio
 import math
 from collections.abc import Callable
 from time import monotonic
+from typing import Final
 
-from sterna.broker.broker import Broker
+from sterna.node.node import Node
 from sterna.runtime.pace import WINDOW_S, Pace
 
-QUIET_LINKS_S = 0.001
+QUIET_LINKS_S: Final = 0.0005
 """Links that were flushed longer ago than this have little to carry."""
 
 
 class Sending:
-    def __init__(
-        self, broker: Broker, flush: Callable[[], int], commit_soon: Callable[[], None], networked: bool
-    ) -> None:
-        """`flush` writes to clients and nodes; how many clients there was something for."""
-        self._broker = broker
-        self._flush = flush
+    def __init__(self, node: Node, commit_soon: Callable[[], None], networked: bool) -> None:
+        self._node = node
+        self._broker = node.broker
         self._commit_soon = commit_soon
         self._networked = networked
         self._pace = Pace()
@@ -50,19 +48,16 @@ class Sending:
         broker = self._broker
         if broker.commitments.pending:
             self._commit_soon()
-        if not self._networked:
-            self._pace.sent(self._flush(), broker.now)
-        else:
+        self._pace.sent(broker.flush(), broker.now)
+        if self._networked and not self._linking:
             # Clients are heard one after the other; what they say to other nodes goes out when all that were ready
             # in this round of the loop have been heard, in one batch.  Where little is said nobody else will have
             # been ready, and another round of the loop would cost more than it gathers.
-            self._pace.sent(broker.flush(), broker.now)
-            if not self._linking:
-                if broker.now - self._linked_at > QUIET_LINKS_S:
-                    self._send_to_nodes()
-                else:
-                    self._linking = True
-                    self._loop.call_soon(self._send_to_nodes)
+            if broker.now - self._linked_at > QUIET_LINKS_S:
+                self._send_to_nodes()
+            else:
+                self._linking = True
+                self._loop.call_soon(self._send_to_nodes)
         if self._pace.gathering and not self._window:
             # Whatever made us send: nobody else will, before the window is over.
             self._window = True
@@ -72,7 +67,10 @@ class Sending:
     def _send_to_nodes(self) -> None:
         self._linking = False
         self._linked_at = self._broker.now
-        self._flush()
+        network = self._node.network
+        if network is not None:
+            network.flush()
+        self._broker.flush()
         if self._broker.commitments.pending:
             self._commit_soon()
         self._look_ahead()

@@ -131,9 +131,7 @@ class NodeServer:
                 configuration.network, configuration.node.name, self._node, self, random.SystemRandom()
             )
         self._committer = Committer(self.broker, self._store, configuration.journal, self._committed)
-        self._sending = Sending(
-            self.broker, self._node.flush, self._committer.commit_soon, configuration.network is not None
-        )
+        self._sending = Sending(self._node, self._committer.commit_soon, configuration.network is not None)
         #: Something was done for somebody: see that what came of it goes out.
         self.after_work = self._sending.after_work
         if self.feed is not None:
