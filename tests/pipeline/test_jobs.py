@@ -68,8 +68,8 @@ def test_a_question_about_nothing_is_refused(spark: SparkSession, tmp_path: Path
         query(spark, "select 1", None, tmp_path / "nowhere")
 
 
-def sterna(*words: str) -> list[str]:
-    return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", "local[2]"]
+def sterna(*words: str, master: str = "local[2]") -> list[str]:
+    return [sys.executable, "-m", "sterna", "pipeline", *words, "--master", master]
 
 
 @pytest.mark.slow
