@@ -27,9 +27,10 @@ from .driving import Driver
 from .feeding import FeedingNode
 from .test_jobs import sterna
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
-
 SOON_S = 180
+"""Spark starts on a busy machine."""
+pytestmark = pytest.mark.timeout(4 * SOON_S)
+
 SPARKS = '[operators]\nengine = "spark"\nhourly_s = 2\nquarter_hourly_s = 1\nanchor = "wall"\n'
 
 #: Each over all messages, so that their results add up to the number of these.
@@ -155,7 +156,6 @@ def test_expressions_come_and_go_while_one_query_serves_them(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(4 * SOON_S)
 def test_killed_at_any_moment_every_message_is_counted_once(
     start_feeding: StartFeeding, subscriber: Callable[..., Subscriber], tmp_path: Path
 ) -> None:
