@@ -77,6 +77,27 @@ def test_an_expression_waits_for_a_node_that_is_out_of_sight(
     ]
 
 
+def test_it_is_not_late_yet_at_a_node_that_was_only_heard_of(
+    start_feeding: Callable[..., FeedingNode], tmp_path: Path
+) -> None:
+    """Started at a bad moment, the job does not end windows before it has read what that node has of them."""
+    spark = '[operators]\nengine = "spark"\n'
+    with FeedingNode(tmp_path / "far", spark, name="far") as far:
+        far.publish("t", range(10))
+        far.kill()
+        near = start_feeding("near", spark, peers=[f"far={far.feed}"])
+        near.listen("one", "$HOURLYCOUNT/t")
+        options = ReadOptions.parse({"nodes": near.feed, "tasks": "1"}, streaming=True)
+        one = OperatorsReader(options, str(tmp_path / "registry"), away_s=60.0)
+        start = one.initialOffset()
+        assert start["nodes"] == {"near": 0}
+        assert latest(one, start, one._stream.in_sight) == start
+        far.restart()
+        end = latest(one, start, lambda: one._times.keys() == {"near", "far"})
+        assert end["nodes"] == {"near": 0, "far": 10}
+        assert end["registry"] > 0 < end["time_us"]
+
+
 def latest(one: OperatorsReader, start: dict[str, Any], holds: Callable[[], object]) -> dict[str, Any]:
     for _ in range(1000):
         start = one.latestOffset(start, ReadAllAvailable())

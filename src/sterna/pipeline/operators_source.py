@@ -160,10 +160,10 @@ class OperatorsReader(DataSourceStreamReader):
         return min((self._times.get(name, 0) for name in self._expected(nodes, here)), default=0)
 
     def _expected(self, nodes: Offsets, here: Mapping[str, Seen]) -> set[str]:
-        """Names of the nodes that are here or not away for too long."""
+        """Names of the nodes that are here or not away for too long, be they only heard of."""
         now = time.monotonic()
         self._sights.update(dict.fromkeys(here, now))
-        names = {journal.partition(IN_MEMORY)[0] for journal in nodes}
+        names = {journal.partition(IN_MEMORY)[0] for journal in nodes} | self._stream.heard_of()
         return {name for name in names if name in here or now - self._sights.setdefault(name, now) < self._away_s}
 
     def _learn(self, here: dict[str, Seen], start: Offsets) -> Registry:
