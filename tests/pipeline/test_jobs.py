@@ -20,7 +20,7 @@ from sterna.pipeline.jobs_query import messages, query
 
 from .archives import keep
 from .driving import Driver
-from .feeding import FeedingNode, numbers
+from .feeding import FeedingNode, finished, numbers
 
 SOON_S = 180
 """Spark starts, perhaps twice, on a busy machine."""
@@ -29,8 +29,7 @@ StartFeeding = Callable[..., FeedingNode]
 
 
 def run_archive(spark: SparkSession, archive: Archive, node: FeedingNode, **options: str) -> None:
-    running = start_archive(spark, archive, {"nodes": node.feed, **options}, available_now=True)
-    assert running.awaitTermination(SOON_S)
+    finished(lambda: start_archive(spark, archive, {"nodes": node.feed, **options}, available_now=True), SOON_S)
 
 
 def test_archive_and_nodes_are_one_table_with_each_message_once(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from pyspark.errors import PySparkException
 
@@ -16,11 +17,13 @@ TRIES = 5
 AGAIN_S = 2.0
 """Before the second try; twice as long before each further one."""
 
+T = TypeVar("T")
+
 _IN_VAIN = "Python worker failed to connect back"
 
 
-def with_more_tries(run: Callable[[], None], tell: Callable[[str], None]) -> None:
-    """`run` begins a query and comes back when it has ended."""
+def with_more_tries(run: Callable[[], T], tell: Callable[[str], None]) -> T:
+    """`run` begins a query, and comes back or fails when it has ended."""
     for tried in range(1, TRIES):
         try:
             return run()
