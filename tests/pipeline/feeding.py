@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +17,7 @@ from live.nodes import LiveNode, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
 ACKNOWLEDGED_S = 30.0
 
@@ -81,6 +82,18 @@ class FeedingNode(LiveNode):
             assert one.is_published()
         client.disconnect()
         client.loop_stop()
+
+
+def finished(begin: Callable[[], StreamingQuery], within_s: float) -> StreamingQuery:
+    """A query that takes what is there now and ends."""
+    from sterna.pipeline.another_try import with_more_tries
+
+    def run() -> StreamingQuery:
+        query = begin()
+        assert query.awaitTermination(int(within_s)), f"the query did not end within {within_s:g} s"
+        return query
+
+    return with_more_tries(run, print)
 
 
 def payloads(table: DataFrame) -> list[str]:

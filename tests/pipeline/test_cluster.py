@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +23,7 @@ from live.nodes import wait_until
 from sterna.pipeline.jobs_archive import Archive
 
 from .cluster import ENVIRONMENT, QUICK_JVM, SparkCluster
+from .driving import Driver
 from .feeding import FeedingNode
 
 SOON_S = 240.0
@@ -95,28 +94,14 @@ def run(words: list[str]) -> str:
     return done.stdout
 
 
-class Driver:
-    """`sterna pipeline archive` on the cluster; killed with its JVM in the end."""
+def archiving(cluster: SparkCluster, archive: Archive, feeds: str) -> Driver:
+    words = command(cluster, "archive", str(archive.directory), "--nodes", feeds, "--every", "0.1")
+    return Driver(words, archive.directory.with_suffix(".log"), ENVIRONMENT)
 
-    def __init__(self, cluster: SparkCluster, archive: Archive, feeds: str) -> None:
-        self._archive = archive
-        words = command(cluster, "archive", str(archive.directory), "--nodes", feeds, "--every", "0.1")
-        self._process = subprocess.Popen(words, start_new_session=True, env=ENVIRONMENT)
 
-    def __enter__(self) -> Driver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
-        wait_until(lambda: holds() or self._process.poll() is not None, what, SOON_S)
-        assert self._process.poll() is None, "the archive ended by itself"
-
-    def finish_two_batches(self) -> None:
-        reached = self._archive.last_batch() + 2
-        self.wait_until(lambda: self._archive.last_batch() >= reached, "two more batches are in the archive")
+def finish_two_batches(driver: Driver, archive: Archive) -> None:
+    enough = archive.last_batch() + 2
+    driver.wait_until(lambda: archive.last_batch() >= enough, "two more batches are in the archive", SOON_S)
 
 
 @pytest.mark.slow
@@ -135,14 +120,14 @@ def test_an_archive_on_a_cluster_holds_each_acknowledged_message_once_whatever_i
             return all(worker.reads(ports) for worker in cluster.workers)
 
         with Publisher(north) as at_north, Publisher(south) as at_south:
-            with Driver(cluster, archive, feeds) as driver:
-                driver.wait_until(both_read, "executors of both workers read")
+            with archiving(cluster, archive, feeds) as driver:
+                driver.wait_until(both_read, "executors of both workers read", SOON_S)
                 cluster.workers[0].kill_executor()
-                driver.wait_until(both_read, "an executor has taken the dead one's place")
-                driver.finish_two_batches()
+                driver.wait_until(both_read, "an executor has taken the dead one's place", SOON_S)
+                finish_two_batches(driver, archive)
                 north.kill()
                 north.restart()
-                driver.finish_two_batches()
+                finish_two_batches(driver, archive)
             run(command(cluster, "archive", str(archive.directory), "--nodes", feeds, "--available-now"))
         everything = "select origin, epoch, sequence, payload from messages"
         words = ["query", everything, "--archive", str(archive.directory), "--nodes", feeds]

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from .feeding import FeedingNode, payloads
 
 pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+ALL_S = 900
+"""It starts half a dozen times, one after the other."""
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/pipeline.md").read_text()
@@ -57,14 +59,14 @@ def test_the_snippets_of_the_page_do_what_it_says(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(ALL_S + 60)
 def test_the_commands_of_the_page_do_what_it_says(start_feeding: Callable[..., FeedingNode], tmp_path: Path) -> None:
     node = start_feeding("plant-1", RECORDED)
     node.listen("listener", "plant/#")
     node.publish("plant/hall/temperature", [20, 26.5])
     node.publish("office/desk/temperature", [21])
     script = f'sterna() {{ {sys.executable} -m sterna "$@"; }}\n' + "\n".join(snippets("sh")).replace(FEED, node.feed)
-    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=400, cwd=tmp_path)
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=ALL_S, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert words[:4] == ["topic", "messages", "plant/hall/temperature", "2"]
@@ -92,10 +94,10 @@ def test_nothing_but_jobs_and_source_imports_spark(module: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(ALL_S + 60)
 def test_the_example_runs(tmp_path: Path) -> None:
     example = ROOT / "examples/pipeline_tour.py"
-    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=280, cwd=tmp_path)
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=ALL_S, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "each message once: True" in done.stdout
     assert done.stdout.count("|36.0") == 3, "the stream did not see what came in"

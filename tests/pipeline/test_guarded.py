@@ -21,7 +21,7 @@ from sterna.pipeline.options import WriteOptions
 from sterna.pipeline.publisher import Publisher
 from sterna.vocabulary.errors import SternaError
 
-from .feeding import FeedingNode
+from .feeding import FeedingNode, finished
 from .test_feed_client import GREETING, WELCOME, door, says
 
 pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
@@ -81,8 +81,7 @@ def test_a_stream_goes_from_a_guarded_feed_to_a_guarded_listener(
     stream = spark.readStream.format("sterna").options(**guarded.source, reader="echo", topics="in/#")
     rows = stream.option("startingOffsets", "earliest").load().selectExpr("'out/a' as topic", "payload")
     writer = rows.writeStream.format("sterna").options(**guarded.sink).option("checkpointLocation", str(tmp_path))
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    finished(writer.trigger(availableNow=True).start, 120)
     with FeedClient(guarded.node.feed, "test", "t" * 32, tls=guarded.file("ca.pem")) as feed:
         found = [batch.column("payload").to_pylist() for batch in feed.read(0, feed.status().next, ["out/#"])]
     assert sorted(int(payload) for payloads in found for payload in payloads) == list(range(20))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sterna.operators.settings import Settings
 from sterna.pipeline.feed_client import Wanted
@@ -13,6 +18,8 @@ from sterna.pipeline.operators_source import OperatorsReader, _filters
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.pace import Pace
 from sterna.pipeline.registry import Beginning, Registry, RegistryFiles
+
+from .feeding import FeedingNode
 
 NOWHERE = Beginning()
 SHORT = Settings(hourly_s=10, anchor="wall")
@@ -43,6 +50,60 @@ def test_a_new_expression_gets_what_was_read_before_it_was_known(tmp_path: Path)
     # Once it is known there is nothing to make up for; and time passes without messages, too.
     known = one.partitions(offset(1, 6, a=120, b=800), offset(1, 7, a=120, b=800))
     assert [(piece.piece.parts, piece.entries, piece.tick) for piece in known] == [((), (), (7, 1))]
+
+
+def test_an_expression_waits_for_a_node_that_is_out_of_sight(
+    start_feeding: Callable[..., FeedingNode], tmp_path: Path
+) -> None:
+    """What that node has for it was read before, for others: nobody else knows from where on it is to be read again."""
+    spark = '[operators]\nengine = "spark"\n'
+    near, far = start_feeding("near", spark), start_feeding("far", spark)
+    near.listen("one", "$HOURLYCOUNT/t")
+    for node in (near, far):
+        node.publish("t", range(10))
+    options = ReadOptions.parse({"nodes": f"{near.feed},{far.feed}", "tasks": "1"}, streaming=True)
+    one = OperatorsReader(options, str(tmp_path / "registry"), away_s=60.0)
+    start = one.initialOffset()
+    assert start["nodes"] == {"near": 10, "far": 10}
+    os.kill(far.pid, signal.SIGSTOP)
+    try:
+        end = latest(one, start, lambda: "near" in one._stream.in_sight())
+        assert end["registry"] == 0
+    finally:
+        os.kill(far.pid, signal.SIGCONT)
+    end = latest(one, end, lambda: one._known().edition > 0)
+    assert [(piece.piece.parts, piece.is_missed) for piece in one.partitions(start, end)] == [
+        ((("far", 0, 10), ("near", 0, 10)), True)
+    ]
+
+
+def test_it_is_not_late_yet_at_a_node_that_was_only_heard_of(
+    start_feeding: Callable[..., FeedingNode], tmp_path: Path
+) -> None:
+    """Started at a bad moment, the job does not end windows before it has read what that node has of them."""
+    spark = '[operators]\nengine = "spark"\n'
+    with FeedingNode(tmp_path / "far", spark, name="far") as far:
+        far.publish("t", range(10))
+        far.kill()
+        near = start_feeding("near", spark, peers=[f"far={far.feed}"])
+        near.listen("one", "$HOURLYCOUNT/t")
+        options = ReadOptions.parse({"nodes": near.feed, "tasks": "1"}, streaming=True)
+        one = OperatorsReader(options, str(tmp_path / "registry"), away_s=60.0)
+        start = one.initialOffset()
+        assert start["nodes"] == {"near": 0}
+        assert latest(one, start, one._stream.in_sight) == start
+        far.restart()
+        end = latest(one, start, lambda: one._times.keys() == {"near", "far"})
+        assert end["nodes"] == {"near": 0, "far": 10}
+        assert end["registry"] > 0 < end["time_us"]
+
+
+def latest(one: OperatorsReader, start: dict[str, Any], holds: Callable[[], object]) -> dict[str, Any]:
+    for _ in range(1000):
+        start = one.latestOffset(start, ReadAllAvailable())
+        if holds():
+            return start
+    pytest.fail("waited in vain")
 
 
 def test_nothing_is_read_while_nobody_wants_anything(tmp_path: Path) -> None:

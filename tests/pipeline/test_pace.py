@@ -107,6 +107,15 @@ def test_a_new_expression_is_seen_to_at_once(clock: Clock) -> None:
     assert begun(Pace(), clock, 0.2) == pytest.approx(1001.2)
 
 
+def test_a_new_expression_that_nobody_can_learn_of_yet_does_not_make_it_run(clock: Clock) -> None:
+    pace, clock.now_s = Pace(), 1001.0
+    clock.nodes["a"] = replace(clock.nodes["a"], edition=2)
+    assert begun(pace, clock, 0.2) == pytest.approx(1001.2)
+    assert begun(pace, clock, 0.2) == pytest.approx(1001.2 + PACE_S, abs=0.02)
+    clock.nodes["a"] = replace(clock.nodes["a"], edition=3)
+    assert begun(pace, clock, 0.2) == pytest.approx(1002.2 + 0.2, abs=0.03)
+
+
 def test_ends_are_those_of_all_windows() -> None:
     assert Pace().next_end(REGISTRY, 1) == PERIOD_US
     assert Pace().next_end(REGISTRY, PERIOD_US) == 2 * PERIOD_US

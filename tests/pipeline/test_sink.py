@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from sterna.pipeline.session import one_line
 
-from .feeding import FeedingNode, numbers
+from .feeding import FeedingNode, finished, numbers
 
 pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
 
@@ -74,8 +74,8 @@ def test_a_batch_of_a_stream_that_is_run_again_publishes_nothing_twice(
         stream = spark.readStream.format("sterna").options(nodes=node.feed, topics="in/#", reader="echo")
         rows = stream.option("startingOffsets", "earliest").load().selectExpr("'out/a' as topic", "payload", "qos")
         writer = rows.writeStream.format("sterna").option("broker", node.broker)
-        query = writer.option("checkpointLocation", str(tmp_path / "echo")).trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        writer = writer.option("checkpointLocation", str(tmp_path / "echo")).trigger(availableNow=True)
+        query = finished(writer.start, 120)
         assert max(batch.numInputRows for batch in query.recentProgress) == 40
         for note in (tmp_path / "echo/commits").iterdir():
             note.unlink()

@@ -20,7 +20,7 @@ from sterna.pipeline.gaps import noted
 from sterna.pipeline.session import one_line
 from sterna.pipeline.table import COLUMNS
 
-from .feeding import FeedingNode, numbers, payloads
+from .feeding import FeedingNode, finished, numbers, payloads
 
 pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
 
@@ -54,8 +54,7 @@ class Collected:
 
     def run(self) -> list[Any]:
         """Take what is there now; the progress of the batches."""
-        query = self.start(availableNow=True)
-        assert query.awaitTermination(int(SOON_S))
+        query = finished(lambda: self.start(availableNow=True), SOON_S)
         return [batch for batch in query.recentProgress if batch.numInputRows]
 
     def numbers(self) -> list[int]:

@@ -78,20 +78,31 @@ def _show(counted: DataFrame, _batch: int) -> None:
 
 
 def _count(feeds: str, checkpoint: str, leave: threading.Event) -> None:
+    from pyspark.errors import PySparkException
+
+    from sterna.pipeline.another_try import with_more_tries
     from sterna.pipeline.session import one_line, open_session
 
     spark = open_session("demo", "local[2]", _SETTINGS)
     messages = spark.readStream.format("sterna").options(nodes=feeds, startingOffsets="earliest").load()
     counting = messages.groupBy("topic").count().writeStream.outputMode("complete").foreachBatch(_show)
-    query = counting.option("checkpointLocation", checkpoint).trigger(processingTime="1 second").start()
-    # A call to Spark that a signal breaks off leaves its answer in the pipe for the next call: so none waits long.
-    while query.isActive and not leave.wait(POLL_S):
-        pass
-    failure = query.exception()
-    query.stop()
-    spark.stop()
-    if failure is not None:
-        raise SternaError(one_line(failure))
+
+    def run() -> None:
+        query = counting.option("checkpointLocation", checkpoint).trigger(processingTime="1 second").start()
+        # A call to Spark that a signal breaks off leaves its answer in the pipe for the next call: so none waits long.
+        while query.isActive and not leave.wait(POLL_S):
+            pass
+        failure = query.exception()
+        query.stop()
+        if failure is not None:
+            raise failure
+
+    try:
+        with_more_tries(run, lambda line: print(line, file=sys.stderr))
+    except PySparkException as error:
+        raise SternaError(one_line(error)) from None
+    finally:
+        spark.stop()
 
 
 def main() -> None:

@@ -78,18 +78,22 @@ def archive(
         source["maxOffsetsPerTrigger"] = str(at_most)
     source["failOnDataLoss"] = str(not lose).lower()
     with spark_session("sterna archive", master, conf) as spark:
+        from sterna.pipeline.another_try import with_more_tries
         from sterna.pipeline.jobs_archive import Archive, start_archive
 
-        query = start_archive(
-            spark,
-            Archive(directory),
-            _with_tasks(source, spark),
-            available_now=available_now,
-            every_s=every,
-            merge_at=merge_at,
-            target_bytes=target_mib * _MIB,
-        )
-        _show_progress(query, directory / "gaps")
+        def run() -> None:
+            query = start_archive(
+                spark,
+                Archive(directory),
+                _with_tasks(source, spark),
+                available_now=available_now,
+                every_s=every,
+                merge_at=merge_at,
+                target_bytes=target_mib * _MIB,
+            )
+            _show_progress(query, directory / "gaps")
+
+        with_more_tries(run, _say)
 
 
 @app.command()
@@ -207,17 +211,21 @@ def operators(
     """Compute every expression that nodes leave to Spark, and hand in the results.  Ctrl-C ends it at any time."""
     source = _source(nodes, None, token_file, cafile)
     with spark_session("sterna operators", master, [*_LITTLE_TO_DO, *(conf or [])]) as spark:
+        from sterna.pipeline.another_try import with_more_tries
         from sterna.pipeline.jobs_operators import OperatorsJob
 
-        job = OperatorsJob(directory, _with_tasks(source, spark), lambda line: talk.print(line, soft_wrap=True))
-        try:
-            query = job.start(spark, away)
-            talk.print("computing; Ctrl-C ends it")
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            talk.print("ending; what is not finished is done at the next start")
-        finally:
-            job.stop()
+        def run() -> None:
+            job = OperatorsJob(directory, _with_tasks(source, spark), _say)
+            try:
+                query = job.start(spark, away)
+                talk.print("computing; Ctrl-C ends it")
+                query.awaitTermination()
+            except KeyboardInterrupt:
+                talk.print("ending; what is not finished is done at the next start")
+            finally:
+                job.stop()
+
+        with_more_tries(run, _say)
 
 
 @app.command()
@@ -256,6 +264,10 @@ def audit(
             found = audit_network(spark, _with_tasks(source, spark), archive, begin, end, skew)
             kept = pipeline_audit.report(found, limit, details, as_json=as_json)
     raise typer.Exit(0 if kept else 1)
+
+
+def _say(line: str) -> None:
+    talk.print(line, soft_wrap=True)
 
 
 def _source(nodes: str | None, topics: str | None, token_file: Path | None, cafile: Path | None) -> dict[str, str]:

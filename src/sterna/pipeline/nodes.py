@@ -155,6 +155,8 @@ class Watch:
         self._changed = threading.Condition()
         self._seen: dict[str, Seen] = {}
         self._refusals: dict[str, FeedError] = {}
+        #: Node -> the others it last said there are.
+        self._peers: dict[str, frozenset[str]] = {}
         self._watched: set[str] = set()
         for address in addresses:
             self._begin(address)
@@ -169,6 +171,11 @@ class Watch:
             for refusal in self._refusals.values():
                 raise refusal
             return dict(self._seen)
+
+    def heard_of(self) -> set[str]:
+        """Names of the nodes that others say there are, in sight or not."""
+        with self._changed:
+            return set().union(*self._peers.values())
 
     def wait_for(self, holds: Callable[[Mapping[str, Seen]], bool], within_s: float) -> None:
         """Come back as soon as it holds of the nodes in sight, or the time is over."""
@@ -201,6 +208,7 @@ class Watch:
             self._refusals.pop(seen.address, None)
             changed = self._seen.get(seen.name) != seen
             self._seen[seen.name] = seen
+            self._peers[seen.name] = frozenset(peers)
             for address in set(peers.values()) - self._watched - {one.address for one in self._seen.values()}:
                 self._begin(address)
             if changed:

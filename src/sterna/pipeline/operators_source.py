@@ -154,21 +154,27 @@ class OperatorsReader(DataSourceStreamReader):
 
     def _log_time(self, nodes: Offsets, here: dict[str, Seen]) -> int:
         """By then everything has been read, of all nodes that are not away for too long."""
+        for seen in here.values():
+            if nodes.get(seen.journal, -1) >= seen.next:
+                self._times[seen.name] = seen.time_us
+        return min((self._times.get(name, 0) for name in self._expected(nodes, here)), default=0)
+
+    def _expected(self, nodes: Offsets, here: Mapping[str, Seen]) -> set[str]:
+        """Names of the nodes that are here or not away for too long, be they only heard of."""
         now = time.monotonic()
-        times = []
-        for name in {journal.partition(IN_MEMORY)[0] for journal in nodes}:
-            seen = here.get(name)
-            if seen is not None:
-                self._sights[name] = now
-                if nodes.get(seen.journal, -1) >= seen.next:
-                    self._times[name] = seen.time_us
-            if now - self._sights.setdefault(name, now) < self._away_s:
-                times.append(self._times.get(name, 0))
-        return min(times, default=0)
+        self._sights.update(dict.fromkeys(here, now))
+        names = {journal.partition(IN_MEMORY)[0] for journal in nodes} | self._stream.heard_of()
+        return {name for name in names if name in here or now - self._sights.setdefault(name, now) < self._away_s}
 
     def _learn(self, here: dict[str, Seen], start: Offsets) -> Registry:
-        """What nodes want by now; a node that cannot be asked is asked the next time.  `start`: so far all is read."""
+        """What nodes want by now; a node that cannot be asked is asked the next time.  `start`: so far all is read.
+
+        While a node is out of sight nobody is asked: from where its journal is to be read for an expression that is new
+        could not be said, and what was read before would be missing for good.
+        """
         before = registry = self._known()
+        if not self._expected(start, here) <= here.keys():
+            return registry
         for seen in here.values():
             if registry.is_news(seen.name, seen.epoch, seen.edition):
                 try:
@@ -201,7 +207,9 @@ class OperatorsReader(DataSourceStreamReader):
 
     def _beginning(self, since_us: int, here: dict[str, Seen], nearest: Mapping[str, int] | None = None) -> Beginning:
         """`nearest`: not before these."""
-        offsets, complete_us = [], 0
+        # Of a node that is away for too long nothing is made up for: it was read up to then for others.
+        complete_us = max((time_us for name, time_us in self._times.items() if name not in here), default=0)
+        offsets = []
         for seen in here.values():
             first = max(seen.first, (nearest or {}).get(seen.journal, 0))
             with open_feed(self._options.access, seen.address) as feed:

@@ -33,6 +33,8 @@ class Pace:
         self._is_running = False
         #: The end for which a batch was begun: if it did not close the window, somebody is away.
         self._begun_for_us = 0
+        #: What was new before: if nobody learned of it, somebody is away.
+        self._known_news: set[tuple[str, int, int]] = set()
         self._edition = -1
         self._windows: set[tuple[int, int]] = set()
         self._pace_s = PACE_S
@@ -50,9 +52,12 @@ class Pace:
         if end_us <= self._begun_for_us:
             end_us = NEVER_US
         watch.wait_for(
-            lambda nodes: is_over(nodes, end_us) or is_news(nodes, registry), self._left_s(now_s, end_us / 1e6)
+            lambda nodes: is_over(nodes, end_us) or not news(nodes, registry) <= self._known_news,
+            self._left_s(now_s, end_us / 1e6),
         )
-        if is_over(watch.nodes(), end_us):
+        nodes = watch.nodes()
+        self._known_news = news(nodes, registry)
+        if is_over(nodes, end_us):
             self._begun_for_us = end_us
 
     def _left_s(self, now_s: float, end_s: float) -> float:
@@ -77,9 +82,10 @@ def is_over(nodes: Mapping[str, Seen], end_us: int) -> bool:
     return bool(nodes) and all(seen.time_us >= end_us for seen in nodes.values())
 
 
-def is_news(nodes: Mapping[str, Seen], registry: Registry) -> bool:
-    """Does a node want something else than it did?"""
-    return any(registry.is_news(seen.name, seen.epoch, seen.edition) for seen in nodes.values())
+def news(nodes: Mapping[str, Seen], registry: Registry) -> set[tuple[str, int, int]]:
+    """Which nodes want something else than they did: names, epochs, editions."""
+    found = ((seen.name, seen.epoch, seen.edition) for seen in nodes.values())
+    return {one for one in found if registry.is_news(*one)}
 
 
 def windows_of(registry: Registry) -> set[tuple[int, int]]:

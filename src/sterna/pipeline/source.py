@@ -213,6 +213,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         here = set(self._watch.nodes()) if self._watch is not None else set()
         return {seen.name: seen for seen in self._nodes.values() if seen.name in here}
 
+    def heard_of(self) -> set[str]:
+        """Names of nodes that others say there are, whether they were ever in sight or not."""
+        return self._watch.heard_of() if self._watch is not None else set()
+
     def _news(self, start: Offsets) -> Offsets:
         """How far the nodes in sight are; waits a little while that is where the query is already."""
         watch = self.watch()

@@ -34,6 +34,7 @@ from sterna.runtime import access
 from sterna.runtime.admin import AdminPort
 from sterna.runtime.admin_pages import guard
 from sterna.runtime.arrow import do_without_pandas
+from sterna.runtime.clocks import both_clocks
 from sterna.runtime.committer import Committer
 from sterna.runtime.configuration import Configuration
 from sterna.runtime.feed_settings import clients_address, feed_address
@@ -106,6 +107,7 @@ class NodeServer:
         self._authenticator = access.authenticator(configuration.authentication)
         functions = functions_of(configuration.functions)
         self._functions = FunctionPool(configuration.functions, functions, self._work)
+        now, wall = both_clocks()
         self._node = Node(
             limits=configuration.limits,
             settings=configuration.journal,
@@ -116,8 +118,8 @@ class NodeServer:
             access=access.access_list(configuration.authorization),
             world=self,
             rng=random.SystemRandom(),
-            now=time.monotonic(),
-            wall=time.time(),
+            now=now,
+            wall=wall,
             name=configuration.node.name,
             held=self.feed.held if self.feed is not None else lambda: None,
             alone=configuration.network is None,
@@ -281,8 +283,8 @@ class NodeServer:
         sys_interval_s = self._configuration.mqtt.sys_interval_s
         next_sys = time.monotonic()
         while not self._stopping.is_set():
-            now = time.monotonic()
-            self.broker.tell_time(now, time.time())
+            now, wall = both_clocks()
+            self.broker.tell_time(now, wall)
             if sys_interval_s and now >= next_sys:
                 self._node.sys_tree.update(self.broker.statistics())
                 next_sys = now + sys_interval_s

@@ -1,0 +1,36 @@
+"""A streaming query that Spark gave up at its start, with nothing wrong, is begun again.
+
+Spark starts a process for a Python source and waits ten seconds for it, whatever else the machine has to do; there is
+no setting for it.  On a busy machine that may be too short, and the query ends before its first batch.  As it goes on
+from its checkpoint, its user would start it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from pyspark.errors import PySparkException
+
+TRIES = 5
+AGAIN_S = 2.0
+"""Before the second try; twice as long before each further one."""
+
+T = TypeVar("T")
+
+_IN_VAIN = "Python worker failed to connect back"
+
+
+def with_more_tries(run: Callable[[], T], tell: Callable[[str], None]) -> T:
+    """`run` begins a query, and comes back or fails when it has ended."""
+    for tried in range(1, TRIES):
+        try:
+            return run()
+        except PySparkException as error:
+            if _IN_VAIN not in str(error):
+                raise
+        pause_s = AGAIN_S * 2 ** (tried - 1)
+        tell(f"Spark gave up waiting for a process it had started: the machine is busy; again in {pause_s:g} s")
+        time.sleep(pause_s)
+    return run()
