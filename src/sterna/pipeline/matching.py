@@ -38,7 +38,7 @@ _Cut = tuple[int, int, int]
 """Anchor and length of windows, and from when on."""
 _Columns = tuple[Any, Any, Any]
 """Places of topics, microseconds, values; rows of a topic together."""
-_RELATIONS = {
+RELATIONS = {
     "GT": np.greater,
     "GTE": np.greater_equal,
     "LT": np.less,
@@ -218,7 +218,7 @@ class _Numbers(_Values):
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry)
-        self._rules = [(_RELATIONS[operator.name], operator.number) for operator in _inside(entry)]
+        self._rules = [(RELATIONS[operator.name], operator.number) for operator in _inside(entry)]
 
     def of(self, sheet: Sheet, places: list[int]) -> _Columns:
         numbers = sheet.numbers
