@@ -35,8 +35,13 @@ class Caller:
         self._pool = FunctionPool(table, self._functions, lambda work: work())
         self._loop = asyncio.new_event_loop()
         # Processes die with the thread that started them, so it lives for as long as this process does.
-        threading.Thread(target=self._loop.run_forever, name="functions", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="functions", daemon=True)
+        self._thread.start()
         self._do(self._pool.start())
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
 
     def _do(self, work: Coroutine[Any, Any, _Found]) -> _Found:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -70,7 +75,9 @@ class Caller:
 
     def close(self) -> None:
         self._do(self._pool.stop())
+        self._do(asyncio.sleep(0))  # what ended is put away
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
 
 def _checked(value: float | None, reason: str) -> Answer:
