@@ -68,7 +68,8 @@ class OperatorsJob:
         return query
 
     def _look_for_functions(self) -> None:
-        if self._served.has_functions and not self._computed.is_running and self._begin is not None:
+        is_wanted = self._served.has_functions or self._computed.has_begun
+        if is_wanted and not self._computed.is_running and self._begin is not None:
             self._begin(self._computed)
 
     def stop(self) -> None:
@@ -106,6 +107,11 @@ class _Served:
     @property
     def is_running(self) -> bool:
         return self._query is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Before this job was started: nodes keep messages for it, and some may be owed results."""
+        return (self._directory / "checkpoint").exists()
 
     @property
     def has_functions(self) -> bool:
