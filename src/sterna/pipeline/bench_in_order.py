@@ -19,8 +19,10 @@ from sterna.pipeline.bench_publisher import CYCLE, SENSORS, Load
 from sterna.pipeline.operators_source import HELD_ROWS_MAX
 
 TABLES = '[operators]\nengine = "spark"\n'
-EXPRESSION = f"$GTE;{CYCLE - 1}$LAST/bench/#"
 LINES = 100
+GREATEST = sum(range(CYCLE - SENSORS * LINES, CYCLE))
+EXPRESSION = f"$GTE;{GREATEST}$SUM/bench/#"
+"""Payloads count up, topic after topic: their sum is so great at the end of a round only."""
 BATCHES, QUICK_BATCHES = 6, 3
 """Full ones."""
 PAUSE_S = 0.15

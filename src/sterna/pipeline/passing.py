@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sterna.mqtt.topics import FilterTree
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Family
-from sterna.pipeline.matching import RELATIONS, TOPICS_KNOWN_MAX
+from sterna.pipeline.matching import RELATIONS, Wanting
 from sterna.pipeline.registry import Entry
 from sterna.pipeline.tallies import numbers_of
 
@@ -74,21 +73,12 @@ class Sieve:
     """All rules of a batch."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._tree: FilterTree[bytes, _Rules] = FilterTree()
+        self._wanting: Wanting[_Rules] = Wanting()
         rules: dict[bytes, _Rules] = {}
         for entry in entries:
             name = name_of(entry)
             one = rules[name] if name in rules else rules.setdefault(name, _Rules(entry))
-            self._tree.add(entry.expression.topic_filter, name, one)
-        self._known: dict[bytes, list[_Rules]] = {}
-
-    def _matching(self, topic: bytes) -> list[_Rules]:
-        known = self._known.get(topic)
-        if known is None:
-            if len(self._known) >= TOPICS_KNOWN_MAX:
-                self._known.clear()
-            known = self._known[topic] = list(dict.fromkeys(self._tree.match(topic)))
-        return known
+            self._wanting.add(entry.expression.topic_filter, name, one)
 
     def passed(self, topics: list[bytes], codes: Any, rows: Any) -> tuple[Any, list[Passed], dict[str, int]]:
         """Places of rows that pass, what they are, and how many are left out for which reason."""
@@ -113,7 +103,7 @@ class Sieve:
         """Rules -> places of the rows whose topics they are about."""
         chosen: dict[_Rules, Any] = {}
         for code, topic in enumerate(topics):
-            for rules in self._matching(topic):
+            for rules in self._wanting.of(topic):
                 chosen.setdefault(rules, np.zeros(len(topics), bool))[code] = True
         return {rules: np.flatnonzero(those[codes]) for rules, those in chosen.items()}
 

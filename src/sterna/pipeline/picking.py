@@ -14,12 +14,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from sterna.mqtt.topics import FilterTree
 from sterna.operators.functions import NO_FUNCTIONS
 from sterna.operators.sources import Anything, Heard, Numbers, Texts, source_of
 from sterna.operators.stages import Counts
 from sterna.pipeline.calling import Caller, caller_of
-from sterna.pipeline.matching import TOPICS_KNOWN_MAX
+from sterna.pipeline.matching import Wanting
 from sterna.pipeline.passing import PASSING, Passed, Sieve
 from sterna.pipeline.registry import Entry
 from sterna.pipeline.tallies import numbers_of
@@ -102,7 +101,7 @@ class Picker:
 
     def __init__(self, entries: Sequence[Entry], table: FunctionTable | None = None) -> None:
         caller = None if table is None else caller_of(table)
-        self._tree: FilterTree[bytes, Reading] = FilterTree()
+        self._wanting: Wanting[Reading] = Wanting()
         self._sieve = Sieve([entry for entry in entries if entry.expression.forwards])
         readings: dict[bytes, Reading] = {}
         for entry in entries:
@@ -110,16 +109,7 @@ class Picker:
                 continue
             reading = Reading(entry, caller)
             reading = readings.setdefault(reading.name, reading)
-            self._tree.add(entry.expression.topic_filter, reading.name, reading)
-        self._known: dict[bytes, list[Reading]] = {}
-
-    def _matching(self, topic: bytes) -> list[Reading]:
-        known = self._known.get(topic)
-        if known is None:
-            if len(self._known) >= TOPICS_KNOWN_MAX:
-                self._known.clear()
-            known = self._known[topic] = list(dict.fromkeys(self._tree.match(topic)))
-        return known
+            self._wanting.add(entry.expression.topic_filter, reading.name, reading)
 
     def pick(self, journal: str, rows: Any) -> Iterator[bytes]:
         """What somebody wants of these, which are of one journal."""
@@ -127,7 +117,7 @@ class Picker:
         topics = [topic.encode() for topic in coded.dictionary.to_pylist()]
         wanted: dict[Reading, list[int]] = {}
         for code, topic in enumerate(topics):
-            for reading in self._matching(topic):
+            for reading in self._wanting.of(topic):
                 wanted.setdefault(reading, []).append(code)
         codes = coded.indices.to_numpy(zero_copy_only=False)
         places, passed, left_out = self._sieve.passed(topics, codes, rows)
