@@ -112,7 +112,7 @@ class OperatorsReader(DataSourceStreamReader):
         #: Node -> when it was last in sight, by the steady clock, and how late it was there.
         self._sights: dict[str, float] = {}
         self._times: dict[str, int] = {}
-        #: Rows read since it was last later everywhere, and how late it must be for none of all rows to wait.
+        #: Rows, and bytes of them, that may have to wait, and how late it must be for none of all rows to.
         self._held = 0
         self._held_bytes = 0
         self._waiting_us = int(time.time() * 1e6)
@@ -143,9 +143,9 @@ class OperatorsReader(DataSourceStreamReader):
         here = self._stream.in_sight()
         registry = self._learn(here, start["nodes"])
         is_ordered = any(entry.needs_order for entry in self._mine(registry))
-        size = 0
+        sizes: dict[str, int] = {}
         if is_ordered:
-            nodes, size = self._capped(start["nodes"], nodes, here, registry)
+            nodes, sizes = self._capped(start["nodes"], nodes, here, registry)
             self._look_ahead(nodes, here)
         time_us = max(start["time_us"], self._log_time(nodes, here))
         is_waited_for = is_ordered and start["time_us"] <= self._waiting_us and time_us > start["time_us"]
@@ -156,24 +156,34 @@ class OperatorsReader(DataSourceStreamReader):
             and not is_waited_for
         ):
             return start
-        rows = sum(part.rows for part in ranges(start["nodes"], nodes))
-        is_later = time_us > start["time_us"]
-        self._held = rows if is_later else self._held + rows
-        self._held_bytes = size if is_later else self._held_bytes + size
-        if rows:
+        parts = ranges(start["nodes"], nodes)
+        self._hold(parts, sizes, time_us, is_later=time_us > start["time_us"])
+        if parts:
             self._waiting_us = max((seen.time_us for seen in here.values()), default=time_us) + AHEAD_US
         return {"nodes": nodes, "registry": registry.edition, "time_us": time_us}
+
+    def _hold(self, parts: list[Range], sizes: Mapping[str, int], time_us: int, *, is_later: bool) -> None:
+        """What has to wait behind this batch: of nodes where it is that late and no later, nothing to speak of."""
+        held, held_bytes = (0, 0) if is_later else (self._held, self._held_bytes)
+        for part in parts:
+            if not is_later or self._times.get(part.node.partition(IN_MEMORY)[0], 0) > time_us:
+                held += part.rows
+                held_bytes += sizes.get(part.node, 0)
+        self._held, self._held_bytes = held, held_bytes
 
     def _mine(self, registry: Registry) -> tuple[Entry, ...]:
         return _of_kind(registry.entries, computed=self._table is not None)
 
-    def _capped(self, start: Offsets, end: Offsets, here: dict[str, Seen], registry: Registry) -> tuple[Offsets, int]:
-        """Not further than may be held at once; and how many bytes that is, where it matters."""
+    def _capped(
+        self, start: Offsets, end: Offsets, here: dict[str, Seen], registry: Registry
+    ) -> tuple[Offsets, dict[str, int]]:
+        """Not further than may be held at once; and how many bytes that is of a journal, where it matters."""
         if self._table is not None:
-            return capped(start, end, COMPUTED_ROWS_MAX), 0
+            return capped(start, end, COMPUTED_ROWS_MAX), {}
         if not any(entry.expression.forwards for entry in self._mine(registry)):
-            return capped(start, end, max(0, HELD_ROWS_MAX - self._held)), 0
-        end, size = capped(start, end, max(0, PASSED_ROWS_MAX - self._held)), 0
+            return capped(start, end, max(0, HELD_ROWS_MAX - self._held)), {}
+        end = capped(start, end, max(0, PASSED_ROWS_MAX - self._held))
+        sizes: dict[str, int] = {}
         room = max(1, HELD_BYTES_MAX - self._held_bytes) // max(1, len(here))
         for seen in here.values():
             if start.get(seen.journal, seen.next) < end.get(seen.journal, 0):
@@ -185,8 +195,8 @@ class OperatorsReader(DataSourceStreamReader):
                 except FeedError:
                     reached, there = start[seen.journal], 0
                 end[seen.journal] = min(end[seen.journal], reached)
-                size += there
-        return end, size
+                sizes[seen.journal] = there
+        return end, sizes
 
     def _look_ahead(self, nodes: Offsets, here: dict[str, Seen]) -> None:
         """A node of which not everything is read: it is as late there as when the next message came in."""
