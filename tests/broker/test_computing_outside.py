@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from surviving_node import SurvivingNode
 
-from sterna.operators.settings import Settings
+from sterna.broker.limits import Limits
+from sterna.broker.outside import Passed
+from sterna.broker.repeats import numbered
+from sterna.operators.settings import EngineChoice, Settings
 
-SPARKS = Settings(engine="spark")
+SPARKS = Settings(engine="spark", engines=(EngineChoice("own/#", "node"),))
 TEXT = b"$HOURLYSUM/t"
 END_US = 1_700_000_000_000_000
 
@@ -24,21 +27,22 @@ def hand_in(node: SurvivingNode, number: int, payload: bytes) -> None:
 
 def test_what_is_sparks_is_not_computed_here(node: SurvivingNode) -> None:
     watcher, sensor = node.client("watcher"), node.client("sensor")
-    watcher.subscribe(TEXT.decode(), 1)
-    watcher.subscribe("$SUM/u", 1)
-    watcher.subscribe("$GT;0/t", 1)
-    node.settle()
+    for text in (TEXT.decode(), "$SUM/u", "$GT;0/t", "$GT;0/own/t"):
+        watcher.subscribe(text, 1)
+        node.settle()
+    node.wait(1)  # a client may cost so much in one turn
     computations = node.broker.routes.computations
-    assert [text for text, _ in computations.outside()] == [TEXT, b"$SUM/u"]
-    assert computations.sources() == [b"t"]
-    sensor.publish("t", b"1", 1, 1)
+    assert [text for text, _ in computations.outside()] == [TEXT, b"$SUM/u", b"$GT;0/t"]
+    assert computations.sources() == [b"own/t"]
+    sensor.publish("t", b"2", 1, 1)
+    sensor.publish("own/t", b"1", 1, 2)
     node.settle()
     node.wait(7200)
     node.settle()
     assert watcher.payloads() == [b"1"]
-    watcher.unsubscribe("$GT;0/t")
+    watcher.unsubscribe("$GT;0/own/t")
     node.settle()
-    assert not computations.takes(b"t")
+    assert not computations.takes(b"own/t")
 
 
 def test_a_result_is_published_once_however_often_it_comes(node: SurvivingNode) -> None:
@@ -94,11 +98,16 @@ def test_a_result_the_disk_did_not_take_is_tried_again(node: SurvivingNode) -> N
 
 def test_a_result_that_nobody_wants_or_that_is_not_sparks_goes_nowhere(node: SurvivingNode) -> None:
     watcher = node.client("watcher")
+    watcher.subscribe("$GT;0/own/t", 1)
     watcher.subscribe("$GT;0/t", 1)
     node.settle()
     computations, before = node.broker.routes.computations, node.broker.journal.next_offset
     computations.hand_in(TEXT, END_US, b"1.0")
     computations.hand_in(b"$GT;0/t", END_US, b"1.0")
+    for topic in (b"own/t", b"u"):  # computed here; of no filter
+        computations.hand_in(b"$GT;0/" + topic, END_US, b"1.0", Passed(topic, 1, b"", 0.0))
+        computations.hand_in(b"$GT;0/t", END_US, b"1.0", Passed(topic, 1, b"", 0.0))
+    computations.hand_in(TEXT, END_US, b"1.0", Passed(b"t", 1, b"", 0.0))
     computations.hand_in(b"plain/topic", END_US, b"1.0")
     assert node.broker.journal.next_offset == before
 
@@ -106,8 +115,74 @@ def test_a_result_that_nobody_wants_or_that_is_not_sparks_goes_nowhere(node: Sur
 def test_every_coming_and_going_is_a_new_edition(node: SurvivingNode) -> None:
     computations, watcher = node.broker.routes.computations, node.client("watcher")
     seen = [computations.edition]
-    for subscribe, text in ((True, TEXT), (True, b"$GT;0/t"), (False, TEXT), (True, TEXT)):
+    for subscribe, text in ((True, TEXT), (True, b"$GT;0/own/t"), (False, TEXT), (True, TEXT)):
         (watcher.subscribe if subscribe else watcher.unsubscribe)(text.decode(), *((1,) if subscribe else ()))
         node.settle()
         seen.append(computations.edition)
     assert seen == [0, 1, 1, 2, 3]
+
+
+# -- rules alone: messages that pass --
+
+ROOMS, ALL = b"$GT;0/room/+", b"$GT;0/room/#"
+CONTENT_TYPE = b"\x03\x00\x01x"
+
+
+def pass_on(node: SurvivingNode, text: bytes, number: int, topic: bytes, payload: bytes = b"1", qos: int = 1) -> None:
+    passed = Passed(topic, qos, CONTENT_TYPE, 0.0)
+    node.broker.routes.computations.hand_in(text, END_US + number, payload, passed)
+    node.settle()
+
+
+def test_a_message_that_passed_goes_on_under_its_own_name_with_its_properties(node: SurvivingNode) -> None:
+    watcher = node.client("watcher")
+    watcher.subscribe(ROOMS.decode(), 1)
+    node.settle()
+    pass_on(node, ROOMS, 1, b"room/1", b"7", 2)
+    pass_on(node, ROOMS, 2, b"room/2", b"8", 0)  # at QoS 0 nothing would remember it
+    assert watcher.payloads() == [b"7", b"8"]
+    kept = [node.broker.journal.read(offset) for offset in range(node.broker.journal.next_offset)]
+    assert [(one.topic, one.qos, one.properties) for one in kept if one is not None] == [
+        (b"$GT;0/room/1", 2, numbered(0, END_US + 1) + CONTENT_TYPE),
+        (b"$GT;0/room/2", 1, numbered(0, END_US + 2) + CONTENT_TYPE),
+    ]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_expressions_with_the_same_rules_share_their_numbers(node: SurvivingNode, checkpoint: bool) -> None:
+    """A message comes once in the name of either, after a crash, too, and when the one it came by is gone."""
+    one, other = node.client("one"), node.client("other")
+    one.subscribe(ROOMS.decode(), 1)
+    other.subscribe(ALL.decode(), 1)
+    node.settle()
+    node.checkpoint()
+    pass_on(node, ALL, 1, b"room/1/x", b"deep")
+    pass_on(node, ROOMS, 2, b"room/1", b"flat")
+    assert one.payloads() == [b"flat"]
+    assert other.payloads() == [b"deep", b"flat"]
+    one.unsubscribe(ROOMS.decode())
+    node.settle()
+    if checkpoint:
+        node.checkpoint()
+    node.crash()
+    other = node.client("other")
+    other.payloads()
+    before = node.broker.journal.next_offset
+    for text in (ROOMS, ALL):
+        pass_on(node, text, 2, b"room/1", b"flat")
+    assert node.broker.journal.next_offset == before
+    pass_on(node, ROOMS, 3, b"room/2", b"late")  # made before anybody knew that it was unsubscribed
+    assert other.payloads()[-1] == b"late"
+
+
+def test_rules_count_among_those_that_may_concern_one_message() -> None:
+    node = SurvivingNode(operators=SPARKS, limits=Limits(overlapping_expressions=2))
+    watcher, computations = node.client("watcher"), node.broker.routes.computations
+    for text in ("$GT;1/#", "$HOURLYSUM/#", "$GT;2/t"):
+        assert computations.refusal(text.encode()) is None
+        watcher.subscribe(text, 1)
+        node.settle()
+    assert "2 other expressions" in (computations.refusal(b"$GT;3/t") or "")
+    watcher.unsubscribe("$GT;2/t")
+    node.settle()
+    assert computations.refusal(b"$GT;3/t") is None

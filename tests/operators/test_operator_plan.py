@@ -42,8 +42,11 @@ def test_a_plan_names_every_step_from_the_messages_to_the_result() -> None:
         ("$GT;3$TMPSUM;0:10:00;.v/t/+", Settings(engine="spark"), "spark", "in order of time"),
         ("$HOURLYAVG$DELTA/t/+", Settings(engine="auto"), "node", "inside $HOURLYAVG needs messages in order"),
         ("$HOURLYAVG$DELTA/t/+", Settings(engine="spark"), "spark", "in order of time"),
-        ("$CONTAINS;x$CONTAINS;y/t/+", Settings(engine="spark"), "node", "passes messages on"),
-        ("$HOURLYAVG$COUNTPEOPLE/t/+", Settings(engine="spark"), "node", "functions run in nodes"),
+        ("$CONTAINS;x$CONTAINS;y/t/+", Settings(engine="spark"), "spark", "passes messages of all nodes on in order"),
+        ("$GT;5/t/+", Settings(engine="auto"), "node", "passes messages on and computes nothing"),
+        ("$GT;5/t/+", Settings(), "node", 'engine = "node"'),
+        ("$HOURLYAVG$COUNTPEOPLE/t/+", Settings(engine="spark"), "spark", "must run, and have the function"),
+        ("$DAILYAVG$COUNTPEOPLE/t/+", Settings(engine="auto"), "node", "functions run in nodes unless Spark is chosen"),
     ],
 )
 def test_a_plan_says_where_it_runs_and_why(text: str, chosen: Settings, engine: str, why: str) -> None:
@@ -91,7 +94,12 @@ def test_a_plan_says_what_is_computed_in_parts_and_that_is_what_nodes_do(text: s
 
 @pytest.mark.parametrize(
     ("text", "operators"),
-    [("$TMPMAX;2:00:00$HOURLYSUM/t", ["$HOURLYSUM"]), ("$HOURLYSUM$RATE/t", []), ("$SUM/t/+", [])],
+    [
+        ("$TMPMAX;2:00:00$HOURLYSUM/t", ["$HOURLYSUM"]),
+        ("$HOURLYSUM$RATE/t", []),
+        ("$HOURLYSUM$COUNTPEOPLE/t", []),
+        ("$SUM/t/+", []),
+    ],
 )
 def test_spark_merges_parts_of_periods_over_single_messages(text: str, operators: list[str]) -> None:
     lines = explain(parse(text.encode()), Settings(engine="spark"))
@@ -111,6 +119,8 @@ CHOICES = (EngineChoice("plant/secret/#", "node"), EngineChoice("plant/#", "spar
         ("$HOURLYAVG/lab/1/t", "spark", "windows of 3600 s"),
         ("$QUARTERHOURLYAVG/lab/1/t", "node", "shorter than spark_period_s"),
         ("$AVG/plant/+", "spark", "in order of time"),
+        ("$GT;5/plant/+", "spark", "passes messages of all nodes on"),
+        ("$GT;5/lab/1/t", "node", "passes messages on"),
         ("$AVG/lab/1/t", "node", "answers at each message"),
     ],
 )

@@ -8,6 +8,7 @@ from sterna.bench.errors import BenchmarkError
 from sterna.operators.grammar import parse
 from sterna.operators.plan import placed
 from sterna.operators.settings import Settings
+from sterna.pipeline.bench_in_order import EXPRESSION, judge_in_order
 from sterna.pipeline.bench_operators import EXPRESSIONS, RATE, judge_exact, judge_late
 
 
@@ -46,3 +47,11 @@ def test_every_window_is_held_against_the_journal(told: list[tuple[float, int]],
     row = judge_exact(told, COUNTED, 15.0)
     assert row.figure == figure
     assert row.verdict == ("missed" if figure else "reached")
+
+
+def test_in_order_is_measured_from_the_end_of_the_first_batch() -> None:
+    assert placed(parse(EXPRESSION.encode()), Settings(engine="spark"))[0] == "spark"
+    row = judge_in_order([10.0, 10.01, 12.0, 12.01, 14.0, 14.01], 1.0)
+    assert row.figure == pytest.approx(4 * 20_000 / 4.0)
+    with pytest.raises(BenchmarkError, match="at once"):
+        judge_in_order([10.0, 10.01], 1.0)

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sterna.operators.engine import Engine
+from sterna.operators.functions import Functions
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.pipeline.errors import PipelineError
@@ -18,6 +19,7 @@ from sterna.pipeline.evaluation import Question
 from sterna.pipeline.jobs_archive import Archive
 from sterna.pipeline.jobs_evaluate import evaluate
 from sterna.pipeline.table import COLUMNS, spark_schema
+from sterna.runtime.settings import FunctionTable, OwnFunction
 
 from .feeding import FeedingNode
 from .test_jobs import run_archive
@@ -55,10 +57,16 @@ def made_up(seed: int, count: int) -> list[Message]:
     return sorted(found, key=lambda message: message[1:3])
 
 
+def half(payload: bytes) -> float:
+    return float(payload) / 2
+
+
 def answered(text: str, told: list[Message], until_us: int) -> list[tuple[int, str, bytes]]:
     """By a node's engine, to which they come in the order of their times."""
-    expression = parse(text.encode())
-    engine = Engine(expression, SHORT, SINCE_US)
+    functions = Functions()
+    functions.register("HALF", half, "half of a number")
+    expression = parse(text.encode(), functions)
+    engine = Engine(expression, SHORT, SINCE_US, functions)
     found = []
     for time_us, _, _, topic, payload in sorted(told):
         if "/+" in text or "#" in text or text.endswith(topic):
@@ -96,6 +104,19 @@ def test_the_archive_answers_as_a_node_would_have(
     question = Question(text.encode(), SHORT, SINCE_US, FAR_US)
     found = evaluate(spark, question, None, archive).selectExpr("unix_micros(time) t", "topic", "payload").collect()
     expected = answered(text, told, FAR_US)
+    assert len(expected) > 3
+    assert [(row.t, row.topic, bytes(row.payload)) for row in found] == expected
+
+
+@pytest.mark.parametrize("text", ["$GT;1$HALF/t/+", "$MAX$HOURLYSUM$HALF/t/+"])
+def test_functions_are_called_in_tasks(
+    spark: SparkSession, kept: tuple[Path, list[Message]], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "halving.py").write_text("def half(payload):\n    return float(payload) / 2\n")
+    table = FunctionTable(own=(OwnFunction("HALF", "halving:half", "half of a number"),), directory=tmp_path, workers=2)
+    question = Question(text.encode(), SHORT, SINCE_US, FAR_US, table)
+    found = evaluate(spark, question, None, kept[0]).selectExpr("unix_micros(time) t", "topic", "payload").collect()
+    expected = answered(text, kept[1], FAR_US)
     assert len(expected) > 3
     assert [(row.t, row.topic, bytes(row.payload)) for row in found] == expected
 

@@ -63,3 +63,31 @@ def test_a_node_that_computes_everything_itself_takes_no_results(feeding: Feedin
         assert feed.expressions().expressions == []
         with pytest.raises(Refused, match="no expression is computed outside this node"):
             feed.hand_in([(b"$HOURLYSUM/t/+", 1, b"[]")])
+
+
+def test_a_message_that_passed_is_handed_in_whole_and_only_if_a_client_could_have_sent_it(
+    start_feeding: Callable[..., FeedingNode],
+) -> None:
+    node = start_feeding("own", '[operators]\nengine = "spark"\n')
+    node.listen("one", "$GT;1/t/+")
+    with FeedClient(node.feed, "test") as feed:
+        for topic, properties in ((b"t/+", b""), (b"$SYS/x", b""), (b"t/\xff", b""), (b"t/a", b"\x26\x00")):
+            with pytest.raises(Refused, match="could have published"):
+                feed.hand_in([(b"$GT;1/t/+", 1, b"2", (topic, 1, properties, 0))])
+        feed.hand_in([(b"$GT;1/t/+", 1, b"2", (b"t/a", 1, b"", 0)), (b"$GT;1/t/+", 2, b"3", (b"u/a", 1, b"", 0))])
+        wait_until(lambda: feed.status().next == 1, "the journal has one")
+        ((topic, payload),) = [
+            row for batch in feed.read(0, 1, columns=["topic", "payload"]) for row in zip(*batch.columns, strict=True)
+        ]
+        assert (topic.as_py(), payload.as_py()) == ("$GT;1/t/a", b"2")
+
+
+def test_a_node_tells_how_far_so_many_bytes_go(start_feeding: Callable[..., FeedingNode]) -> None:
+    node = start_feeding()
+    for _ in range(4):
+        node.publish("t", ["x" * 10_000])
+    with FeedClient(node.feed, "test") as feed:
+        far = [feed.reach(0, size) for size in (1, 25_000, 1 << 30)]
+        assert [offset for offset, _ in far] == [1, 2, 4]
+        assert 40_000 < far[-1][1] < 50_000
+        assert feed.reach(3, 1)[0] == feed.reach(4, 1)[0] == 4

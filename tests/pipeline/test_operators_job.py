@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.pipeline.jobs_operators import OperatorsJob
+from sterna.runtime.configuration import load
 
 from .driving import Driver
 from .feeding import FeedingNode
@@ -38,7 +40,18 @@ COUNTS = ("$HOURLYCOUNT/t", "$QUARTERHOURLYSUM/t")
 #: Over topics, over a span, over a span of what is over topics.
 IN_ORDER = ("$SUM/u/+", "$TMPSUM;0:20:00/u/+", "$TMPMAX;0:20:00$COUNT/u/+")
 
+#: Rules that pass messages on, two of them the same ones.
+ALONE = ("$GT;1/t/+", "$GT;1/t/#")
+
 StartFeeding = Callable[..., FeedingNode]
+
+
+def functions(directory: Path) -> str:
+    """A function of one's own, which takes as long as payloads say."""
+    lines = ("import time", "def slow(payload):", "    time.sleep(float(payload))", "    return payload")
+    (directory / "seconds.py").write_text("\n".join(lines))
+    own = '[[functions.own]]\nname = "SLOW"\ncall = "seconds:slow"\ndescription = "waits"\n'
+    return f'[functions]\ndirectory = "{directory}"\ntime_out_s = 2\n{own}'
 
 
 class Subscriber:
@@ -72,6 +85,9 @@ class Subscriber:
         self.came.append(time.time())
         number = dict(getattr(message.properties, "UserProperty", []))["sterna-sequence"]
         self.got.append((message.topic, message.payload, number))
+
+    def by_rules(self) -> list[tuple[str, bytes]]:
+        return [(topic, payload) for topic, payload, _ in self.got if topic.startswith("$GT;1/t/")]
 
     def of(self, topic: str) -> list[bytes]:
         return [payload for one, payload, _ in self.got if one == topic]
@@ -126,14 +142,14 @@ def first_difference(found: list[bytes], expected: list[bytes]) -> str:
 def test_expressions_come_and_go_while_one_query_serves_them(
     spark: SparkSession, start_feeding: StartFeeding, subscriber: Callable[..., Subscriber], tmp_path: Path
 ) -> None:
-    node = start_feeding("a", SPARKS)
+    node = start_feeding("a", SPARKS + functions(tmp_path))
     lines: list[str] = []
-    job = OperatorsJob(tmp_path / "job", {"nodes": node.feed}, lines.append)
+    job = OperatorsJob(tmp_path / "job", {"nodes": node.feed}, lines.append, load(node.file, {}).functions)
     query = job.start(spark)
     try:
         one, other = subscriber(node, "one"), subscriber(node, "other", qos=0)
         one.subscribe("$HOURLYCOUNT/t/a", "$HOURLYMAX/t/+", "$AVG/t/+", "$GT;1$TMPCOUNT;0:10:00/t/a")
-        other.subscribe("$HOURLYCOUNT/t/a")
+        other.subscribe("$HOURLYCOUNT/t/a", *ALONE)
         node.publish("t/a", [1, 2, 3])
         node.publish("t/b", [7, "warm"])
         wait_until(lambda: count_of(one.of("$HOURLYCOUNT/t/a")) == 3, "the window ends", SOON_S)
@@ -147,12 +163,38 @@ def test_expressions_come_and_go_while_one_query_serves_them(
         assert one.of("$GT;1$TMPCOUNT;0:10:00/t/a") == [b"2.0", b"3.0"]
         told = len(lines)
         one.unsubscribe("$HOURLYMAX/t/+")
-        wait_until(lambda: any("4 expressions" in line for line in lines[told:]), "it has gone", SOON_S)
+        wait_until(lambda: any("6 expressions" in line for line in lines[told:]), "it has gone", SOON_S)
         assert count_of(other.of("$HOURLYCOUNT/t/a")) == 3
         assert len(one.got) == len({(topic, number) for topic, _, number in one.got})
+        passed = [("$GT;1/t/a", b"2"), ("$GT;1/t/a", b"3"), ("$GT;1/t/b", b"7"), ("$GT;1/t/b", b"5")]
+        wait_until(lambda: len(other.by_rules()) >= len(passed), "what passes is passed on", SOON_S)
+        assert other.by_rules() == passed, "each once, whichever of the two expressions it fits"
         assert query.exception() is None
+        # Payloads are numbers of seconds: the one that is too long is given up, and nobody else waits for it.
+        one.subscribe("$SUM$SLOW/s/+")
+        node.publish("s/a", [0, "x", 60])
+        node.publish("s/b", [0.25])
+        node.publish("t/a", [9])
+        wait_until(lambda: other.by_rules()[-1:] == [("$GT;1/t/a", b"9")], "the others go on", SOON_S)
+        wait_until(lambda: one.of("$SUM$SLOW/s/$A") == [b"0.0", b"0.25"], "functions are called", SOON_S)
+        assert {line.split(": ")[2].split(" (")[0] for line in lines if "left out" in line} == {
+            "function-failed",
+            "function-timed-out",
+        }
     finally:
         job.stop()
+
+
+def test_the_job_says_which_functions_cannot_be_loaded_before_spark_is_started(
+    start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    node = start_feeding("a", SPARKS + functions(tmp_path))
+    (tmp_path / "seconds.py").write_text("import nothing_of_that_name")
+    command = sterna("operators", str(tmp_path / "job"), "--nodes", node.feed, "--config", str(node.file))
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert "$SLOW: ModuleNotFoundError: No module named 'nothing_of_that_name'" in " ".join(ended.stderr.split())
+    assert "starting Spark" not in ended.stderr
 
 
 @pytest.mark.slow

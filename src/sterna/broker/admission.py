@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sterna.broker.computation import function_of
 from sterna.broker.limits import Limits
 from sterna.mqtt.topics import overlap
 from sterna.operators.errors import ExpressionError
@@ -43,7 +42,7 @@ class Admission:
             return f"{self._limits.overlapping_expressions} other expressions take messages of the same topics"
         if RESULT_LEVELS.intersection(expression.topic_filter.split(b"/")):
             return "levels named $A and $ALL stand for wildcards in the topics of results; choose another filter"
-        function = function_of(expression)
+        function = expression.function
         if function and self._functions.get(function) is None:
             return f"no function computes ${function} here; see $SYS/capabilities"
         return None

@@ -32,15 +32,15 @@ def has_had(session: Session, message: Message) -> bool:
     return is_told or stamp <= session.barrier.get(known.origin, BEFORE_ALL)
 
 
-def told(text: bytes, upto: int) -> tuple[str, Stamp]:
+def told(computation: Computation, upto: int) -> tuple[str, Stamp]:
     """Results of an expression up to this one, as an entry of `Session.told`."""
-    return text.decode(), Stamp(0, upto)
+    return computation.known_as.decode(), Stamp(0, upto)
 
 
 def cause_of(computation: Computation, result: Message, number: int) -> Identity | None:
     """Of a result that is not made of one message; `number`: 0 if it has none."""
     upto = number if computation.is_merged or computation.outside else taken_us(result)
-    return Identity(computation.expression.text.decode(), 0, upto) if upto else None
+    return Identity(computation.known_as.decode(), 0, upto) if upto else None
 
 
 def note_recent(computation: Computation, result: Message) -> None:

@@ -15,7 +15,7 @@ from sterna.broker.parts import Part
 from sterna.mqtt.message import Message
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
-from sterna.operators.expression import Expression, Family
+from sterna.operators.expression import Expression
 from sterna.operators.merging import OuterEngine
 from sterna.vocabulary.stamps import Stamp
 
@@ -28,6 +28,15 @@ _RECENT = list[tuple[int, int]]
 
 #: Results that a session which comes from a node whose clock is behind may have missed.
 RECENT_MAX = 16
+
+
+class Numbering:
+    """The last result at QoS 1 or 2 that the journal is known to have."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = 0
 
 
 class Computation:
@@ -44,10 +53,10 @@ class Computation:
         "gate",
         "held_us",
         "made",
+        "numbering",
         "outside",
         "owed",
         "part",
-        "published",
         "recent",
         "said",
         "subscribers",
@@ -64,14 +73,14 @@ class Computation:
         #: What keeps messages from it, if it came from another node.
         self.gate: Gate | None = None
         #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
-        self.function = function_of(expression)
+        self.function = expression.function
         self.calls: deque[Call] = deque()
         #: The deadline that is on its way, 0 if there is none; and the one that waits for the numbers before it.
         self.due_us = 0
         self.held_us = 0
         #: Results made, at QoS 1 and 2; and, during a replay, the last one the journal is known to have.
         self.made = 0
-        self.published = 0
+        self.numbering = Numbering()
         #: The last message at QoS 1 and 2 it has taken; and, during a replay, those that it may not have.
         self.taken = -1
         self.coming: deque[Message] = deque()
@@ -86,6 +95,30 @@ class Computation:
         self.owed = False
         #: The last results at QoS 1 and 2, if they are not known by a message.
         self.recent: deque[tuple[int, int]] = deque(maxlen=RECENT_MAX)
+
+    @property
+    def published(self) -> int:
+        return self.numbering.last
+
+    @published.setter
+    def published(self, number: int) -> None:
+        self.numbering.last = number
+
+    @property
+    def passes_on(self) -> bool:
+        """Nothing but rules, and Spark's: its results are numbered in common with those of the same rules."""
+        return self.outside and self.expression.forwards
+
+    @property
+    def is_weighed(self) -> bool:
+        """Does it count among those that may concern one message?  What Spark aggregates does not."""
+        return not self.outside or self.passes_on or bool(self.function)
+
+    @property
+    def known_as(self) -> bytes:
+        """What its results that are not known by a message are known by, at every node."""
+        text = self.expression.text
+        return text.partition(b"/")[0] if self.passes_on else text
 
     @property
     def is_merged(self) -> bool:
@@ -121,9 +154,10 @@ class Computation:
         if self.part is not None:
             fields = (self.made, self.engine.snapshot(), self.said, self.part.name, self.told_us, [*self.recent])
             return msgspec.msgpack.encode(fields)
+        made = self.published if self.passes_on else self.made
         waiting = [call.saved() for call in self.calls if call.offset >= 0]
         barrier = [] if self.gate is None else [(origin, *stamp) for origin, stamp in self.gate.barrier.items()]
-        return msgspec.msgpack.encode((self.made, self.engine.snapshot(), waiting, barrier, [*self.recent]))
+        return msgspec.msgpack.encode((made, self.engine.snapshot(), waiting, barrier, [*self.recent]))
 
     def restore(self, snapshot: bytes) -> None:
         """May raise StateError."""
@@ -132,18 +166,20 @@ class Computation:
             self.made, engine, self.said, _, self.closed_us, recent = fields
         else:
             self.made, engine, waiting, barrier, recent = fields
-            for offset, topic, time_us in waiting:
+            for offset, topic, time_us in waiting if not self.outside else ():
                 self.calls.append(Call(self.function, topic, time_us, offset, again=True))
             if barrier:
                 self.gate = Gate({origin: Stamp(epoch, sequence) for origin, epoch, sequence in barrier})
-        self.published = self.made
+        self.published = max(self.published, self.made) if self.passes_on else self.made
         self.recent.extend(recent)
         self.engine.restore(engine)
 
     def adopt(self, snapshot: bytes) -> None:
         """Go on from what it remembered at another node.  May raise StateError."""
         fields = self._fields(snapshot)
-        self.made = self.published = fields[0]
+        self.made = fields[0]
+        if not self.passes_on or not self.published:  # else others here go on from where they are
+            self.published = self.made
         if self.part is None:
             self.engine.restore(fields[1])
         else:
@@ -216,12 +252,6 @@ def add_troubles_of_parts(to: dict[str, int], parts: Iterable[Part]) -> None:
 
 def taken_us(message: Message) -> int:
     return int(message.received_at * 1e6 + 0.5)
-
-
-def function_of(expression: Expression) -> str:
-    """The data processing function its messages go through; only the innermost operator can be one."""
-    innermost = expression.operators[-1]
-    return innermost.name if innermost.family is Family.FUNCTION else ""
 
 
 def _recent_in(fields: list[Any], place: int) -> list[tuple[int, int]]:

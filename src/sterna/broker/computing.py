@@ -29,6 +29,7 @@ from sterna.broker.durability import SessionLog
 from sterna.broker.endings import EndingBroker, Endings
 from sterna.broker.gates import Gate
 from sterna.broker.limits import Limits
+from sterna.broker.outside import Outside, Passed, result_of
 from sterna.broker.parts import Part, Parts, is_part
 from sterna.broker.recollection import Recollection
 from sterna.broker.repeats import numbered
@@ -67,12 +68,12 @@ class Computations:
         "_broker",
         "_by_text",
         "_endings",
+        "_outside",
         "_settings",
         "_tree",
         "_troubles",
         "calls",
         "changed",
-        "edition",
         "gone",
         "parts",
         "recollection",
@@ -94,8 +95,7 @@ class Computations:
         self.changed: dict[bytes, Computation] = {}
         self.gone: dict[bytes, None] = {}
         self.results = 0
-        #: Changes with every expression of Spark's that comes or goes.
-        self.edition = 0
+        self._outside = Outside()
         #: Of expressions that have ended.
         self._troubles: dict[str, int] = {}
 
@@ -151,10 +151,10 @@ class Computations:
         self.recollection.begun(computation)
         self._by_text[text] = computation
         if computation.outside:
-            self.edition += 1
+            self._outside.edition += 1
             if self._broker is not None:
                 self._broker.tell("an expression is left to Spark", {"expression": text.decode()})
-        else:
+        if computation.is_weighed:
             self._admission.admit(expression)
         if not computation.outside and computation.part is None:
             self._tree.add(expression.topic_filter, text, computation)
@@ -176,6 +176,7 @@ class Computations:
             return computation
         computation = Computation(expression, Engine(expression, self._settings, self._now_us()))
         computation.outside = self.is_outside(expression)
+        self._outside.joins(computation)
         return computation
 
     def engine_of(self, computation: Computation) -> Engine:
@@ -203,11 +204,13 @@ class Computations:
         return found
 
     def _take_no_more(self, gone: Computation) -> None:
+        if gone.is_weighed:
+            self._admission.forget(gone.expression)
         if gone.outside:
-            self.edition += 1
-            return
-        self._admission.forget(gone.expression)
-        if gone.part is not None:
+            heir = self._outside.leaves(gone)
+            if heir is not None:
+                self.changed[heir.expression.text] = heir
+        elif gone.part is not None:
             self.parts.left(gone)
         else:
             self._tree.remove(gone.expression.topic_filter, gone.expression.text)
@@ -293,7 +296,7 @@ class Computations:
             computation.owed = True
             self.merge(computation.part)
         if computation.outside:
-            self.edition += 1
+            self._outside.edition += 1
         self.changed[computation.expression.text] = computation
         self._look_after(computation)
 
@@ -427,26 +430,24 @@ class Computations:
 
     # -- Spark's --
 
+    @property
+    def edition(self) -> int:
+        """Changes with every expression of Spark's that comes or goes."""
+        return self._outside.edition
+
     def outside(self) -> list[tuple[bytes, int]]:
         """Expressions that Spark is to compute, and since when."""
-        return [
-            (text, one.engine.newest_us) for text, one in self._by_text.items() if one.outside and not one.is_awaited
-        ]
+        return self._outside.wanted(self._by_text.values())
 
-    def hand_in(self, text: bytes, number: int, payload: bytes) -> None:
-        """What Spark made of a window or a message, if anybody still wants it; a number that is not greater than the
-        last one has been here before."""
-        computation = self._by_text.get(text)
-        if computation is None or not computation.outside or computation.is_awaited:
-            return
-        if number > computation.published:
+    def hand_in(self, text: bytes, number: int, payload: bytes, passed: Passed | None = None) -> None:
+        """What Spark made of a window or a message, or a message that passed, if anybody still wants it; a number that
+        is not greater than the last one has been here before."""
+        computation = self._outside.taker(text, self._by_text.get(text), passed)
+        if computation is not None and number > computation.published:
             assert self._broker is not None
-            topic = computation.expression.result_topic
             computation.made = computation.published = number
-            self.changed[text] = computation
-            # At QoS 0 nothing would remember that it was here.
-            qos = max(1, self._broker.result_qos(topic))
-            result = Message(topic, payload, qos, False, numbered(0, number), NEVER, text, self._broker.wall)
+            self.changed[computation.expression.text] = computation
+            result = result_of(computation, number, payload, passed, self._broker.wall, self._broker.result_qos)
             self._say(computation, result, None, number)
 
     # -- coming back --

@@ -108,7 +108,8 @@ def told_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
         if computation.is_merged:
             found[text] = (0, computation.said)
         elif computation.is_timed and not computation.is_awaited:
-            found[text] = (max(computation.told_us, session.told.get(text.decode(), BEFORE_ALL).sequence), None)
+            had = session.told.get(computation.known_as.decode(), BEFORE_ALL)
+            found[text] = (max(computation.told_us, had.sequence), None)
     return [(TOLD, msgspec.msgpack.encode(found))] if found else []
 
 
@@ -174,7 +175,7 @@ class Results:
 
     def _go_on_from(self, computation: Computation, upto: int) -> None:
         """Windows: those that ended here before we listened, and there not before we stopped."""
-        self.told.update([told(computation.expression.text, upto)])
+        self.told.update([told(computation, upto)])
         heard = self._session.held.made_of if self._session.held is not None else {}
         for number, offset in computation.recent:
             if number > upto and offset <= self._broker.delivered_upto and offset not in heard:
@@ -182,7 +183,7 @@ class Results:
 
     def _go_on_after(self, computation: Computation, last: bytes | None) -> None:
         """The newest there is: once, unless it was the newest there, too."""
-        self.told.update([told(computation.expression.text, computation.made)])
+        self.told.update([told(computation, computation.made)])
         if not computation.said or computation.said == last:
             return
         if computation.recent and computation.recent[-1][0] == computation.made:

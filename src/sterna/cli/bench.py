@@ -43,7 +43,17 @@ def _on_spark(say: Say, quick: bool) -> list[figures.Row]:
     return measure_spark(say, quick)
 
 
-EXPRESSION_PARTS: dict[str, operators.Part] = {**operators.PARTS, "spark": _on_spark}
+def _in_order_on_spark(say: Say, quick: bool) -> list[figures.Row]:
+    from sterna.pipeline.bench_in_order import measure_in_order
+
+    return measure_in_order(say, quick)
+
+
+EXPRESSION_PARTS: dict[str, operators.Part] = {
+    **operators.PARTS,
+    "spark": _on_spark,
+    "spark-in-order": _in_order_on_spark,
+}
 
 app = typer.Typer(help="Measure what a broker costs, and the pipeline.", no_args_is_help=True)
 

@@ -203,23 +203,30 @@ def operators(
     away: Annotated[
         float, typer.Option(min=0, help="Seconds windows wait for a node that is away; then they end without it.")
     ] = 60.0,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file of a node, for its [functions]; without it: the bundled one.")
+    ] = None,
     token_file: _TokenFile = None,
     cafile: _CaFile = None,
     master: _Master = "local[*]",
     conf: _Conf = None,
 ) -> None:
     """Compute every expression that nodes leave to Spark, and hand in the results.  Ctrl-C ends it at any time."""
+    from sterna.cli import pipeline_operators
+
+    functions = pipeline_operators.functions(config)
     source = _source(nodes, None, token_file, cafile)
     with spark_session("sterna operators", master, [*_LITTLE_TO_DO, *(conf or [])]) as spark:
         from sterna.pipeline.another_try import with_more_tries
         from sterna.pipeline.jobs_operators import OperatorsJob
 
         def run() -> None:
-            job = OperatorsJob(directory, _with_tasks(source, spark), _say)
+            spark.streams.resetTerminated()  # what ended an earlier try is no reason to end this one
+            job = OperatorsJob(directory, _with_tasks(source, spark), _say, functions)
             try:
-                query = job.start(spark, away)
+                job.start(spark, away)
                 talk.print("computing; Ctrl-C ends it")
-                query.awaitTermination()
+                spark.streams.awaitAnyTermination()
             except KeyboardInterrupt:
                 talk.print("ending; what is not finished is done at the next start")
             finally:
@@ -267,7 +274,7 @@ def audit(
 
 
 def _say(line: str) -> None:
-    talk.print(line, soft_wrap=True)
+    talk.print(line, soft_wrap=True, markup=False)
 
 
 def _source(nodes: str | None, topics: str | None, token_file: Path | None, cafile: Path | None) -> dict[str, str]:

@@ -11,11 +11,13 @@ from typing import Literal
 
 import typer
 
-from sterna.broker.computation import function_of
 from sterna.cli.operators import parsed
 from sterna.operators.windows_apart import division
+from sterna.pipeline.calling import check
 from sterna.pipeline.evaluation import Question
 from sterna.runtime.configuration import load
+from sterna.runtime.functions import functions_of
+from sterna.runtime.settings import FunctionTable
 from sterna.vocabulary.errors import SternaError
 
 
@@ -26,10 +28,11 @@ def question(
     anchor: Literal["subscription", "wall"] | None,
     config: Path | None,
 ) -> Question:
-    expression = parsed(text)
-    if function_of(expression):
-        raise SternaError("functions run on nodes only; leave the data processing operator out")
-    settings = load(config, os.environ).operators
+    configuration = load(config, os.environ)
+    settings, known = configuration.operators, functions_of(configuration.functions)
+    expression = parsed(text, known)
+    if expression.function and known.get(expression.function) is None:
+        raise SternaError(f"no function computes ${expression.function} here; name one in [functions] of --config FILE")
     if anchor is not None:
         settings = replace(settings, anchor=anchor)
     if since is None and expression.periodic is not None and settings.anchor == "subscription":
@@ -38,8 +41,20 @@ def question(
         )
     since_us = 0 if since is None else round(since.timestamp() * 1e6)
     until_us = round((time.time() if until is None else until.timestamp()) * 1e6)
-    return Question(expression.text, settings, since_us, until_us)
+    table = configuration.functions if expression.function else None
+    if table is not None:
+        check(table)
+    return Question(expression.text, settings, since_us, until_us, table)
+
+
+def functions(config: Path | None) -> FunctionTable:
+    """Those of a node's configuration; PipelineError if one cannot be loaded."""
+    table = load(config, os.environ).functions
+    check(table)
+    return table
 
 
 def plan(asked: Question) -> str:
+    if asked.functions is not None:
+        return "every task computes the numbers of what it reads; these go through one task, in order"
     return division(asked.expression).value

@@ -41,6 +41,10 @@ TABLE_SCHEMA: Any = pa.schema(
     ]
 )
 
+#: What else a reader of the feed may ask for, who passes messages on: encoded properties as they came, and the instant
+#: after which nobody may have it (0: never).  No column of the table.
+APART_SCHEMA: Any = pa.schema([pa.field("property_block", pa.binary()), pa.field("expires_us", _NUMBER)])
+
 #: How the `shares` of a message begin that is for members of shared subscriptions only: such a one was passed on here
 #: by another node, whose table has it.
 FOR_SHARES_ONLY = b"\x92\xc3"
@@ -51,6 +55,11 @@ _NAMES = {
     prop.RESPONSE_TOPIC: "$response-topic",
     prop.CORRELATION_DATA: "$correlation-data",
 }
+
+
+def schema_of(columns: Sequence[str]) -> Any:
+    """Of these columns, in this order."""
+    return pa.schema([(TABLE_SCHEMA if name in TABLE_SCHEMA.names else APART_SCHEMA).field(name) for name in columns])
 
 
 def own_rows(batch: Any) -> Any:
@@ -100,7 +109,7 @@ def repeated(runs: Sequence[tuple[int, int]]) -> Any:
 
 def as_table(rows: Any, offsets: Any, epochs: Any, node: str, columns: Sequence[str] | None = None) -> Any:
     """Rows of the journal, all of them this node's own, as a batch of the table (or of these columns of it)."""
-    schema = TABLE_SCHEMA if columns is None else pa.schema([TABLE_SCHEMA.field(name) for name in columns])
+    schema = TABLE_SCHEMA if columns is None else schema_of(columns)
     told: tuple[Any, Any] = (None, None)
     if "properties" in schema.names or "content_type" in schema.names:
         told = _properties(rows.column("properties"))
@@ -117,6 +126,8 @@ def as_table(rows: Any, offsets: Any, epochs: Any, node: str, columns: Sequence[
         "ingress_time": lambda: rows.column("received_at"),
         "properties": lambda: told[0],
         "content_type": lambda: told[1],
+        "property_block": lambda: rows.column("properties"),
+        "expires_us": lambda: pc.fill_null(rows.column("expires_at").cast(_NUMBER), 0),
     }
     return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
 

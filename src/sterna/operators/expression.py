@@ -78,6 +78,12 @@ class Expression:
         return all(operator.family in (Family.RULE, Family.CONTAINS) for operator in self.operators)
 
     @property
+    def function(self) -> str:
+        """The data processing function its messages go through; only the innermost operator can be one."""
+        innermost = self.operators[-1]
+        return innermost.name if innermost.family is Family.FUNCTION else ""
+
+    @property
     def periodic(self) -> Operator | None:
         return next((operator for operator in self.operators if operator.family is Family.PERIODIC), None)
 

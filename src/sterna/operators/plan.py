@@ -36,17 +36,25 @@ def placed(expression: Expression, settings: Settings) -> tuple[str, str]:
     engine, words = settings.engine_of(expression.topic_filter)
     if engine == "node":
         return "node", f"as {words} says"
-    if any(operator.family is Family.FUNCTION for operator in expression.operators):
-        return "node", "functions run in nodes"
-    if expression.forwards:
-        return "node", "it passes messages on and computes nothing"
     if engine == "auto":
         return _placed_by_length(expression, settings)
+    return "spark", f"as {words} says; {_on_spark(expression)}"
+
+
+def _on_spark(expression: Expression) -> str:
+    if expression.function:
+        return "takes numbers in order of time; sterna pipeline operators must run, and have the function"
+    if expression.forwards:
+        return "passes messages of all nodes on in order of time; sterna pipeline operators must run"
     in_order = "" if division(expression) is Division.BY_MESSAGE else "takes the values of all nodes in order of time; "
-    return "spark", f"as {words} says; {in_order}sterna pipeline operators must run"
+    return f"{in_order}sterna pipeline operators must run"
 
 
 def _placed_by_length(expression: Expression, settings: Settings) -> tuple[str, str]:
+    if expression.function:
+        return "node", "functions run in nodes unless Spark is chosen"
+    if expression.forwards:
+        return "node", "it passes messages on and computes nothing"
     periodic = expression.periodic
     if periodic is None:
         return "node", "it answers at each message, not at the end of windows"

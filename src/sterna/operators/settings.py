@@ -66,8 +66,7 @@ class Settings:
 
     engine: EngineName = "node"
     """Where expressions are computed: in the node, by the job `sterna pipeline operators`, or (auto) by that job if
-    they have windows as long as `spark_period_s` that can be computed in parts.  Rules alone, which pass messages on,
-    and data processing functions stay in the node."""
+    they have windows as long as `spark_period_s` that can be computed in parts."""
 
     engines: tuple[EngineChoice, ...] = ()
     """The same for expressions over some topics: the first that has all topics of an expression decides, before

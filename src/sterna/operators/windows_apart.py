@@ -42,7 +42,7 @@ def division(expression: Expression) -> Division:
     if Family.PERIODIC not in families:
         return Division.NONE
     inside = set(families[families.index(Family.PERIODIC) + 1 :])
-    if inside & {Family.SPATIAL, Family.SLIDING}:
+    if inside & {Family.SPATIAL, Family.SLIDING, Family.FUNCTION}:  # numbers of functions come when they come
         return Division.NONE
     return Division.BY_TOPIC if Family.CHANGE in inside else Division.BY_MESSAGE
 

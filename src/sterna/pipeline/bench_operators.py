@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -62,11 +62,15 @@ QUICK = Times(warm_up_s=20.0, measure_s=20.0)
 def measure_spark(say: Say, quick: bool) -> list[Row]:
     """Both rows of one run."""
     times = QUICK if quick else Times()
-    with started_node(tables=TABLES) as node, _subscribed(node) as heard, tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "sterna", "pipeline", "operators", directory, "--nodes", node.feed]
-        with _job(command) as job:
+    with (
+        started_node(tables=TABLES) as node,
+        subscribed(node, EXPRESSIONS) as heard,
+        tempfile.TemporaryDirectory() as directory,
+    ):
+        command = command_of(directory, node)
+        with job_of(command) as job:
             with publishing(node, Load(messages=RATE * HOUR_S, rate=FEW, lines=LINES)):
-                _wait(lambda: _is_served(heard), "first results", job)
+                wait_for(lambda: _is_served(heard), "first results", job)
             with publishing(node, Load(messages=RATE * HOUR_S, rate=RATE, lines=LINES)) as publisher:
                 time.sleep(times.warm_up_s)
                 begin = time.time()
@@ -77,8 +81,8 @@ def measure_spark(say: Say, quick: bool) -> list[Row]:
                     raise BenchmarkError(f"the publisher gave up at {RATE:,} messages a second")
         say(f"    the job was killed after {len(heard.results):,} results")
         last = max(_counted(node))
-        with _job(command) as job:
-            _wait(lambda: heard.newest_s() >= last, "results after the kill", job)
+        with job_of(command) as job:
+            wait_for(lambda: heard.newest_s() >= last, "results after the kill", job)
         late = [1000 * (came - of_s) for came, of_s in heard.times() if begin <= of_s < end - WINDOW_S]
         counted = _counted(node)
         held = sum(count for of_s, count in counted.items() if begin <= of_s - WINDOW_S and of_s <= end)
@@ -87,7 +91,7 @@ def measure_spark(say: Say, quick: bool) -> list[Row]:
         return [judge_late(late, held / max(1, windows * WINDOW_S)), judge_exact(heard.totals(), counted, last)]
 
 
-class _Heard:
+class Heard:
     """Results, with when they came."""
 
     def __init__(self) -> None:
@@ -110,20 +114,20 @@ class _Heard:
         return max((of_s for of_s, _ in self.totals()), default=0.0)
 
 
-def _is_served(heard: _Heard) -> bool:
+def _is_served(heard: Heard) -> bool:
     return len({topic for topic, _, _, _ in heard.results[:]}) == len(EXPRESSIONS)
 
 
 @contextmanager
-def _subscribed(node: Node) -> Iterator[_Heard]:
-    heard, granted = _Heard(), threading.Semaphore(0)
+def subscribed(node: Node, expressions: Sequence[str]) -> Iterator[Heard]:
+    heard, granted = Heard(), threading.Semaphore(0)
     client = mqtt.Client(CallbackAPIVersion.VERSION2, "bench-subscriber", protocol=MQTTProtocolVersion.MQTTv5)
     client.on_message = heard.on_message
     client.on_subscribe = lambda *_: granted.release()
     client.connect("127.0.0.1", node.port)
     client.loop_start()
     try:
-        for expression in EXPRESSIONS:
+        for expression in expressions:
             client.subscribe(expression, 1)
             if not granted.acquire(timeout=PATIENCE_S):
                 raise BenchmarkError(f"no answer to SUBSCRIBE {expression}")
@@ -133,8 +137,12 @@ def _subscribed(node: Node) -> Iterator[_Heard]:
         client.loop_stop()
 
 
+def command_of(directory: str, node: Node) -> list[str]:
+    return [sys.executable, "-m", "sterna", "pipeline", "operators", directory, "--nodes", node.feed]
+
+
 @contextmanager
-def _job(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def job_of(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """The job until the block ends; then driver and JVM die at once."""
     with tempfile.TemporaryFile() as said:
         job = subprocess.Popen(
@@ -151,7 +159,7 @@ def _job(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
             job.wait()
 
 
-def _wait(holds: Callable[[], bool], what: str, job: subprocess.Popen[bytes]) -> None:
+def wait_for(holds: Callable[[], bool], what: str, job: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         if time.monotonic() > deadline or job.poll() is not None:

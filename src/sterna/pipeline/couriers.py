@@ -20,7 +20,7 @@ from sterna.pipeline.gathering import Result
 from sterna.pipeline.nodes import open_feed, survey
 from sterna.pipeline.options import ReadOptions
 
-OWED_MAX = 100_000
+OWED_MAX, OWED_BYTES_MAX = 100_000, 256 * 1024 * 1024
 """Results that wait for one node; with more than that, a node that is away loses the oldest."""
 AT_ONCE, BYTES_AT_ONCE = 1000, 8 * 1024 * 1024
 AGAIN_S = 0.5
@@ -38,18 +38,28 @@ class Courier:
         self._trouble = ""
         self._lock = threading.Condition()
         self._owed: deque[Result] = deque()
+        self._bytes = 0
         self._feed: FeedClient | None = None
         threading.Thread(target=self._run, name=f"results for {node}", daemon=True).start()
 
     def add(self, results: Iterable[Result]) -> None:
+        lost = 0
         with self._lock:
-            self._owed.extend(results)
-            lost = len(self._owed) - OWED_MAX if self._trouble else 0
-            for _ in range(lost):
-                self._owed.popleft()
+            for result in results:
+                self._owed.append(result)
+                self._bytes += result.size
+            while self._trouble and not self._has_room():
+                self._bytes -= self._owed.popleft().size
+                lost += 1
             self._lock.notify_all()
-        if lost > 0:
-            self._tell(f"node {self._node} is away, and {lost} results for it are lost: {OWED_MAX} wait already")
+        if lost:
+            self._tell(
+                f"node {self._node} is away, and {lost} results for it are lost: "
+                f"{OWED_MAX} wait already, or {OWED_BYTES_MAX} bytes"
+            )
+
+    def _has_room(self) -> bool:
+        return len(self._owed) <= OWED_MAX and self._bytes <= OWED_BYTES_MAX
 
     def owed(self) -> list[Result]:
         with self._lock:
@@ -62,7 +72,7 @@ class Courier:
     def make_room(self) -> None:
         """Come back when it is not too much that waits, or nobody knows for how long it will."""
         with self._lock:
-            self._lock.wait_for(lambda: len(self._owed) <= OWED_MAX or self._trouble)
+            self._lock.wait_for(lambda: self._has_room() or self._trouble)
 
     def _run(self) -> None:
         while True:
@@ -75,7 +85,7 @@ class Courier:
             with self._lock:
                 had = set(map(id, some))
                 while self._owed and id(self._owed[0]) in had:
-                    self._owed.popleft()
+                    self._bytes -= self._owed.popleft().size
                 self._lock.notify_all()
 
     def _deliver(self, some: list[Result]) -> bool:
@@ -86,7 +96,7 @@ class Courier:
                 if found is None:
                     raise NodesMissing(f"node {self._node} is away")
                 self._feed = open_feed(self._options.access, found.address)
-            self._feed.hand_in([(one.text, one.number, one.payload) for one in some])
+            self._feed.hand_in([_said(one) for one in some])
         except Refused as error:
             self._say(str(error))
             return error.code == "operators"
@@ -105,11 +115,17 @@ class Courier:
             self._tell(f"results for node {self._node} wait: {trouble}")
 
 
+def _said(one: Result) -> tuple[object, ...]:
+    if not one.topic:
+        return one.text, one.number, one.payload
+    return one.text, one.number, one.payload, (one.topic, one.qos, one.properties, one.expires_us)
+
+
 def _fitting(owed: Iterable[Result]) -> Iterator[Result]:
     """The first ones, as many as go into a request."""
     size = 0
     for number, one in enumerate(owed):
-        size += len(one.payload) + len(one.text)
+        size += one.size
         if number and size > BYTES_AT_ONCE:
             return
         yield one

@@ -14,16 +14,22 @@ import msgspec
 import pyarrow as pa
 
 from sterna.journal.interest import Interest
+from sterna.journal.table import rows_of_interest
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
+from sterna.operators.functions import NO_FUNCTIONS
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.operators.windows_apart import Part, Whole
+from sterna.pipeline.calling import caller_of
 from sterna.pipeline.errors import PipelineError
+from sterna.runtime.settings import FunctionTable
 
 PARTS_HELD = 200_000
 """Aggregates a task holds before it passes them on."""
 RESULTS_AT_ONCE = 8192
+CALLS_AT_ONCE = 256
+"""Payloads that are at hand at once for functions."""
 
 PARTS: Any = pa.schema([pa.field("end_us", pa.int64()), pa.field("part", pa.binary())])
 RESULTS: Any = pa.schema(
@@ -44,10 +50,12 @@ class Question(msgspec.Struct, frozen=True):
     """Where windows begin, and messages."""
     until_us: int
     """Windows count that have ended by then, and messages that came in before."""
+    functions: FunctionTable | None = None
+    """Of an expression that has one."""
 
     @property
     def expression(self) -> Expression:
-        return parse(self.text)
+        return parse(self.text, NO_FUNCTIONS.assuming(self.text))
 
 
 def rows_of(batch: Any, interest: Interest) -> Iterator[tuple[bytes, bytes, int]]:
@@ -108,7 +116,10 @@ def results_of_messages(question: Question, batches: Iterable[Any]) -> Iterator[
     results = _Results(expression)
     for batch in batches:
         for topic, payload, time_us in rows_of(batch, interest):
-            result = engine.message(topic, payload, time_us)
+            if expression.function:  # what `numbers_of_messages` has made of it
+                result = engine.computed(topic, float(payload), time_us)
+            else:
+                result = engine.message(topic, payload, time_us)
             if result is not None:
                 results.add(engine.result_us, result, topic)
         _check(engine)
@@ -117,6 +128,22 @@ def results_of_messages(question: Question, batches: Iterable[Any]) -> Iterator[
     if result is not None:
         results.add(engine.result_us, result)
     yield results.take()
+
+
+def numbers_of_messages(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+    """The same messages, those without a number left out, with numbers instead of payloads."""
+    expression = question.expression
+    interest = Interest([expression.topic_filter])
+    assert question.functions is not None
+    caller = caller_of(question.functions)
+    for batch in batches:
+        mine = batch.filter(rows_of_interest(batch.column("topic").cast(pa.binary()), interest))
+        for first in range(0, mine.num_rows, CALLS_AT_ONCE):
+            some = mine.slice(first, CALLS_AT_ONCE)
+            answers = caller.numbers(expression.function, some.column("payload").to_pylist())
+            numbers = pa.array([None if value is None else repr(value).encode() for value, _ in answers], pa.binary())
+            place = some.schema.get_field_index("payload")
+            yield some.set_column(place, some.schema.field(place), numbers).filter(numbers.is_valid())
 
 
 def _check(engine: Engine) -> None:

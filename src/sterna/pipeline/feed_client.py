@@ -224,8 +224,14 @@ class FeedClient:
         found: Wanted = _as(Wanted, self._ask({"op": "expressions"}), self)
         return found
 
-    def hand_in(self, results: Sequence[tuple[bytes, int, bytes]]) -> None:
-        """(expression, number, payload); comes back when the node's journal has them, each once."""
+    def reach(self, start: int, bytes_max: int) -> tuple[int, int]:
+        """How far about so many bytes of the journal go from there, one frame at least, and how many they are."""
+        found = self._ask({"op": "reach", "start": start, "bytes": bytes_max})
+        return int(found["offset"]), int(found["bytes"])
+
+    def hand_in(self, results: Sequence[Sequence[object]]) -> None:
+        """(expression, number, payload), and of a message that passed (topic, qos, properties, expires_us) behind it;
+        comes back when the node's journal has them, each once."""
         self._ask({"op": "results", "results": results})
 
     def segments(self) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ from sterna.operators.windows_apart import Whole
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.in_order import InOrder, Line, Waiting
 from sterna.pipeline.matching import MISSED, SAID, Row
+from sterna.pipeline.passing import Passed, Passing, PassingEntry
 from sterna.pipeline.registry import Entry, Registry, write_whole
 
 SNAPSHOT_BATCHES = 256
@@ -39,6 +40,15 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     number: int
     """Greater than that of the expression's result before it: the end of the window, or about when the message came."""
     payload: bytes
+    topic: bytes = b""
+    """Of a message that passed; what else there is of it follows."""
+    qos: int = 0
+    properties: bytes = b""
+    expires_us: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.text) + len(self.payload) + len(self.topic) + len(self.properties)
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -60,10 +70,14 @@ class _Snapshot(msgspec.Struct, array_like=True):
 
 
 class Gathering:
-    def __init__(self, tell: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(self, tell: Callable[[str], None] = lambda _line: None, *, computed: bool = False) -> None:
+        """`computed`: of expressions with a data processing function, and no others."""
         self.registry = Registry()
+        self._computed = computed
         self._tell = tell
-        self._wholes: dict[int, tuple[Entry, Whole | InOrder]] = {}
+        self._wholes: dict[int, tuple[Entry, _Kept]] = {}
+        self._passing: dict[tuple[str, bytes], Passing] = {}
+        self._left_out: set[str] = set()
         self.line = Line()
 
     def __len__(self) -> int:
@@ -75,8 +89,15 @@ class Gathering:
         if registry.edition != self.registry.edition:
             self._go_by(registry)
         self.merge(rows, known)
+        self._tell_left_out()
         self.line.release(time_us)
         return [result for entry, whole in self._wholes.values() for result in self._closed(entry, whole, time_us)]
+
+    def _tell_left_out(self) -> None:
+        """Each reason once: what comes later is the same."""
+        for reason in self.line.left_out.keys() - self._left_out:
+            self._left_out.add(reason)
+            self._tell(f"messages are left out: {reason} (more of them are not told)")
 
     def merge(self, rows: Iterable[Row], known: int = 0) -> None:
         """Entries with numbers below `known` were there before the batch: they have had what others had missed."""
@@ -92,20 +113,33 @@ class Gathering:
     def _go_by(self, registry: Registry) -> None:
         before, self._wholes = self._wholes, {}
         for entry in registry.entries:
+            if bool(entry.expression.function) != self._computed:
+                continue
             known = before.get(entry.number)
             self._wholes[entry.number] = (entry, self._begun(entry) if known is None else known[1])
+        self._passing = {
+            (entry.node, entry.rules): one.passing
+            for entry, one in self._wholes.values()
+            if isinstance(one, PassingEntry)
+        }
         found = ((number, one) for number, (_, one) in self._wholes.items())
-        self.line.go_by((number, one) for number, one in found if isinstance(one, InOrder))
+        self.line.go_by((number, one) for number, one in found if isinstance(one, InOrder | PassingEntry))
         self.registry = registry
 
-    def _begun(self, entry: Entry) -> Whole | InOrder:
+    def _begun(self, entry: Entry) -> _Kept:
         if not entry.needs_order:
             return Whole(entry.expression, entry.settings, entry.since_us)
         if entry.expression.periodic is None and entry.beginning.complete_us > entry.since_us:
             self._tell(f"{_named(entry)}: its first messages are no longer kept; it begins with those that are")
-        return InOrder(entry)
+        if not entry.expression.forwards:
+            return InOrder(entry)
+        return PassingEntry(entry, self._passing.setdefault((entry.node, entry.rules), Passing()))
 
-    def _closed(self, entry: Entry, whole: Whole | InOrder, time_us: int) -> Iterable[Result]:
+    def _closed(self, entry: Entry, whole: _Kept, time_us: int) -> Iterable[Result]:
+        if isinstance(whole, PassingEntry):
+            for text, number, topic, message in whole.passing.take():
+                yield _passed_on(entry.node, text, number, topic, message)
+            return
         running = not whole.engine.stopped
         for number, payload in whole.advance(time_us):
             if is_complete(entry, number):
@@ -124,6 +158,16 @@ class Gathering:
         self.line.waiting = waiting
         for number, state in wholes:
             self._wholes[number][1].restore(state)
+
+
+_Kept = Whole | InOrder | PassingEntry
+"""What becomes of one expression."""
+
+
+def _passed_on(node: str, text: bytes, number: int, topic: bytes, message: Passed) -> Result:
+    return Result(
+        node, text, number, message.payload, topic, message.qos, message.properties, message.expires_us
+    )  # fmt: skip
 
 
 def is_complete(entry: Entry, end_us: int) -> bool:
@@ -170,19 +214,24 @@ class GatheringFiles:
         self._open(state, read[-1][1] if read else 0)
         return owed
 
-    def take(self, gathering: Gathering, batch: Batch, hand_in: Callable[[list[Result]], None]) -> list[Result]:
+    def take(
+        self, gathering: Gathering, batch: Batch, hand_in: Callable[[list[Result]], None], *, repeats: bool = True
+    ) -> list[Result]:
         """The batch is on the disk when this returns what came of it.
 
         Results are handed in before: if it does not come to the disk any more, the batch is run again, from the same
-        offsets, and its results are the same.
+        offsets, and its results are the same.  If that is not so (`repeats`), they are handed in after.
         """
         if batch.number != self.last_batch + 1:
             raise PipelineError(
                 f"{self._directory} knows of {self.last_batch + 1} batches, and this is batch {batch.number}: "
                 "put the right state beside the checkpoint, or begin anew in another directory"
             )
+        if not repeats:
+            self._keep(batch)
         results = self._apply(gathering, batch, hand_in)
-        self._keep(batch)
+        if repeats:
+            self._keep(batch)
         return results
 
     def _apply(self, gathering: Gathering, batch: Batch, hand_in: Callable[[list[Result]], None]) -> list[Result]:

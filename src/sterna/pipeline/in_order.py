@@ -17,14 +17,16 @@ from sterna.mqtt.topics import FilterTree
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.pipeline.matching import TOPICS_KNOWN_MAX
+from sterna.pipeline.passing import Passed, PassingEntry
 from sterna.pipeline.picking import Reading, Said
 from sterna.pipeline.registry import Entry
 
-Waiting = tuple[int, str, int, bytes, int, int, bytes, float | None]
-"""Time, journal, offset, reading, first number of an entry it is for and the one behind the last, topic, value."""
+Waiting = tuple[int, str, int, bytes, int, int, bytes, float | Passed | None]
+"""Time, journal, offset, reading, first number of an entry it is for and the one behind the last, topic, value (or the
+message itself)."""
 
 _PLACE = itemgetter(0, 1, 2)
-_TIME = itemgetter(0)
+_TIME = _NUMBER = itemgetter(0)
 
 
 class InOrder:
@@ -69,15 +71,20 @@ class InOrder:
         self.engine.restore(engine)
 
 
+Taker = InOrder | PassingEntry
+
+
 class Line:
     """Where values wait for their turn."""
 
     def __init__(self) -> None:
         self.waiting: list[Waiting] = []
-        self._trees: dict[bytes, FilterTree[int, tuple[int, InOrder]]] = {}
-        self._known: dict[tuple[bytes, bytes], list[tuple[int, InOrder]]] = {}
+        self._trees: dict[bytes, FilterTree[int, tuple[int, Taker]]] = {}
+        self._known: dict[tuple[bytes, bytes], list[tuple[int, Taker]]] = {}
+        #: Why messages were left out by tasks, and how many.
+        self.left_out: dict[str, int] = {}
 
-    def go_by(self, takers: Iterable[tuple[int, InOrder]]) -> None:
+    def go_by(self, takers: Iterable[tuple[int, Taker]]) -> None:
         """These there are now, by their numbers."""
         self._trees, self._known = {}, {}
         for number, one in takers:
@@ -88,6 +95,8 @@ class Line:
         """What a task has picked, for entries from one number up to and without another.  May raise DecodeError."""
         said = msgspec.msgpack.decode(part, type=Said)
         journal, reading, topics = said.journal, said.reading, said.topics
+        for reason, count in said.left_out.items():
+            self.left_out[reason] = self.left_out.get(reason, 0) + count
         self.waiting += [
             (time_us, journal, offset, reading, low, high, topics[place], value)
             for place, time_us, offset, value in zip(
@@ -101,15 +110,30 @@ class Line:
         stop = bisect_left(self.waiting, before_us, key=_TIME)
         due, self.waiting = self.waiting[:stop], self.waiting[stop:]
         for time_us, _, _, reading, low, high, topic, value in due:
+            if isinstance(value, Passed):
+                for rules in value.rules:
+                    self._pass_on(rules, time_us, low, high, topic, value)
+                continue
             for number, one in self._takers(reading, topic):
                 if low <= number < high:
+                    assert isinstance(one, InOrder)
                     one.take(time_us, topic, value)
 
-    def _takers(self, reading: bytes, topic: bytes) -> list[tuple[int, InOrder]]:
+    def _pass_on(self, rules: bytes, time_us: int, low: int, high: int, topic: bytes, message: Passed) -> None:
+        """To each node once: in the name of the first of its expressions that is concerned."""
+        served: list[object] = []
+        for number, one in self._takers(rules, topic):
+            assert isinstance(one, PassingEntry)
+            if time_us >= one.since_us and one.passing not in served:
+                served.append(one.passing)
+                if low <= number < high:  # else it has had it
+                    one.passing.add(one.text, time_us, topic, message)
+
+    def _takers(self, reading: bytes, topic: bytes) -> list[tuple[int, Taker]]:
         known = self._known.get((reading, topic))
         if known is None:
             if len(self._known) >= TOPICS_KNOWN_MAX:
                 self._known.clear()
             tree = self._trees.get(reading)
-            known = self._known[reading, topic] = [] if tree is None else tree.match(topic)
+            known = self._known[reading, topic] = [] if tree is None else sorted(tree.match(topic), key=_NUMBER)
         return known

@@ -2,7 +2,8 @@
 
 The stream is every message that was kept, in the order of `ingress_time`; windows begin at `since`, or with the clock.
 Where the expression can be computed in parts, tasks make parts of what they read and only parts meet in one place; with
-a difference to a topic's previous value inside, topics are dealt out; else all messages go through one task.
+a difference to a topic's previous value inside, topics are dealt out; else all messages go through one task.  Functions
+are called in all tasks, and only their numbers go through that one.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sterna.operators.windows_apart import Division, division
-from sterna.pipeline.evaluation import Question, parts_of, results_of_messages, results_of_parts
+from sterna.pipeline.evaluation import Question, numbers_of_messages, parts_of, results_of_messages, results_of_parts
 from sterna.pipeline.jobs_query import messages
+from sterna.pipeline.table import spark_schema
 
 _COLUMNS = ("topic", "payload", "origin", "epoch", "offset", "ingress_time")
 _ORDER = ("ingress_time", "origin", "epoch", "offset")
+_MESSAGES = spark_schema(_COLUMNS)
 _PARTS = "end_us long, part binary"
 _RESULTS = "time timestamp, topic string, payload binary"
 
@@ -33,6 +36,8 @@ def evaluate(
     """The results, in order: (time, topic, payload).  At least one of source and archive must be named."""
     told = _messages(spark, question, source, archive)
     how = division(question.expression)
+    if question.functions is not None:
+        told = told.mapInArrow(_step(numbers_of_messages, question), _MESSAGES)
     if how is Division.NONE:
         return _in_one_task(told, _ORDER).mapInArrow(_step(results_of_messages, question), _RESULTS)
     if how is Division.BY_TOPIC:

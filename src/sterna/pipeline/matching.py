@@ -6,9 +6,9 @@ and the aggregates of a topic's where they fall into one window, as the rows of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -33,12 +33,13 @@ SPARK_PARTS = "number long, end_us long, part binary"
 
 Row = tuple[int, int, bytes]
 """Entry, end of the window, what `Whole.merge` takes; or one of the above, 0, and a `Said`."""
+_Value = TypeVar("_Value", bound=Hashable)
 _Parts = list[tuple[bytes, object]]
 _Cut = tuple[int, int, int]
 """Anchor and length of windows, and from when on."""
 _Columns = tuple[Any, Any, Any]
 """Places of topics, microseconds, values; rows of a topic together."""
-_RELATIONS = {
+RELATIONS = {
     "GT": np.greater,
     "GTE": np.greater_equal,
     "LT": np.less,
@@ -46,6 +47,25 @@ _RELATIONS = {
     "EQ": np.equal,
     "NEQ": np.not_equal,
 }
+
+
+class Wanting(Generic[_Value]):
+    """Who wants messages of a topic, each once; of topics that come again and again it is remembered."""
+
+    def __init__(self) -> None:
+        self._tree: FilterTree[bytes, _Value] = FilterTree()
+        self._known: dict[bytes, list[_Value]] = {}
+
+    def add(self, topic_filter: bytes, name: bytes, value: _Value) -> None:
+        self._tree.add(topic_filter, name, value)
+
+    def of(self, topic: bytes) -> list[_Value]:
+        known = self._known.get(topic)
+        if known is None:
+            if len(self._known) >= TOPICS_KNOWN_MAX:
+                self._known.clear()
+            known = self._known[topic] = list(dict.fromkeys(self._tree.match(topic)))
+        return known
 
 
 class _Windowed:
@@ -218,7 +238,7 @@ class _Numbers(_Values):
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry)
-        self._rules = [(_RELATIONS[operator.name], operator.number) for operator in _inside(entry)]
+        self._rules = [(RELATIONS[operator.name], operator.number) for operator in _inside(entry)]
 
     def of(self, sheet: Sheet, places: list[int]) -> _Columns:
         numbers = sheet.numbers

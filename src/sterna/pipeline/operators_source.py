@@ -3,7 +3,10 @@
 An offset holds how far each journal is read, the edition of the registry, and how late it is everywhere by then.  From
 two offsets follows all that a batch does: ranges for all expressions, and for those that are new what came in between
 their subscription and the first range.  Tasks read, match and aggregate; what leaves them is parts, and for expressions
-that need order the values themselves.
+that need order the values themselves, or the messages.
+
+Expressions with a data processing function are a query of their own, so that nobody else waits for a slow one: with the
+option `functions` there is nothing but these, without it everything else.
 """
 
 from __future__ import annotations
@@ -21,17 +24,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from sterna.mqtt.topics import covers, levels_of
-from sterna.pipeline.feed_client import FeedClient
-from sterna.pipeline.feed_errors import FeedError
+from sterna.pipeline import passing
+from sterna.pipeline.calling import from_text
+from sterna.pipeline.feed_client import FeedClient, Wanted
+from sterna.pipeline.feed_errors import FeedError, Refused
 from sterna.pipeline.matching import COLUMNS, MISSED, SAID, SPARK_PARTS, TICK, Row, matcher_of, parts_batch
 from sterna.pipeline.nodes import IN_MEMORY, Seen, open_feed
 from sterna.pipeline.offsets import Offsets, Range, capped, ranges
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.pace import Pace
 from sterna.pipeline.picking import ORDER_COLUMNS, picker_of
-from sterna.pipeline.registry import Beginning, Entry, Registry, RegistryFiles, needs_order
+from sterna.pipeline.registry import Beginning, Entry, Registry, RegistryFiles, expression_of, needs_order
 from sterna.pipeline.source import Piece, StreamReader, read
 from sterna.runtime.feed_requests import FILTERS_MAX
+from sterna.runtime.settings import FunctionTable
 
 NAME = "sterna_operators"
 WAIT_MS = 200
@@ -40,6 +46,11 @@ TASK_ROWS = 200_000
 """Ranges shorter than this are not worth a task of their own: by columns, that is a tenth of a second."""
 HELD_ROWS_MAX = 500_000
 """While an expression needs order: messages that are read, and may have to wait, until it is later everywhere."""
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""The same of journals, and at most so many rows of them, while there are rules that pass messages on."""
+PASSED_ROWS_MAX = 50_000
+COMPUTED_ROWS_MAX = 10_000
+"""Messages of a batch whose functions are called: when it is broken off, it is done again."""
 AHEAD_US = 1_000_000
 """By so much a message may be newer than what its node said of the time when it was read."""
 MARGIN_US = 5_000_000
@@ -59,7 +70,7 @@ class OperatorsPiece(InputPartition):
 
 
 class OperatorsSource(DataSource):
-    """Options are those of the source `sterna`, and `registry`, a directory, and `awaySeconds`."""
+    """Options are those of the source `sterna`, and `registry`, a directory, `awaySeconds`, and `functions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,21 +81,29 @@ class OperatorsSource(DataSource):
         words = {name.lower(): text for name, text in options.items()}
         self._directory = words.pop("registry")
         self._away_s = float(words.pop("awayseconds", "60"))
+        functions = words.pop("functions", None)
+        self._table = None if functions is None else from_text(functions)
         self._options = replace(ReadOptions.parse(words, streaming=True), columns=COLUMNS)
 
     def schema(self) -> str:
         return SPARK_PARTS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return OperatorsReader(self._options, self._directory, self._away_s)
+        return OperatorsReader(self._options, self._directory, self._away_s, self._table)
+
+
+_Arguments = tuple[ReadOptions, str, float, FunctionTable | None]
 
 
 class OperatorsReader(DataSourceStreamReader):
     """One object in one process for the life of a query; copies of it go to the tasks and only read."""
 
-    def __init__(self, options: ReadOptions, directory: str, away_s: float) -> None:
-        self._arguments = (options, directory, away_s)
+    def __init__(
+        self, options: ReadOptions, directory: str, away_s: float, table: FunctionTable | None = None
+    ) -> None:  # fmt: skip
+        self._arguments: _Arguments = (options, directory, away_s, table)
         self._options = options
+        self._table = table
         self._away_s = away_s
         self._stream = StreamReader(options, WAIT_MS, TASK_ROWS)
         self._pace = Pace()
@@ -93,14 +112,15 @@ class OperatorsReader(DataSourceStreamReader):
         #: Node -> when it was last in sight, by the steady clock, and how late it was there.
         self._sights: dict[str, float] = {}
         self._times: dict[str, int] = {}
-        #: Rows read since it was last later everywhere, and how late it must be for none of all rows to wait.
+        #: Rows, and bytes of them, that may have to wait, and how late it must be for none of all rows to.
         self._held = 0
+        self._held_bytes = 0
         self._waiting_us = int(time.time() * 1e6)
 
-    def __getstate__(self) -> tuple[ReadOptions, str, float]:
+    def __getstate__(self) -> _Arguments:
         return self._arguments
 
-    def __setstate__(self, arguments: tuple[ReadOptions, str, float]) -> None:
+    def __setstate__(self, arguments: _Arguments) -> None:
         self.__init__(*arguments)  # type: ignore[misc]  # a copy begins where a new one does
 
     # -- how far --
@@ -122,9 +142,10 @@ class OperatorsReader(DataSourceStreamReader):
         nodes = self._stream.latestOffset(start["nodes"], ReadAllAvailable())
         here = self._stream.in_sight()
         registry = self._learn(here, start["nodes"])
-        is_ordered = any(entry.needs_order for entry in registry.entries)
+        is_ordered = any(entry.needs_order for entry in self._mine(registry))
+        sizes: dict[str, int] = {}
         if is_ordered:
-            nodes = capped(start["nodes"], nodes, max(0, HELD_ROWS_MAX - self._held))
+            nodes, sizes = self._capped(start["nodes"], nodes, here, registry)
             self._look_ahead(nodes, here)
         time_us = max(start["time_us"], self._log_time(nodes, here))
         is_waited_for = is_ordered and start["time_us"] <= self._waiting_us and time_us > start["time_us"]
@@ -135,11 +156,47 @@ class OperatorsReader(DataSourceStreamReader):
             and not is_waited_for
         ):
             return start
-        rows = sum(part.rows for part in ranges(start["nodes"], nodes))
-        self._held = rows if time_us > start["time_us"] else self._held + rows
-        if rows:
+        parts = ranges(start["nodes"], nodes)
+        self._hold(parts, sizes, time_us, is_later=time_us > start["time_us"])
+        if parts:
             self._waiting_us = max((seen.time_us for seen in here.values()), default=time_us) + AHEAD_US
         return {"nodes": nodes, "registry": registry.edition, "time_us": time_us}
+
+    def _hold(self, parts: list[Range], sizes: Mapping[str, int], time_us: int, *, is_later: bool) -> None:
+        """What has to wait behind this batch: of nodes where it is that late and no later, nothing to speak of."""
+        held, held_bytes = (0, 0) if is_later else (self._held, self._held_bytes)
+        for part in parts:
+            if not is_later or self._times.get(part.node.partition(IN_MEMORY)[0], 0) > time_us:
+                held += part.rows
+                held_bytes += sizes.get(part.node, 0)
+        self._held, self._held_bytes = held, held_bytes
+
+    def _mine(self, registry: Registry) -> tuple[Entry, ...]:
+        return _of_kind(registry.entries, computed=self._table is not None)
+
+    def _capped(
+        self, start: Offsets, end: Offsets, here: dict[str, Seen], registry: Registry
+    ) -> tuple[Offsets, dict[str, int]]:
+        """Not further than may be held at once; and how many bytes that is of a journal, where it matters."""
+        if self._table is not None:
+            return capped(start, end, COMPUTED_ROWS_MAX), {}
+        if not any(entry.expression.forwards for entry in self._mine(registry)):
+            return capped(start, end, max(0, HELD_ROWS_MAX - self._held)), {}
+        end = capped(start, end, max(0, PASSED_ROWS_MAX - self._held))
+        sizes: dict[str, int] = {}
+        room = max(1, HELD_BYTES_MAX - self._held_bytes) // max(1, len(here))
+        for seen in here.values():
+            if start.get(seen.journal, seen.next) < end.get(seen.journal, 0):
+                try:
+                    with open_feed(self._options.access, seen.address) as feed:
+                        reached, there = feed.reach(start[seen.journal], max(1, room))
+                except Refused:  # a node of an earlier release: by rows alone
+                    continue
+                except FeedError:
+                    reached, there = start[seen.journal], 0
+                end[seen.journal] = min(end[seen.journal], reached)
+                sizes[seen.journal] = there
+        return end, sizes
 
     def _look_ahead(self, nodes: Offsets, here: dict[str, Seen]) -> None:
         """A node of which not everything is read: it is as late there as when the next message came in."""
@@ -193,17 +250,36 @@ class OperatorsReader(DataSourceStreamReader):
 
     def _told(self, registry: Registry, seen: Seen, here: dict[str, Seen], start: Offsets) -> Registry:
         with open_feed(self._options.access, seen.address) as feed:
-            wanted = feed.expressions()
+            wanted = self._chosen(feed.expressions())
         fresh = registry.fresh(seen.name, seen.epoch, wanted)
         beginning = near = Beginning()
         if fresh:
             beginning = self._beginning(min(since_us for _, since_us in fresh), here)
         in_order = [since_us for text, since_us in fresh if needs_order(text)]
+        passes = any(expression_of(text).forwards for text, _ in fresh)
         if in_order:
             back = HELD_ROWS_MAX // len(here)
             nearest = {one.journal: start.get(one.journal, 0) - back for one in here.values()}
-            near = self._beginning(min(in_order), here, nearest)
+            near = self._beginning(min(in_order), here, self._light(nearest, start, here) if passes else nearest)
         return registry.told(seen.name, seen.epoch, seen.edition, wanted, beginning, near)
+
+    def _chosen(self, wanted: Wanted) -> Wanted:
+        """The query for functions knows of no others; the other one knows of all, and leaves these to it."""
+        if self._table is None:
+            return wanted
+        expressions = [one for one in wanted.expressions if expression_of(one[0]).function]
+        return Wanted(wanted.settings, expressions)
+
+    def _light(self, nearest: Mapping[str, int], start: Offsets, here: dict[str, Seen]) -> dict[str, int]:
+        """So near that what lies between there and `start` may be held at once, messages and all."""
+        found, room = dict(nearest), HELD_BYTES_MAX // len(here)
+        for seen in here.values():
+            with open_feed(self._options.access, seen.address) as feed:
+                first, upto = max(seen.first, found[seen.journal]), start.get(seen.journal, 0)
+                while first < upto and feed.reach(first, room)[0] < upto:
+                    first = (first + upto + 1) // 2
+                found[seen.journal] = first
+        return found
 
     def _beginning(self, since_us: int, here: dict[str, Seen], nearest: Mapping[str, int] | None = None) -> Beginning:
         """`nearest`: not before these."""
@@ -222,7 +298,7 @@ class OperatorsReader(DataSourceStreamReader):
     # -- the rows --
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OperatorsPiece]:
-        entries = self._files.load(end["registry"]).entries
+        entries = self._mine(self._files.load(end["registry"]))
         known = {entry.number for entry in self._files.load(start["registry"]).entries}
         fresh = tuple(entry for entry in entries if entry.number not in known)
         pieces = self._stream.partitions(start["nodes"], end["nodes"]) if entries else []
@@ -249,12 +325,14 @@ class OperatorsReader(DataSourceStreamReader):
             yield from matcher_of(in_parts).parts(read(partition.piece, options))
             return
         picked: list[Row] = []
-        picker, kind = picker_of(in_order), MISSED if partition.is_missed else SAID
+        picker, kind = picker_of(in_order, self._table), MISSED if partition.is_missed else SAID
+        passes = any(entry.expression.forwards for entry in in_order)
+        columns = (*ORDER_COLUMNS, *passing.COLUMNS) if passes else ORDER_COLUMNS
 
         def batches() -> Iterator[Any]:
             for part in partition.piece.parts:
                 piece = replace(partition.piece, parts=(part,))
-                for batch in read(piece, replace(options, columns=ORDER_COLUMNS)):
+                for batch in read(piece, replace(options, columns=columns)):
                     picked.extend((kind, 0, said) for said in picker.pick(part.node, batch))
                     yield batch
 
@@ -285,6 +363,11 @@ def _came_in(feed: FeedClient, offset: int) -> int:
     for batch in feed.read(offset, offset + 1, columns=["ingress_time"]):
         found = batch.column("ingress_time").cast(pa.int64())[0].as_py()
     return found
+
+
+@lru_cache(maxsize=8)
+def _of_kind(entries: tuple[Entry, ...], computed: bool) -> tuple[Entry, ...]:
+    return tuple(entry for entry in entries if bool(entry.expression.function) == computed)
 
 
 @lru_cache(maxsize=8)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from sterna.operators.expression import Expression
+from sterna.operators.functions import NO_FUNCTIONS
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.operators.windows_apart import Division, division
@@ -24,13 +25,16 @@ from sterna.pipeline.feed_client import Wanted
 _NUMBER = re.compile(r"\d+")
 
 
-_parsed = lru_cache(maxsize=65_536)(parse)
+@lru_cache(maxsize=65_536)
+def expression_of(text: bytes) -> Expression:
+    """Nodes know their functions; whether this job has them is seen when one is to be called."""
+    return parse(text, NO_FUNCTIONS.assuming(text))
 
 
 @lru_cache(maxsize=65_536)
 def needs_order(text: bytes) -> bool:
     """Does this expression depend on which message came before which?  Else it is computed in parts."""
-    return division(_parsed(text)) is not Division.BY_MESSAGE
+    return division(expression_of(text)) is not Division.BY_MESSAGE
 
 
 class Beginning(msgspec.Struct, frozen=True):
@@ -55,11 +59,16 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def expression(self) -> Expression:
-        return _parsed(self.text)
+        return expression_of(self.text)
 
     @property
     def needs_order(self) -> bool:
         return needs_order(self.text)
+
+    @property
+    def rules(self) -> bytes:
+        """What stands before the filter, in so many words."""
+        return self.text.partition(b"/")[0]
 
 
 class Registry(msgspec.Struct, frozen=True):

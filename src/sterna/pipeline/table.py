@@ -12,6 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from sterna.journal.table import TABLE_SCHEMA as SCHEMA
+from sterna.journal.table import schema_of
+
+__all__ = ["COLUMNS", "SCHEMA", "only", "schema_of", "spark_schema"]
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 
@@ -24,11 +27,6 @@ _SPARK_TYPES = {
     pa.timestamp("us", "UTC"): "timestamp",
     pa.map_(pa.string(), pa.string()): "map<string,string>",
 }
-
-
-def schema_of(columns: Sequence[str]) -> Any:
-    """The Arrow schema of these columns, in this order."""
-    return pa.schema([SCHEMA.field(column) for column in columns])
 
 
 def spark_schema(columns: Sequence[str] = COLUMNS) -> str:

@@ -12,7 +12,8 @@
                {op: "records", table, start, stop, since_us}
                                                     -> {ok}, pieces, an empty piece, {reached, rows, lost}
                {op: "expressions"}                  -> {settings, expressions: [[text, since_us], ...]}
-               {op: "results", results: [[expression, end_us, payload], ...]}
+               {op: "results", results: [[expression, number, payload[, message]], ...]}
+               {op: "reach", start, bytes}          -> {offset, bytes}: so far do so many bytes of the journal go
 
 Every piece has its length in four bytes (big endian) before it and is MessagePack, but for the pieces of a read: see
 node/feed_pieces.py, and node/feed_records.py for records.  Readers cost the node little: segments are read in threads,

@@ -22,7 +22,7 @@ from sterna.journal.readers import NAME_BYTES_MAX
 from sterna.node.feed_pieces import Question, needles_of
 from sterna.node.feed_records import RECORDS
 from sterna.runtime import feed_requests as asks
-from sterna.runtime.feed_ranges import Reading, Unfit, filters_of, trimmed
+from sterna.runtime.feed_ranges import Reading, Unfit, filters_of, reach, trimmed
 from sterna.runtime.feed_reading import SPAN_BYTES, first_since
 from sterna.runtime.feed_records import RecordsReading, segment_places
 from sterna.vocabulary.errors import JournalError
@@ -284,6 +284,10 @@ class FeedConnection(asyncio.Protocol):
             await self._feed.keep_readers()
         self._say({"ok": True})
 
+    async def _reach(self, asked: asks.AskReach) -> None:
+        offset, size = reach(self._feed.journal, asked.start, asked.bytes)
+        self._say({"ok": True, "offset": offset, "bytes": size})
+
     async def _parquet(self, asked: asks.AskParquet) -> None:
         shelf = self._feed.shelf
         files = [entry for entry in shelf.files if entry.first > asked.after] if shelf is not None else []
@@ -379,6 +383,7 @@ _SERVED: dict[type[Any], Callable[[FeedConnection, Any], Awaitable[None]]] = {
     asks.AskCommit: FeedConnection._commit,
     asks.AskForget: FeedConnection._forget,
     asks.AskOffsetAt: FeedConnection._offset_at,
+    asks.AskReach: FeedConnection._reach,
     asks.AskParquet: FeedConnection._parquet,
     asks.AskSegments: FeedConnection._segments,
     asks.AskRecords: FeedConnection._records,

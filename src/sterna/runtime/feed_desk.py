@@ -16,13 +16,20 @@ from typing import Any
 import msgspec
 
 from sterna.broker.broker import Broker
+from sterna.broker.outside import Passed
 from sterna.journal.journal import Journal
+from sterna.mqtt import properties as prop
+from sterna.mqtt import wire
+from sterna.mqtt.topics import is_reserved, is_topic_name
 from sterna.operators.settings import Settings
 from sterna.runtime.feed_ranges import Unfit
-from sterna.runtime.feed_requests import Handed
+from sterna.runtime.feed_requests import Handed, HandedOn
+from sterna.vocabulary.errors import ProtocolError
 
 LOOKS_MAX = 1024
 """Remembered at once; a journal that gets nothing written needs no more of them."""
+TOPIC_LEVELS_MAX = TOPIC_BYTES_MAX = USER_PROPERTIES_MAX = 65535
+"""Of a message that is handed in: the node where it entered has checked it by its own limits."""
 
 
 class LogClock:
@@ -70,14 +77,30 @@ class Desk:
         the broker tries on by itself, but what it has only in memory is not safe."""
         broker, computations = self._broker, self._broker.routes.computations
         broker.at(time.monotonic())
-        for one in results:
-            computations.hand_in(one.expression, one.number, one.payload)
+        passed = [_passed(one.message) for one in results]
+        for one, message in zip(results, passed, strict=True):
+            computations.hand_in(one.expression, one.number, one.payload, message)
         written = asyncio.get_running_loop().create_future()
         broker.commitments.in_turn(partial(_done, written))
         self._after_work()
         await written
         if broker.unavailable:
             raise Unfit(f"the node cannot write: {broker.unavailable}", "disk")
+
+
+def _passed(message: HandedOn | None) -> Passed | None:
+    """Nothing that a client could not have published comes in this way."""
+    if message is None:
+        return None
+    try:
+        message.topic.decode()
+        block = wire.variable(len(message.properties)) + message.properties
+        _, properties, _ = prop.read_properties(block, 0, len(block), "PUBLISH", USER_PROPERTIES_MAX)
+    except (ProtocolError, UnicodeDecodeError) as error:
+        raise Unfit(f"no message that a client could have published: {error}", "request") from None
+    if not is_topic_name(message.topic, TOPIC_LEVELS_MAX, TOPIC_BYTES_MAX) or is_reserved(message.topic):
+        raise Unfit("no message that a client could have published: its topic", "request")
+    return Passed(message.topic, message.qos, properties, message.expires_us / 1e6)
 
 
 def _done(written: asyncio.Future[None]) -> None:

@@ -12,6 +12,7 @@ from sterna.runtime import feed_requests as asks
 from sterna.runtime.feed_reading import LOOK_SPAN_BYTES, SPAN_BYTES, read_span
 
 if TYPE_CHECKING:
+    from sterna.journal.journal import Journal
     from sterna.runtime.feed import Feed
 
 
@@ -83,6 +84,23 @@ class Reading:
             self.rows += len(messages)
         self.offset = self._stop
         return picked
+
+
+def reach(journal: Journal, start: int, bytes_max: int) -> tuple[int, int]:
+    """Up to which offset about so many bytes go, a frame of messages at least, and how many they are."""
+    stop, size = journal.safe_offset, 0
+    offset = max(start, journal.first_offset)
+    while offset < stop and size < bytes_max:
+        span = journal.span(offset, stop, bytes_max - size)
+        if span is None:
+            _, messages = journal.not_stored(offset, stop)
+            size += sum(len(message.payload) for message in messages)
+            return stop, size
+        if size and span.stop - span.start > bytes_max - size:
+            break
+        size += span.stop - span.start
+        offset = min(span.following, stop)
+    return min(offset, stop), size
 
 
 def filters_of(asked: asks.AskRead) -> list[bytes] | None:

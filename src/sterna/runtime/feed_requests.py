@@ -79,12 +79,32 @@ class AskExpressions(Struct, frozen=True, tag_field="op", tag="expressions"):
     """Which expressions are Spark's to compute?"""
 
 
+class AskReach(Struct, frozen=True, tag_field="op", tag="reach"):
+    """How far do so many bytes of the journal go?"""
+
+    start: Offset
+    bytes: Annotated[int, Meta(gt=0, le=1 << 40)]
+
+
+class HandedOn(Struct, frozen=True, array_like=True):
+    """A message that passed, but for its payload."""
+
+    topic: Annotated[bytes, Meta(min_length=1, max_length=65535)]
+    qos: Annotated[int, Meta(ge=0, le=2)]
+    properties: bytes
+    """Encoded, as messages have them."""
+    expires_us: Instant
+    """0: never."""
+
+
 class Handed(Struct, frozen=True, array_like=True):
     """What an expression came to; each result has a greater number than the one before it."""
 
     expression: bytes
     number: Annotated[int, Meta(gt=0, le=10**18 - 1)]
     payload: bytes
+    message: HandedOn | None = None
+    """If nothing but rules let it pass."""
 
 
 class AskResults(Struct, frozen=True, tag_field="op", tag="results"):
@@ -99,6 +119,7 @@ Request = (
     | AskCommit
     | AskForget
     | AskOffsetAt
+    | AskReach
     | AskParquet
     | AskSegments
     | AskRecords

@@ -137,6 +137,8 @@ class FunctionPool:
         self._again: asyncio.TimerHandle | None = None
         self._waiting: deque[Job] = deque()
         self._told: set[tuple[str, str]] = set()
+        #: What could not be loaded, and why.
+        self.failed: dict[str, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._first = asyncio.Event()
@@ -287,12 +289,15 @@ class FunctionPool:
         for name, what in msgspec.msgpack.decode(answer, type=dict[str, str]).items():
             if self._functions.get(name) is not None:
                 self._functions.remove(name)
+                self.failed[name] = what
                 log.error("a function cannot be loaded", extra={"function": name, "reason": what})
         self._first.set()
         self._hand_out()
 
     def _start_failed(self, what: str) -> None:
         self._starts_failed += 1
+        if not self._workers and not self._first.is_set():
+            self.failed = dict.fromkeys((own.name for own in self._table.own), what)
         log.error("no process for functions", extra={"reason": what, "failures": self._starts_failed})
         self._first.set()
         if self._again is None and self._loop is not None and not self._stopped:
