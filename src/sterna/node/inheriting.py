@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker import moves
-from sterna.broker.inheritance import Coverage, Inheritance, vector_fields, vector_from
+from sterna.broker.inheritance import Coverage, Inheritance, identities_from, vector_fields, vector_from
 from sterna.broker.moves import Staged
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
@@ -31,7 +31,7 @@ from sterna.node.merging import Claim, claim, merge
 from sterna.node.questions import LOOK_S, Questions
 from sterna.node.session_pages import write_down
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
@@ -52,7 +52,13 @@ class Inheriting:
     writing: bool = False
     filters: list[tuple[bytes, VersionVector]] = field(default_factory=list)
     staged: list[Staged] = field(default_factory=list)
+    early: dict[Identity, None] = field(default_factory=dict)
     upto: VersionVector | None = None
+
+    @property
+    def coverage(self) -> Coverage:
+        assert self.upto is not None
+        return Coverage(self.filters, self.upto, self.early)
 
 
 class Heirs:
@@ -267,6 +273,7 @@ class Heirs:
             return  # it will be sent again
         coming.staged += staged
         coming.filters += [(name, vector_from(since)) for name, since in page.filters]
+        coming.early.update(identities_from(page.early))
         coming.pages = page.page + 1
         if page.upto is None:
             self._moving.send(source, RemainsAck(page.client, page.number, page.page))
@@ -306,7 +313,7 @@ class Heirs:
     def _others(self, client: bytes, source: str) -> list[Claim]:
         """What is to be added besides.  May raise JournalError."""
         return [
-            claim(self._moving, Coverage(other.filters, other.upto), other.staged)
+            claim(self._moving, other.coverage, other.staged)
             for (name, node), other in self._coming.items()
             if name == client and node != source and other.upto is not None
         ]
@@ -316,8 +323,7 @@ class Heirs:
         if self._heir(client) is not session or inheritance is None or self._coming.get((client, source)) is not coming:
             self._coming.pop((client, source), None)
             return
-        assert coming.upto is not None
-        coverage = Coverage(coming.filters, coming.upto)
+        coverage = coming.coverage
         try:
             others = self._others(client, source)
             merge(self._moving, session, claim(self._moving, coverage, coming.staged), coming.staged, others)

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 #: What an entry of a vector takes besides its name.
 STAMP_BYTES = 16
+#: Messages heard early that one page names.
+EARLY_A_PAGE = 1000
 
 
 class Estate:
@@ -67,6 +69,7 @@ class Estate:
         self._page: RemainsPage | None = None
         self._upto: VersionVector = {}
         self._filters: list[tuple[bytes, VersionVector]] = []
+        self._early: list[tuple[str, int, int]] = []
         self._retries = 0
 
     def begin(self) -> None:
@@ -177,15 +180,17 @@ class Estate:
         self._next_page()
 
     def _next_page(self) -> None:
-        """First what it had subscribed to, in as many pages as that takes, then its messages."""
+        """First what it had subscribed to and heard, in as many pages as that takes, then its messages."""
         assert self._pages is not None
         number = 0 if self._page is None else self._page.page + 1
         if self._page is None:
-            self._filters = coverage_of(self.session, self._upto).filters
+            coverage = coverage_of(self.session, self._upto)
+            self._filters, self._early = coverage.filters, list(coverage.early)
         filters = self._some_filters()
+        early, self._early = self._early[:EARLY_A_PAGE], self._early[EARLY_A_PAGE:]
         items: list[Item] = []
         is_last = False
-        if not self._filters:
+        if not self._filters and not self._early:
             try:
                 items, _, is_last = self._pages.next()
             except JournalError:
@@ -194,7 +199,7 @@ class Estate:
                 return
         upto = vector_fields(self._upto) if is_last else None
         self._retries = 0
-        self._page = RemainsPage(self.client, self.number, number, filters, items, upto)
+        self._page = RemainsPage(self.client, self.number, number, filters, items, upto, early)
         self._moving.send(self._target, self._page)
 
     def _some_filters(self) -> list[tuple[bytes, list[tuple[str, int, int]]]]:
