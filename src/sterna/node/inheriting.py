@@ -81,10 +81,13 @@ class Heirs:
             if not session.is_remains:
                 self._watch(session)
                 inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
-            if inheritance.is_new:
-                for name in session.subscriptions:  # those of which it was not known yet who had heard of them
-                    if not name.startswith(SHARE):
-                        inheritance.since.setdefault(name, self._moving.heard_up_to())
+            # Those of which it was not known yet who had heard of them.
+            for name in session.subscriptions if inheritance.is_new else sorted(inheritance.opening):
+                if not name.startswith(SHARE):
+                    inheritance.since.setdefault(name, self._moving.heard_up_to())
+            if inheritance.opening:
+                inheritance.opening.clear()
+                self._broker.log.inherits(session)
 
     def opened(self, session: Session, missing: Iterable[str], *, is_new: bool, clean: bool = False) -> None:
         """A client is let in while these nodes cannot be asked."""
@@ -153,7 +156,7 @@ class Heirs:
         """What its client had just subscribed to it has not heard all along either."""
         inheritance = session.inheritance
         if inheritance is not None:
-            for topic_filter in list(inheritance.opening):
+            for topic_filter in sorted(inheritance.opening):
                 self._open(session, inheritance, topic_filter)
 
     def _open(self, session: Session, inheritance: Inheritance, topic_filter: bytes) -> None:
