@@ -84,7 +84,7 @@ class Heirs:
             # Those of which it was not known yet who had heard of them.
             for name in session.subscriptions if inheritance.is_new else sorted(inheritance.opening):
                 if not name.startswith(SHARE):
-                    inheritance.since.setdefault(name, self._moving.heard_up_to())
+                    inheritance.since.setdefault(name, _later(self._moving.heard_up_to(), session.barrier))
             if inheritance.opening:
                 inheritance.opening.clear()
                 self._broker.log.inherits(session)
@@ -172,7 +172,7 @@ class Heirs:
         if inheritance is not None and self._broker.sessions.get(session.client_id) is session:
             inheritance.opening.discard(topic_filter)
             if topic_filter in session.subscriptions and (inheritance.rivals or session.is_remains):
-                inheritance.since.setdefault(topic_filter, vector)
+                inheritance.since.setdefault(topic_filter, _later(vector, session.barrier))  # it bars what was before
                 self._broker.log.inherits(session)
 
     def node_back(self, nodes: list[str]) -> None:
