@@ -299,7 +299,7 @@ class Heirs:
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
         else:
             action = partial(self._broker.between_groups, partial(self._add_now, session, source, coming))
-            when_read(self._moving, action)
+            when_read(self._moving, partial(self._broker.commitments.in_turn, action))  # and delivered
 
     def _waits_for_others(self, client: bytes, source: str, coming: Inheriting, inheritance: Inheritance) -> bool:
         """One of several sessions may have served what is left of another: nothing is added before it is known what
