@@ -146,19 +146,18 @@ class Estate:
         """Hear as much as the other session has not; of whom cannot be reached, as much as there is."""
         if self._wanted is None or self._page is not None or not self.is_there:
             return
-        waited = self._broker.now - self._asked_at
-        settings = self._moving.settings
         inheritance = self.session.inheritance
         is_opening = inheritance is not None and bool(inheritance.opening)
-        may_wait = waited < max(settings.owner_absent_s, settings.patience_s)
-        if is_opening or (may_wait and self._is_missing(self._wanted)):
+        if is_opening or self._waits_for_somebody(self._wanted):
             self._moving.later(LOOK_S, self._catch_up)
         else:
             when_read(self._moving, self._mark)
 
-    def _is_missing(self, wanted: VersionVector) -> bool:
-        """Is somebody away whose messages neither session has heard all of?"""
-        router = self._moving.router
+    def _waits_for_somebody(self, wanted: VersionVector) -> bool:
+        """Is somebody away whose messages neither session has heard all of?  Not for ever."""
+        router, settings = self._moving.router, self._moving.settings
+        if self._broker.now - self._asked_at >= max(settings.owner_absent_s, settings.patience_s):
+            return False
         return any(
             origin != self._moving.node
             and router.link_to(origin) is None
@@ -167,6 +166,9 @@ class Estate:
         )
 
     def _mark(self) -> None:
+        if self._wanted is not None and self._waits_for_somebody(self._wanted):
+            self._catch_up()  # it was there, and has gone before it was read
+            return
         self._upto = self._moving.vector()
         self._broker.when_safe(self._marked)
 
