@@ -127,9 +127,9 @@ def away_for_long(seed: int, strategy: str, overlay: str) -> Plan:
 #: (strategy, overlay) -> seeds: the first two are for `make check`; most of the others broke something once.
 BEGUN_ANEW = {
     ("subscription-flooding", "spanning-tree"): [
-        *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204),
+        *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204, 9039),
     ],
-    ("advertisement", "static"): [5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008],
+    ("advertisement", "static"): [5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008, 9018],
     ("publication-flooding", "spanning-tree"): [9, 43, 6, 45, 52, 54, 59, 5010],
 }
 
@@ -148,6 +148,20 @@ def test_clients_that_begin_anew_get_what_they_were_owed(seed: int, strategy: st
     assert outcome.kept, told(outcome)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "strategy", "overlay"),
+    [
+        (7112, "subscription-flooding", "static"),
+        (7112, "advertisement", "static"),
+        (9100, "publication-flooding", "spanning-tree"),
+    ],
+)
+def test_so_do_those_who_begin_anew_among_four_nodes(seed: int, strategy: str, overlay: str) -> None:
+    outcome = Chaos(replace(away_for_long(seed, strategy, overlay), nodes=4)).run()
+    assert outcome.kept, told(outcome)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("block", seeds(6000, 4))
 def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], strategy: str) -> None:
@@ -161,11 +175,12 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
 @pytest.mark.parametrize(
     ("seed", "strategy", "overlay"),
     [
-        *((seed, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25)),
+        *((seed, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25, 319)),
         (224, "subscription-flooding", "static"),
         (204, "advertisement", "static"),
         (240, "advertisement", "static"),
         (229, "publication-flooding", "spanning-tree"),
+        (9009, "publication-flooding", "spanning-tree"),
     ],
 )
 def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(

@@ -45,12 +45,16 @@ VectorFields = list[tuple[str, int, int]]
 
 
 class Coverage(NamedTuple):
-    """What another session of the client was in charge of: for each filter from where on, and up to where."""
+    """What another session of the client was in charge of: for each filter from where on, and up to where; and what it
+    heard before that all the same."""
 
     filters: list[tuple[bytes, VersionVector]]
     upto: VersionVector
+    early: dict[Identity, None]
 
     def covers(self, topic: bytes, identity: Identity) -> bool:
+        if identity in self.early:
+            return True
         stamp = identity.stamp
         if stamp > self.upto.get(identity.origin, BEFORE_ALL):
             return False
@@ -116,7 +120,8 @@ class Inheritance:
         return not self._is_undecided and wall - began > expiry_s
 
     def coverage(self, filters: Iterable[bytes], upto: VersionVector) -> Coverage:
-        return Coverage([(name, self.since.get(name, {})) for name in filters if not name.startswith(SHARE)], upto)
+        since = [(name, self.since.get(name, {})) for name in filters if not name.startswith(SHARE)]
+        return Coverage(since, upto, self.early)
 
     def set_one_aside(self, origin: str, offset: int, grant: Grant) -> None:
         self.set_aside.setdefault(origin, OffsetQueue()).push(offset, grant)
@@ -161,9 +166,7 @@ class Inheritance:
             waiting = self.set_aside.pop(origin, None)
             if waiting is not None:
                 let_go += waiting
-        if not self.rivals:
-            self.early.clear()  # from where on it has heard is kept: somebody may have had a session all the same
-        return let_go
+        return let_go  # what it has heard is kept in mind: somebody may have had a session all the same
 
     # -- as it is written down --
 
@@ -174,6 +177,7 @@ class Inheritance:
                 number,
                 [(name, vector_fields(since)) for name, since in coverage.filters],
                 vector_fields(coverage.upto),
+                [tuple(identity) for identity in coverage.early],
             )
             for node, (number, coverage) in self.settled.items()
         ]
@@ -196,11 +200,11 @@ def inheritance_from(fields: list[Any]) -> Inheritance:
     found.anew_at, found.clean_at = anew_at, clean_at
     found.is_known = is_known
     found.rivals = dict.fromkeys(rivals)
-    for node, number, filters, upto in settled:
-        coverage = Coverage([(name, vector_from(vector)) for name, vector in filters], vector_from(upto))
-        found.settled[node] = (number, coverage)
+    for node, number, filters, upto, *heard in settled:  # an older release did not say what was heard early
+        since_of = [(name, vector_from(vector)) for name, vector in filters]
+        found.settled[node] = (number, Coverage(since_of, vector_from(upto), identities_from(*heard)))
     found.since = {name: vector_from(vector) for name, vector in since}
-    found.early = {Identity(*identity): None for identity in early}
+    found.early = identities_from(early)
     return found
 
 
@@ -215,6 +219,10 @@ def vector_fields(vector: VersionVector) -> VectorFields:
 
 def vector_from(fields: Iterable[tuple[str, int, int]]) -> VersionVector:
     return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in fields}
+
+
+def identities_from(fields: Iterable[tuple[str, int, int]] = ()) -> dict[Identity, None]:
+    return {Identity(*identity): None for identity in fields}
 
 
 def grant_now(subscriptions: Iterable[Subscription], message: Message, client_id: bytes) -> Grant | None:

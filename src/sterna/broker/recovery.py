@@ -32,11 +32,11 @@ from sterna.broker.snapshots import (
 from sterna.broker.state import BrokerState
 from sterna.broker.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
-from sterna.mqtt.topics import is_reserved
+from sterna.mqtt.topics import SHARE, is_reserved
 from sterna.operators.errors import ExpressionError
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, Stamp
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp
 
 #: What the version vector is called among the sessions of a checkpoint.
 VECTOR = "\0"
@@ -130,6 +130,8 @@ class Replay:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
         for fields in saved.subscriptions:
             self._state.routes.subscribe(session, Subscription(*fields))
+            if inheritance is not None and inheritance.is_new and fields[0] not in inheritance.since:
+                _opens(session, fields[0])
 
     def _new_session(self, client_id: bytes, user: str | None) -> Session:
         permissions = self._access.for_identity(user, owner_of(client_id)[0].decode())
@@ -226,12 +228,14 @@ class Replay:
         self, session: Session, topic_filter: bytes, qos: int, no_local: bool, as_published: bool, identifier: int
     ) -> None:
         self._state.routes.subscribe(session, Subscription(topic_filter, qos, no_local, as_published, identifier))
+        _opens(session, topic_filter)
 
     def _inherits(self, session: Session, fields: list[Any]) -> None:
         before = session.inheritance
         session.inheritance = inheritance_from(fields)
         if before is not None:
             session.inheritance.set_aside = before.set_aside
+            session.inheritance.opening = before.opening.difference(session.inheritance.since)
 
     def _reconciled(self, session: Session, origins: list[str]) -> None:
         if session.inheritance is not None:
@@ -317,7 +321,7 @@ class Replay:
         if computation is not None:
             routes.computations.calls.replay(computation, offset, value)
 
-    def messages(self, messages: list[Message]) -> None:
+    def messages(self, messages: list[Message], epoch: int = 0) -> None:
         """Every message since the checkpoint: retained, and waiting for whoever persistent wants it.
 
         The limit on waiting messages does not apply: here they also wait while the live broker already had them in
@@ -345,6 +349,8 @@ class Replay:
                     continue
                 if mine is not None and mine.qos:
                     inheritance = session.inheritance
+                    if inheritance is not None and inheritance.rivals:
+                        inheritance.hears(message.identity or Identity(self._node, epoch, message.offset))
                     origin = None if inheritance is None else set_aside_for(inheritance, message, self._node)
                     if inheritance is not None and origin is not None:
                         inheritance.set_one_aside(origin, message.offset, mine)
@@ -382,6 +388,12 @@ class Replay:
                 else:
                     session.put_in_flight(packet_id, message, grant)
         self._inflight.clear()
+
+
+def _opens(session: Session, topic_filter: bytes) -> None:
+    """From where on it hears that everybody had yet to say; what it heard meanwhile is in the journal."""
+    if session.inheritance is not None and session.inheritance.rivals and not topic_filter.startswith(SHARE):
+        session.inheritance.opening.add(topic_filter)
 
 
 _REPLAYS: dict[int, Callable[..., None]] = {

@@ -186,6 +186,8 @@ class RemainsPage(msgspec.Struct, tag=13, array_like=True, frozen=True):
     items: list[Item]
     upto: list[tuple[str, int, int]] | None
     """With the last page: what it was not sent of what came up to here are the items, and no more."""
+    early: list[tuple[str, int, int]] = []
+    """What it had heard of it all the same."""
 
 
 class RemainsAck(msgspec.Struct, tag=14, array_like=True, frozen=True):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker import moves
-from sterna.broker.inheritance import Coverage, Inheritance, vector_fields, vector_from
+from sterna.broker.inheritance import Coverage, Inheritance, identities_from, vector_fields, vector_from
 from sterna.broker.moves import Staged
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
@@ -31,7 +31,7 @@ from sterna.node.merging import Claim, claim, merge
 from sterna.node.questions import LOOK_S, Questions
 from sterna.node.session_pages import write_down
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
@@ -52,7 +52,13 @@ class Inheriting:
     writing: bool = False
     filters: list[tuple[bytes, VersionVector]] = field(default_factory=list)
     staged: list[Staged] = field(default_factory=list)
+    early: dict[Identity, None] = field(default_factory=dict)
     upto: VersionVector | None = None
+
+    @property
+    def coverage(self) -> Coverage:
+        assert self.upto is not None
+        return Coverage(self.filters, self.upto, self.early)
 
 
 class Heirs:
@@ -75,10 +81,13 @@ class Heirs:
             if not session.is_remains:
                 self._watch(session)
                 inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
-            if inheritance.is_new:
-                for name in session.subscriptions:  # those of which it was not known yet who had heard of them
-                    if not name.startswith(SHARE):
-                        inheritance.since.setdefault(name, self._moving.heard_up_to())
+            # Those of which it was not known yet who had heard of them.
+            for name in session.subscriptions if inheritance.is_new else sorted(inheritance.opening):
+                if not name.startswith(SHARE):
+                    inheritance.since.setdefault(name, _later(self._moving.heard_up_to(), session.barrier))
+            if inheritance.opening:
+                inheritance.opening.clear()
+                self._broker.log.inherits(session)
 
     def opened(self, session: Session, missing: Iterable[str], *, is_new: bool, clean: bool = False) -> None:
         """A client is let in while these nodes cannot be asked."""
@@ -147,7 +156,7 @@ class Heirs:
         """What its client had just subscribed to it has not heard all along either."""
         inheritance = session.inheritance
         if inheritance is not None:
-            for topic_filter in list(inheritance.opening):
+            for topic_filter in sorted(inheritance.opening):
                 self._open(session, inheritance, topic_filter)
 
     def _open(self, session: Session, inheritance: Inheritance, topic_filter: bytes) -> None:
@@ -163,7 +172,7 @@ class Heirs:
         if inheritance is not None and self._broker.sessions.get(session.client_id) is session:
             inheritance.opening.discard(topic_filter)
             if topic_filter in session.subscriptions and (inheritance.rivals or session.is_remains):
-                inheritance.since.setdefault(topic_filter, vector)
+                inheritance.since.setdefault(topic_filter, _later(vector, session.barrier))  # it bars what was before
                 self._broker.log.inherits(session)
 
     def node_back(self, nodes: list[str]) -> None:
@@ -267,6 +276,7 @@ class Heirs:
             return  # it will be sent again
         coming.staged += staged
         coming.filters += [(name, vector_from(since)) for name, since in page.filters]
+        coming.early.update(identities_from(page.early))
         coming.pages = page.page + 1
         if page.upto is None:
             self._moving.send(source, RemainsAck(page.client, page.number, page.page))
@@ -289,7 +299,7 @@ class Heirs:
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
         else:
             action = partial(self._broker.between_groups, partial(self._add_now, session, source, coming))
-            when_read(self._moving, action)
+            when_read(self._moving, partial(self._broker.commitments.in_turn, action))  # and delivered
 
     def _waits_for_others(self, client: bytes, source: str, coming: Inheriting, inheritance: Inheritance) -> bool:
         """One of several sessions may have served what is left of another: nothing is added before it is known what
@@ -306,7 +316,7 @@ class Heirs:
     def _others(self, client: bytes, source: str) -> list[Claim]:
         """What is to be added besides.  May raise JournalError."""
         return [
-            claim(self._moving, Coverage(other.filters, other.upto), other.staged)
+            claim(self._moving, other.coverage, other.staged)
             for (name, node), other in self._coming.items()
             if name == client and node != source and other.upto is not None
         ]
@@ -316,8 +326,7 @@ class Heirs:
         if self._heir(client) is not session or inheritance is None or self._coming.get((client, source)) is not coming:
             self._coming.pop((client, source), None)
             return
-        assert coming.upto is not None
-        coverage = Coverage(coming.filters, coming.upto)
+        coverage = coming.coverage
         try:
             others = self._others(client, source)
             merge(self._moving, session, claim(self._moving, coverage, coming.staged), coming.staged, others)

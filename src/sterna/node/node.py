@@ -341,5 +341,5 @@ def _replayed(replay: Replay, store: Store, saved: Saved) -> tuple[Replay, Recov
         if isinstance(piece, RecoveredEvents):
             replay.events(piece.events)
         else:
-            replay.messages(piece.messages)
+            replay.messages(piece.messages, piece.epoch)
     return replay, recovery

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 #: What an entry of a vector takes besides its name.
 STAMP_BYTES = 16
+#: Messages heard early that one page names.
+EARLY_A_PAGE = 1000
 
 
 class Estate:
@@ -67,6 +69,7 @@ class Estate:
         self._page: RemainsPage | None = None
         self._upto: VersionVector = {}
         self._filters: list[tuple[bytes, VersionVector]] = []
+        self._early: list[tuple[str, int, int]] = []
         self._retries = 0
 
     def begin(self) -> None:
@@ -143,19 +146,18 @@ class Estate:
         """Hear as much as the other session has not; of whom cannot be reached, as much as there is."""
         if self._wanted is None or self._page is not None or not self.is_there:
             return
-        waited = self._broker.now - self._asked_at
-        settings = self._moving.settings
         inheritance = self.session.inheritance
         is_opening = inheritance is not None and bool(inheritance.opening)
-        may_wait = waited < max(settings.owner_absent_s, settings.patience_s)
-        if is_opening or (may_wait and self._is_missing(self._wanted)):
+        if is_opening or self._waits_for_somebody(self._wanted):
             self._moving.later(LOOK_S, self._catch_up)
         else:
             when_read(self._moving, self._mark)
 
-    def _is_missing(self, wanted: VersionVector) -> bool:
-        """Is somebody away whose messages neither session has heard all of?"""
-        router = self._moving.router
+    def _waits_for_somebody(self, wanted: VersionVector) -> bool:
+        """Is somebody away whose messages neither session has heard all of?  Not for ever."""
+        router, settings = self._moving.router, self._moving.settings
+        if self._broker.now - self._asked_at >= max(settings.owner_absent_s, settings.patience_s):
+            return False
         return any(
             origin != self._moving.node
             and router.link_to(origin) is None
@@ -164,6 +166,9 @@ class Estate:
         )
 
     def _mark(self) -> None:
+        if self._wanted is not None and self._waits_for_somebody(self._wanted):
+            self._catch_up()  # it was there, and has gone before it was read
+            return
         self._upto = self._moving.vector()
         self._broker.when_safe(self._marked)
 
@@ -177,15 +182,17 @@ class Estate:
         self._next_page()
 
     def _next_page(self) -> None:
-        """First what it had subscribed to, in as many pages as that takes, then its messages."""
+        """First what it had subscribed to and heard, in as many pages as that takes, then its messages."""
         assert self._pages is not None
         number = 0 if self._page is None else self._page.page + 1
         if self._page is None:
-            self._filters = coverage_of(self.session, self._upto).filters
+            coverage = coverage_of(self.session, self._upto)
+            self._filters, self._early = coverage.filters, list(coverage.early)
         filters = self._some_filters()
+        early, self._early = self._early[:EARLY_A_PAGE], self._early[EARLY_A_PAGE:]
         items: list[Item] = []
         is_last = False
-        if not self._filters:
+        if not self._filters and not self._early:
             try:
                 items, _, is_last = self._pages.next()
             except JournalError:
@@ -194,7 +201,7 @@ class Estate:
                 return
         upto = vector_fields(self._upto) if is_last else None
         self._retries = 0
-        self._page = RemainsPage(self.client, self.number, number, filters, items, upto)
+        self._page = RemainsPage(self.client, self.number, number, filters, items, upto, early)
         self._moving.send(self._target, self._page)
 
     def _some_filters(self) -> list[tuple[bytes, list[tuple[str, int, int]]]]:

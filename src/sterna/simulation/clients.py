@@ -62,11 +62,12 @@ class _Outgoing:
 
 @dataclass(slots=True)
 class _Request:
-    """A SUBSCRIBE, or, without QoS, an UNSUBSCRIBE."""
+    """A SUBSCRIBE, or, without QoS, an UNSUBSCRIBE.  `again`: a session that is gone may have had it, unanswered."""
 
     topic_filter: bytes
     qos: int | None
     packet_id: int = 0
+    again: bool = False
 
 
 class _Conversation:
@@ -267,6 +268,8 @@ class Client:
                 self._interrupted[span.topic_filter] = span
             else:
                 span.until = self.kernel.now
+        for request in self._requests:
+            request.again |= self._records.begins_anew and self._has_session and request.packet_id > 0
         lost, self._spans = self._spans, {}
         for span in lost.values():
             if not any(request.topic_filter == span.topic_filter for request in self._requests):
@@ -334,8 +337,8 @@ class Client:
         if conversation.will is not None:
             conversation.will.welcomed_at = self.kernel.now
         self.kernel.tell(f"{self.name} welcome, session {'present' if present else 'new'}")
-        may_begin = self._records.begins_anew
-        self._expect(present or may_begin or not self._has_session, "session lost", "its session is gone")
+        was_owed = self._has_session and not self._records.begins_anew
+        self._expect(present or not was_owed, "session lost", "its session is gone")
         self._expect(not present or self.habits.persistent, "protocol", "a session after a clean start")
         if not present:
             self._forget_session()
@@ -466,17 +469,16 @@ class Client:
 
     def _on_confirmation(self, kind: int, body: bytes) -> None:
         asked = self._requests[0] if self._requests else _Request(b"", None)
-        expected = UNSUBACK if asked.qos is None else SUBACK
-        fits = (kind, int.from_bytes(body[:2], "big")) == (expected, asked.packet_id)
+        fits = (kind, int.from_bytes(body[:2], "big")) == (UNSUBACK if asked.qos is None else SUBACK, asked.packet_id)
         self._expect(fits, "protocol", f"packet type {kind} nobody asked for")
         if not fits:
             return
         self._requests.popleft()
         if asked.qos is not None:
-            self._subscribed(asked.topic_filter, asked.qos, body[-1])
+            self._subscribed(asked.topic_filter, asked.qos, body[-1], asked.again)
         self._send_request()
 
-    def _subscribed(self, topic_filter: bytes, asked: int, granted: int) -> None:
+    def _subscribed(self, topic_filter: bytes, asked: int, granted: int, again: bool) -> None:
         self.kernel.tell(f"{self.name} subscribed to {topic_filter.decode()}: 0x{granted:02x}")
         if granted >= 0x80:
             return
@@ -488,12 +490,11 @@ class Client:
             return
         if before is not None:
             before.until = self.kernel.now
-        span = Span(self.name, self.domain, topic_filter, granted, self.kernel.now)
+        span = Span(self.name, self.domain, topic_filter, granted, self.kernel.now, renewals=[self.kernel.now] * again)
         self._spans[topic_filter] = span
         self._records.spans.append(span)
 
 
 def _forgive_if_left(will: LastWill, node: End) -> None:
     """The node hung up at the same moment, to send the client elsewhere: it has not seen that the client did."""
-    if node.was_left:
-        will.aborted_at = None
+    will.aborted_at = None if node.was_left else will.aborted_at
