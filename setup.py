@@ -81,7 +81,6 @@ HOT_MODULES = [
     "src/sterna/routing/advertisement.py",
     "src/sterna/routing/publication_flooding.py",
     "src/sterna/routing/subscription_flooding.py",
-    "src/sterna/node/moving.py",
     "src/sterna/node/network.py",
     "src/sterna/node/partials.py",
     "src/sterna/node/parts_asked.py",
