@@ -213,6 +213,11 @@ class LiveNode:
     def resident_bytes(self) -> int:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
+    def is_at_rest(self) -> bool:
+        before = self.resident_bytes
+        time.sleep(1)
+        return self.resident_bytes == before
+
 
 def _port(address: str) -> int:
     return 0 if not address or address.startswith("unix:") else int(address.rpartition(":")[2])

@@ -121,12 +121,6 @@ class Grown:
         self.most = max(self.most, self._node.resident_bytes - self._before)
 
 
-def is_at_rest(node: LiveNode) -> bool:
-    before = node.resident_bytes
-    time.sleep(1)
-    return node.resident_bytes == before
-
-
 def test_what_follows_a_burst_of_new_topics_is_delivered(start_node: StartNode, dial: Callable[..., Raw]) -> None:
     """The burst takes several turns, which send by themselves and to many; the next message must not wait for ever."""
     node = start_node(ADMIN)
@@ -310,7 +304,7 @@ def test_a_subscriber_gets_every_retained_message_even_if_they_are_more_than_its
     packets = [Publish(f"shelf/{n:05}", bytes(1000), 0, retain=True).encode(4) for n in range(count)]
     publisher.send(b"".join(packets))
     wait_until(lambda: node.metric("sterna_retained") >= count, "everything is retained")
-    wait_until(lambda: is_at_rest(node), "no checkpoint is being written")
+    wait_until(node.is_at_rest, "no checkpoint is being written")
     grown = Grown(node)
     subscriber = dial(node.port, "subscriber", ("shelf/#", qos))
     wait_until(lambda: node.metric("sterna_clients_connected") == 2, "the node has nothing better to do")
