@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo         set up, three nodes, a computation, Spark watching, two killed, a client moved, nothing lost"
-	@echo "make test         everything: make check, then all live tests on the compiled node (about 12 minutes)"
+	@echo "make test         everything: make check, then all live tests on the compiled node (about 14 minutes)"
 	@echo "make check        lint, types, layers and the fast tests (about 2 minutes)"
 	@echo "make bench        the broker beside Mosquitto (about 6 minutes)"
 	@echo "make compiled     compile the hot modules; make interpreted: back to plain Python"
