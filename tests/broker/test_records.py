@@ -5,42 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lone_node import LoneNode
 
+from broker.lone_node import LoneNode
+from broker.noted import RECORDED, deliveries, records
 from conformance.packets import Puback, Pubrec
 from sterna.broker.authorization import AccessRule
 from sterna.broker.limits import Limits
 from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
-from sterna.node.feed_records import KINDS, pick_records, unpack_records
+from sterna.node.feed_records import unpack_records
 from sterna.vocabulary.errors import JournalCorrupt
 
-RECORDED = JournalSettings(durability="os", deliveries=True)
 NO_LOCAL = 0x04
 
 
 def recorded(limits: Limits | None = None, **more: Any) -> LoneNode:
     return LoneNode(limits, settings=RECORDED, name="here", **more)
-
-
-def records(node: LoneNode, table: str) -> list[dict[str, Any]]:
-    """What the journal holds of them, in order, read as a reader of the feed does."""
-    node.broker.journal.let_records_be_written()
-    node.settle()
-    found: list[dict[str, Any]] = []
-    for segment in node.store.segments():
-        data = node.store.read(segment.serial, SEGMENT_HEADER_BYTES, segment.size)
-        picked = pick_records(data, segment.serial, SEGMENT_HEADER_BYTES, KINDS[table], None)
-        piece = memoryview(b"\x02" + b"".join(map(bytes, picked.buffers)))
-        found += [row for _, batch in unpack_records(piece, table, "here") for row in batch.to_pylist()]
-    assert [row["place"] for row in found] == sorted({row["place"] for row in found})
-    return found
-
-
-def deliveries(node: LoneNode) -> list[tuple[Any, ...]]:
-    names = ("client", "sequence", "qos", "resent", "dropped")
-    return [tuple(row[name] for name in names) for row in records(node, "deliveries")]
 
 
 def happenings(node: LoneNode) -> list[tuple[str, str, str | None]]:

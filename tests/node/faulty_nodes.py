@@ -10,7 +10,6 @@ from conformance.packets import Connect
 from node.joined_nodes import JoinedNode, Pipe, Town
 from sterna.broker.commitments import Commit
 from sterna.journal.memory_store import MemoryStore
-from sterna.journal.settings import JournalSettings
 from sterna.node.network_settings import NetworkSettings
 from sterna.node.node import Saved
 from sterna.operators.functions import NO_FUNCTIONS, Functions
@@ -22,9 +21,8 @@ class FaultyNode(JoinedNode):
         self, town: FaultyTown, name: str, store: MemoryStore | None = None, saved: Saved | None = None
     ) -> None:
         self.clock_ahead = town.clocks.get(name, 0.0)
-        settings = JournalSettings(durability="os")
         LoneNode.__init__(
-            self, settings=settings, store=store, saved=saved, name=name, alone=False, functions=town.functions
+            self, settings=town.journal, store=store, saved=saved, name=name, alone=False, functions=town.functions
         )
         self.saved = saved or Saved()
         self.town: FaultyTown = town

@@ -53,6 +53,8 @@ class Pipe:
 
 
 class Town:
+    journal = JournalSettings(durability="os")
+
     def __init__(self, names: str, strategy: str = "subscription-flooding") -> None:
         self.now = 100.0
         self.strategy = strategy
@@ -111,7 +113,7 @@ class Town:
 
 class JoinedNode(LoneNode):
     def __init__(self, town: Town, name: str, epoch: int = 1, store: MemoryStore | None = None) -> None:
-        super().__init__(settings=JournalSettings(durability="os"), epoch=epoch, store=store, name=name, alone=False)
+        super().__init__(settings=town.journal, epoch=epoch, store=store, name=name, alone=False)
         self.town = town
         self.name = name
         self.now = town.now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.lone_node import Client
+from broker.noted import RECORDED, deliveries
 from conformance.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
@@ -17,9 +18,13 @@ from sterna.overlay.link import Line
 ONE_WAY_S = 0.5
 
 
-def far_apart() -> tuple[FaultyTown, Client]:
+class NotingTown(FaultyTown):
+    journal = RECORDED
+
+
+def far_apart(kind: type[FaultyTown] = FaultyTown) -> tuple[FaultyTown, Client]:
     """What A says to B takes a while, and a client of A is subscribed at every QoS."""
-    town = FaultyTown("AB")
+    town = kind("AB")
     town.connect_slowly("A", "B", ONE_WAY_S)
     town.pass_time(3)
     client = come(town, "A")
@@ -72,6 +77,23 @@ def test_what_is_acknowledged_while_the_session_is_on_its_way_is_not_sent_again(
     town.pass_time(2)
     _connack, *rest = client.received()
     assert rest == [Pubrel(third.packet_id)]
+
+
+def test_what_is_acknowledged_while_the_session_is_on_its_way_is_noted_once() -> None:
+    town, client = far_apart(NotingTown)
+    publisher = town["A"].join("p")
+    for qos in (1, 2, 2):
+        publisher.publish(f"t/{qos}", b"", qos)
+    at_least_once, exactly_once, unheard = client.messages()
+    begin(town)
+    client.send(Puback(at_least_once.packet_id), Pubrec(exactly_once.packet_id))
+    town.pass_time(2)
+    client = come(town, "B")
+    town.pass_time(2)
+    client.send(Pubrec(unheard.packet_id))
+    town.settle()
+    assert deliveries(town["A"]) == [("c", 0, 1, False, None)]
+    assert deliveries(town["B"]) == [("c", 1, 2, False, None), ("c", 2, 2, True, None)]
 
 
 def test_what_is_not_acknowledged_in_time_is_sent_again() -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from broker.lone_node import Client
+from broker.noted import RECORDED, deliveries
 from node.joined_nodes import Town
 from sterna.broker.inheritance import owner_of, remains_key
 from sterna.broker.snapshots import snapshot
@@ -18,8 +19,12 @@ from sterna.node.questions import ASKED_A_TURN
 AWAY_S = 60
 
 
-def row(names: str = "ABC", strategy: str = "subscription-flooding") -> Town:
-    town = Town(names, strategy)
+class NotingTown(Town):
+    journal = RECORDED
+
+
+def row(names: str = "ABC", strategy: str = "subscription-flooding", kind: type[Town] = Town) -> Town:
+    town = kind(names, strategy)
     town.connect(*(one + other for one, other in pairwise(names)))
     return town
 
@@ -73,7 +78,7 @@ def test_what_it_has_not_subscribed_to_again_is_counted(strategy: str) -> None:
 def test_at_qos_2_what_may_have_come_is_not_sent_again() -> None:
     """It was sent, and not acknowledged: whether the client has it, nobody can tell.  At QoS 1 it comes again."""
     for qos, comes in ((1, [b"1"]), (2, [])):
-        town = row()
+        town = row(kind=NotingTown)
         client = town["A"].resume("c")
         client.subscribe("t", qos)
         town["A"].join("p").publish("t", b"1", qos)
@@ -87,6 +92,8 @@ def test_at_qos_2_what_may_have_come_is_not_sent_again() -> None:
         town.pass_time(5)
         assert again.payloads() == comes
         assert town["A"].network.moving.counters.remains_doubtful == (qos == 2)
+        given_up = [("c", 0, 2, False, "owned-elsewhere")] if qos == 2 else []
+        assert deliveries(town["A"]) == given_up
 
 
 def test_what_the_old_node_had_served_does_not_come_again() -> None:

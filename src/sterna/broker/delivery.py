@@ -342,8 +342,8 @@ class Delivery:
 
     # -- what the receiver says --
 
-    def acknowledged(self, session: Session, packet_id: int) -> None:
-        """The message is the client's: PUBACK, PUBCOMP, or PUBREC with an error."""
+    def acknowledged(self, session: Session, packet_id: int, *, is_noted: bool = False) -> None:
+        """The message is the client's: PUBACK, PUBCOMP, or PUBREC with an error.  See `records.py` for `is_noted`."""
         if packet_id not in session.inflight:
             return
         entry = session.out_of_flight(packet_id)
@@ -359,21 +359,25 @@ class Delivery:
             self.pump(session)
 
     def received(self, session: Session, packet_id: int) -> None:
-        """PUBREC: from here on only the identifier matters; say PUBREL when that is safe."""
+        """PUBREC: say PUBREL when it is safe that we have heard it."""
         code = Reason.SUCCESS if packet_id in session.inflight else Reason.PACKET_IDENTIFIER_NOT_FOUND
         release = encode_acknowledgement(PUBREL, packet_id, code, session.version)
-        if session.inflight.get(packet_id) is not None:
-            session.passed_on(packet_id)
-            if session.expiry_s:
-                self._log.received(session, packet_id)
+        self.passed_on(session, packet_id)
         assert session.connection is not None
         self._commitments.answer(session.connection, release)
 
+    def passed_on(self, session: Session, packet_id: int, dropped: str | None = None) -> None:
+        """From here on only the identifier matters: it is the client's, or `dropped` says why that is not known."""
+        if session.inflight.get(packet_id) is not None:
+            session.passed_on(packet_id)
+            self._log.received(session, packet_id)
+            if dropped is not None:
+                self._counters.dropped(dropped)
+
     def release(self, session: Session, packet_ids: list[int]) -> None:
         """Say PUBREL for what another session of the client has sent it."""
-        for packet_id in packet_ids:
-            if packet_id in session.inflight and session.inflight[packet_id] is None:
-                self._resend_one(session, packet_id)
+        for packet_id in [one for one in packet_ids if session.inflight.get(one, ()) is None]:
+            self._resend_one(session, packet_id)
 
     # -- connections come and go --
 
@@ -401,8 +405,7 @@ class Delivery:
             if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
                 self._drop(session, entry[0], entry[1], "packet-too-large")
                 session.out_of_flight(packet_id)
-                if session.expiry_s:
-                    self._log.acknowledged(session, packet_id)
+                self._log.acknowledged(session, packet_id)
                 return
         # Whatever the journal has to know of it was safe before the client was let in.  Not to wait keeps the order:
         # a message sent for the first time does not wait either.
@@ -424,8 +427,7 @@ class Delivery:
                 session.out_of_flight(packet_id)
                 if session.connection is not None:
                     session.taken_back.add(packet_id)
-                if session.expiry_s:
-                    self._log.returned(session, packet_id)
+                self._log.returned(session, packet_id)
         for share in returned.values():
             self.offer_to_members(share)
 

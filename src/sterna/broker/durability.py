@@ -196,14 +196,17 @@ class SessionLog:
             self._note(self._encode((Event.TAKEN, share.key, offset)))
 
     def acknowledged(self, session: Session, packet_id: int) -> None:
-        self._event(session, Event.ACKNOWLEDGED, session.client_id, packet_id)
+        if session.expiry_s:
+            self._event(session, Event.ACKNOWLEDGED, session.client_id, packet_id)
 
     def returned(self, session: Session, packet_id: int) -> None:
         """A message of a shared subscription goes back to the share, for another member."""
-        self._event(session, Event.RETURNED, session.client_id, packet_id)
+        if session.expiry_s:
+            self._event(session, Event.RETURNED, session.client_id, packet_id)
 
     def received(self, session: Session, packet_id: int) -> None:
-        self._event(session, Event.RECEIVED, session.client_id, packet_id)
+        if session.expiry_s:
+            self._event(session, Event.RECEIVED, session.client_id, packet_id)
 
     def arrived(self, session: Session, packet_id: int) -> None:
         """A QoS 2 publication came in under this identifier."""

@@ -237,14 +237,12 @@ def complete(
 
 
 def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int], received: list[int]) -> None:
-    """What the client said about what was in flight, to the node it came from."""
+    """What the client said about what was in flight, to the node it came from.  There PUBACK was taken at once, and
+    PUBREC put aside, so it counts, and is noted for an audit, only here."""
     for packet_id in acknowledged:
-        broker.delivery.acknowledged(session, packet_id)
+        broker.delivery.acknowledged(session, packet_id, is_noted=True)
     for packet_id in received:
-        if session.inflight.get(packet_id) is not None:
-            session.passed_on(packet_id)
-            if session.expiry_s:
-                broker.log.received(session, packet_id)
+        broker.delivery.passed_on(session, packet_id)
 
 
 def settle_down(broker: Broker, session: Session) -> None:

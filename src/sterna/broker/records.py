@@ -180,15 +180,17 @@ class RecordedDelivery(Delivery):
             self._note(session, message, grant)
         return sent
 
-    def acknowledged(self, session: Session, packet_id: int) -> None:
-        self._answered(session, packet_id)
+    def acknowledged(self, session: Session, packet_id: int, *, is_noted: bool = False) -> None:
+        """One that came from another node may have been acknowledged, and noted, over there."""
+        if not is_noted:
+            self._answered(session, packet_id)
         super().acknowledged(session, packet_id)
 
-    def received(self, session: Session, packet_id: int) -> None:
-        self._answered(session, packet_id)
-        super().received(session, packet_id)
+    def passed_on(self, session: Session, packet_id: int, dropped: str | None = None) -> None:
+        self._answered(session, packet_id, dropped)
+        super().passed_on(session, packet_id, dropped)
 
-    def _answered(self, session: Session, packet_id: int) -> None:
+    def _answered(self, session: Session, packet_id: int, dropped: str | None = None) -> None:
         entry = session.inflight.get(packet_id)
         if entry is None:
             return
@@ -196,7 +198,7 @@ class RecordedDelivery(Delivery):
         sent = (session.client_id, packet_id)
         resent = sent in self._resent
         self._resent.discard(sent)
-        self._note(session, message, grant, resent=resent)
+        self._note(session, message, grant, resent=resent, dropped=dropped)
 
     def _resend_one(self, session: Session, packet_id: int) -> None:
         if session.inflight[packet_id] is not None:

@@ -324,19 +324,17 @@ class Estates:
         what is in flight here."""
         broker = self.moving.broker
         self.heirs.opened(session, [owner], is_new=False)
-        doubtful = _in_doubt(session)
-        for packet_id in doubtful:
-            session.passed_on(packet_id)
-            broker.log.received(session, packet_id)
-        self._count_doubtful(len(doubtful))
+        doubtful = self._give_up_doubtful(session)
         if doubtful:
             reason = "another session of a client gives way"
-            broker.report(reason, client=session.name(), node=owner, doubtful=len(doubtful))
+            broker.report(reason, client=session.name(), node=owner, doubtful=doubtful)
 
-    def _count_doubtful(self, count: int) -> None:
-        self.moving.counters.remains_doubtful += count
-        if count:
-            self.moving.broker.counters.dropped("owned-elsewhere", count)
+    def _give_up_doubtful(self, session: Session) -> int:
+        doubtful = _in_doubt(session)
+        for packet_id in doubtful:
+            self.moving.broker.delivery.passed_on(session, packet_id, "owned-elsewhere")
+        self.moving.counters.remains_doubtful += len(doubtful)
+        return len(doubtful)
 
     def lay_by(self, session: Session) -> None:
         """It is fenced: keep what is left of it.  Not before everything that is safe has been delivered."""
@@ -347,8 +345,7 @@ class Estates:
         owner, number = moving.directory.get(session.client_id)
         if broker.sessions.get(session.client_id) is not session:
             return
-        doubtful = len(_in_doubt(session))
-        self._count_doubtful(doubtful)
+        doubtful = self._give_up_doubtful(session)
         heir = broker.state.new_session(
             remains_key(session.client_id, session.number), session.user, session.permissions
         )
@@ -360,7 +357,7 @@ class Estates:
         heir.inheritance.rivals.clear()
         heir.barrier, heir.told = session.barrier, session.told
         for packet_id, entry in session.inflight.items():
-            if entry is None or min(entry[0].qos, entry[1].qos) == 2:
+            if entry is None:
                 heir.inflight[packet_id] = None
             elif not entry[1].retained and not entry[1].share:
                 heir.queue.push(entry[0].offset, entry[1])

@@ -49,6 +49,7 @@ REASONS = (
     "offline",
     "slow-consumer",
     "session-ended",
+    "owned-elsewhere",
 )
 """Why nodes drop messages; anything else is counted as "other"."""
 
