@@ -42,16 +42,20 @@ IN_ORDER = ("$SUM/u/+", "$TMPSUM;0:20:00/u/+", "$TMPMAX;0:20:00$COUNT/u/+")
 
 #: Rules that pass messages on, two of them the same ones.
 ALONE = ("$GT;1/t/+", "$GT;1/t/#")
+PASSING = "$GT;10/u/+"
+CALLING, CALLED = "$SUM$TWICE/u/+", "$SUM$TWICE/u/$A"
 
 StartFeeding = Callable[..., FeedingNode]
 
 
 def functions(directory: Path) -> str:
-    """A function of one's own, which takes as long as payloads say."""
-    lines = ("import time", "def slow(payload):", "    time.sleep(float(payload))", "    return payload")
-    (directory / "seconds.py").write_text("\n".join(lines))
-    own = '[[functions.own]]\nname = "SLOW"\ncall = "seconds:slow"\ndescription = "waits"\n'
-    return f'[functions]\ndirectory = "{directory}"\ntime_out_s = 2\n{own}'
+    """Of one's own: one takes as long as payloads say, the other doubles them."""
+    slow = ("import time", "def slow(payload):", "    time.sleep(float(payload))", "    return payload")
+    twice = ("def twice(payload):", "    return 2 * float(payload)")
+    (directory / "seconds.py").write_text("\n".join((*slow, *twice)))
+    names = ("slow", "twice")
+    own = [f'[[functions.own]]\nname = "{one.upper()}"\ncall = "seconds:{one}"\ndescription = ""\n' for one in names]
+    return f'[functions]\ndirectory = "{directory}"\ntime_out_s = 2\n{"".join(own)}'
 
 
 class Subscriber:
@@ -95,7 +99,7 @@ class Subscriber:
     def missing(self, counted: int, answered: int) -> str:
         """What has not come yet of the results that are owed for so many messages, if anything."""
         found = {text: (count_of(self.of(text)), counted) for text in COUNTS}
-        found |= {text: (len(self.of(named(text))), answered) for text in IN_ORDER}
+        found |= {text: (len(self.of(text)), answered) for text in (*map(named, IN_ORDER), CALLED)}
         return ", ".join(f"{self.name} {text} {n:g} of {most}" for text, (n, most) in found.items() if n < most)
 
     def leave(self) -> None:
@@ -201,17 +205,19 @@ def test_the_job_says_which_functions_cannot_be_loaded_before_spark_is_started(
 def test_killed_at_any_moment_every_message_is_counted_once(
     start_feeding: StartFeeding, subscriber: Callable[..., Subscriber], tmp_path: Path
 ) -> None:
-    """Driver and JVM die together, in the middle of windows and of values in order; so does, in between, one of two
-    nodes."""
+    """Driver and JVM die together, in the middle of windows, of values in order, of rules that pass messages on and of
+    functions; so does, in between, one of two nodes."""
     key = '[network]\nname = "n"\nkey = "0123456789abcdef"\n'
     ports = free_port(), free_port()
-    first = start_feeding("a", f'{SPARKS}{key}bind = "127.0.0.1:{ports[0]}"\n')
+    spark = SPARKS + functions(tmp_path)
+    first = start_feeding("a", f'{spark}{key}bind = "127.0.0.1:{ports[0]}"\n')
     network = f'{key}bind = "127.0.0.1:{ports[1]}"\nneighbours = ["127.0.0.1:{ports[0]}"]\n'
-    second = start_feeding("b", SPARKS + network)
+    second = start_feeding("b", spark + network)
     both = here, _ = subscriber(first, "here"), subscriber(second, "there", qos=2)
     for one in both:
-        one.subscribe(*COUNTS, *IN_ORDER)
-    command = sterna("operators", str(tmp_path / "job"), "--nodes", first.feed, master="local[1]")
+        one.subscribe(*COUNTS, *IN_ORDER, PASSING, CALLING)
+    about = ("--nodes", first.feed, "--config", str(first.file))
+    command = sterna("operators", str(tmp_path / "job"), *about, master="local[1]")
     sent, pause = 0, threading.Event()
     values: list[tuple[bytes, int]] = []
 
@@ -247,3 +253,8 @@ def test_killed_at_any_moment_every_message_is_counted_once(
         assert [count_of(one.of(text)) for text in COUNTS] == [sent, sent], "some were counted twice"
         for text in IN_ORDER:
             assert first_difference(one.of(named(text)), answers(text, values)) == "", f"{text} at {one.name}"
+        doubled = answers("$SUM/u/+", [(topic, 2 * value) for topic, value in values])
+        assert first_difference(one.of(CALLED), doubled) == "", f"{CALLING} at {one.name}"
+        for own in (b"u/a", b"u/b"):
+            passed = [b"%d" % value for topic, value in values if topic == own and value > 10]
+            assert first_difference(one.of("$GT;10/" + own.decode()), passed) == "", f"{own!r} at {one.name}"
