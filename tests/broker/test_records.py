@@ -11,8 +11,9 @@ from broker.noted import RECORDED, deliveries, records
 from conformance.packets import Puback, Pubrec
 from sterna.broker.authorization import AccessRule
 from sterna.broker.limits import Limits
-from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
+from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, SESSIONS, _frame, parse_header
 from sterna.journal.memory_store import MemoryStore
+from sterna.journal.records import SessionRecord, session_batch
 from sterna.journal.settings import JournalSettings
 from sterna.node.feed_records import unpack_records
 from sterna.vocabulary.errors import JournalCorrupt
@@ -229,3 +230,13 @@ def test_all_subscriptions_are_noted_again_before_the_journal_forgets_them() -> 
 def test_a_piece_that_holds_no_records_is_refused(piece: bytes) -> None:
     with pytest.raises(JournalCorrupt, match="no records"):
         list(unpack_records(memoryview(piece), "sessions", "here"))
+
+
+def test_records_of_an_earlier_release_are_read_without_what_it_did_not_note() -> None:
+    told = session_batch([SessionRecord("opened", 1.0, b"reader", 7, number=3)])
+    body = told.select(told.schema.names[:-1]).serialize()
+    frame = b"".join(map(bytes, _frame(SESSIONS, 0, 1, 1, 0, 0, body)))
+    piece = memoryview(b"\x02" + bytes(8) + frame)
+    ((_, rows),) = unpack_records(piece, "sessions", "here")
+    (row,) = rows.to_pylist()
+    assert (row["what"], row["client"], row["session"], row["number"]) == ("opened", "reader", 7, None)

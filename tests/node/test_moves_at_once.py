@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.lone_node import Client
-from broker.noted import RECORDED, deliveries
+from broker.noted import RECORDED, deliveries, records
 from conformance.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
@@ -92,6 +92,9 @@ def test_what_is_acknowledged_while_the_session_is_on_its_way_is_noted_once() ->
     town.pass_time(2)
     client.send(Pubrec(unheard.packet_id))
     town.settle()
+    (moved,) = {row["number"] for row in records(town["A"], "sessions") if row["what"] == "moved"}
+    (arrived,) = {row["number"] for row in records(town["B"], "sessions") if row["what"] == "arrived"}
+    assert moved == arrived
     assert deliveries(town["A"]) == [("c", 0, 1, False, None)]
     assert deliveries(town["B"]) == [("c", 1, 2, False, None), ("c", 2, 2, True, None)]
 

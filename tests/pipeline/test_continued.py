@@ -27,11 +27,12 @@ def second(number: float) -> datetime:
 def subscription(
     client: str, node: str, session: int, begin: float, end: float | None, after: int, reached: int | None, over: Any
 ) -> tuple[Any, ...]:
-    """To everything, of messages that all come in at node "a"."""
+    """To everything, of messages that all come in at node "a".  Sessions are numbered as they go from node to node."""
     until = None if end is None else second(end)
     vectors = [None if number is None else {"a": (1, number)} for number in (after, reached)]
     since = second(begin)
-    return (node, client, session, "t", 2, False, None, since, since, until, *vectors, over, session > 1)
+    came, went = session if session > 1 else None, session + 1 if over == "moved" else None
+    return (node, client, session, "t", 2, False, None, since, since, until, *vectors, over, came, went)
 
 
 def deliveries(client: str, node: str, session: int, *sequences: int) -> list[tuple[Any, ...]]:
@@ -48,6 +49,10 @@ MOVED = [
     subscription("there and back", "a", 1, -5, 10.2, -1, 10, "moved"),
     subscription("there and back", "b", 2, 10.1, 20.2, 9, 20, "moved"),
     subscription("there and back", "a", 3, 20.1, None, 19, None, None),
+    # The same, and the clock of the other node is slow.
+    subscription("by two clocks", "a", 1, -5, 10.2, -1, 10, "moved"),
+    subscription("by two clocks", "b", 2, -19.9, -9.8, 9, 20, "moved"),
+    subscription("by two clocks", "a", 3, 20.1, None, 19, None, None),
     # One message was lost on the way, and one came twice.
     subscription("unlucky", "a", 1, -5, 10.2, -1, 10, "moved"),
     subscription("unlucky", "b", 2, 10.1, None, 9, None, None),
@@ -61,6 +66,9 @@ HEARD = [
     *deliveries("there and back", "a", 1, *range(8)),
     *deliveries("there and back", "b", 2, *range(8, 18)),
     *deliveries("there and back", "a", 3, *range(18, 30)),
+    *deliveries("by two clocks", "a", 1, *range(8)),
+    *deliveries("by two clocks", "b", 2, *range(8, 18)),
+    *deliveries("by two clocks", "a", 3, *range(18, 30)),
     *deliveries("unlucky", "a", 1, *range(10)),
     *deliveries("unlucky", "b", 2, 9, *range(11, 30)),
     *deliveries("vanished", "a", 1, *range(11)),
@@ -88,6 +96,7 @@ def test_what_was_queued_at_one_node_and_delivered_by_the_next_was_delivered(
     found: dict[str, list[tuple[Any, ...]]],
 ) -> None:
     assert found["there and back"] == [("a", 30, 30, 0, 0, 0, 0)]
+    assert found["by two clocks"] == found["there and back"]
 
 
 def test_what_is_lost_or_comes_twice_on_the_way_is_noticed(found: dict[str, list[tuple[Any, ...]]]) -> None:

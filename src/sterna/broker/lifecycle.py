@@ -249,15 +249,15 @@ class Lifecycle:
         if self._broker.keeper is not None:
             self._broker.keeper.ended(session)
 
-    def take_apart(self, session: Session, *, moved: bool = False) -> None:
-        """What remains of a session that is no longer known here."""
+    def take_apart(self, session: Session, *, moved: int | None = None) -> None:
+        """What remains of a session that is no longer known here; `moved` is its number where it goes on."""
         shares = [share for key in session.shares if (share := self._broker.routes.share(key)) is not None]
         for topic_filter in list(session.subscriptions):
             self._broker.routes.unsubscribe(session, topic_filter)
         for share in shares:
             self._broker.delivery.offer_to_members(share)
         if self._broker.records is not None:
-            self._broker.records.ended(session, moved=moved)
+            self._broker.records.ended(session, moved)
         session.outbox.detach()
         session.let_go()
 

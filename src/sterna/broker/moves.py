@@ -118,7 +118,7 @@ def end_moved(broker: Broker, session: Session, node: str, number: int) -> None:
     if broker.sessions.get(session.client_id) is session:
         del broker.sessions[session.client_id]
         session.will = None
-        broker.lifecycle.take_apart(session, moved=True)
+        broker.lifecycle.take_apart(session, moved=number)
         broker.log.moved(session, node, number)
 
 

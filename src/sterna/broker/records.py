@@ -53,9 +53,11 @@ class Records:
         session: Session,
         subscription: Subscription | None = None,
         vector: VersionVector | None = None,
+        number: int | None = None,
     ) -> None:
         if subscription is None:
-            record = SessionRecord(what, self._delivery.wall, session.client_id, session.life, vector=vector)
+            who = (session.client_id, session.life)
+            record = SessionRecord(what, self._delivery.wall, *who, vector=vector, number=number)
         else:
             s, rules = subscription, _rules(session)
             record = SessionRecord(
@@ -68,6 +70,7 @@ class Records:
                 s.no_local,
                 rules,
                 vector,
+                number,
             )
         self._journal.record_session(record)
 
@@ -89,14 +92,15 @@ class Records:
     def closed(self, session: Session) -> None:
         self._note("closed", session)
 
-    def ended(self, session: Session, *, moved: bool = False) -> None:
-        self._note("moved" if moved else "ended", session, vector=dict(self.vector))
+    def ended(self, session: Session, moved: int | None = None) -> None:
+        """Or moved, under this number."""
+        self._note("ended" if moved is None else "moved", session, vector=dict(self.vector), number=moved)
 
     def arrived(self, session: Session, vector: VersionVector) -> None:
         """With everything it was owed: what comes after the vector, it hears here."""
         session.life = self.next_life()
         for subscription in session.subscriptions.values():
-            self._note("arrived", session, subscription, dict(vector))
+            self._note("arrived", session, subscription, dict(vector), session.number)
 
     def subscribed(self, session: Session, subscription: Subscription, before: Subscription | None) -> None:
         """In place of `before`, if there was one.

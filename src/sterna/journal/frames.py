@@ -39,6 +39,9 @@ without the message it came with, or the other way round, would make a message l
 FROM_ELSEWHERE = 4
 """Flag of a frame in which some messages entered at other nodes, or are decided to go there: it has every column."""
 
+NUMBERED = 8
+"""Flag of a frame of session records that has the column `number`; an earlier release did not write it."""
+
 FORMAT_VERSION = 2
 
 _MAGIC = 0x4E525453  # "STRN"
@@ -106,7 +109,7 @@ def event_frame(events: Sequence[bytes], base: int, epoch: int, flags: int) -> t
 
 def session_frame(records: Sequence[SessionRecord], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
     newest_us = to_microseconds(records[-1].at)
-    return _frame(SESSIONS, flags, epoch, len(records), base, newest_us, session_batch(records).serialize())
+    return _frame(SESSIONS, flags | NUMBERED, epoch, len(records), base, newest_us, session_batch(records).serialize())
 
 
 def delivery_frame(records: Sequence[DeliveryRecord], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:

@@ -34,6 +34,8 @@ class SessionRecord(NamedTuple):
     rules: str | None = None
     """What of its filter the client may read, if not everything: see `Permissions.reading`."""
     vector: Mapping[str, Stamp] | None = None
+    number: int | None = None
+    """Of one that moved or arrived: under which number another node came to own it."""
 
 
 class DeliveryRecord(NamedTuple):
@@ -68,6 +70,7 @@ SESSION_SCHEMA: Any = pa.schema(
         pa.field("no_local", pa.bool_(), nullable=False),
         pa.field("rules", pa.string()),
         pa.field("vector", pa.map_(pa.string(), pa.struct([("epoch", pa.int64()), ("sequence", pa.int64())]))),
+        pa.field("number", pa.int64()),
     ]
 )
 

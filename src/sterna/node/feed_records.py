@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sterna.journal.frames import DELIVERIES, HEADER_BYTES, SESSIONS, parse_header
+from sterna.journal.frames import DELIVERIES, HEADER_BYTES, NUMBERED, SESSIONS, FrameHeader, parse_header
 from sterna.journal.records import DELIVERY_SCHEMA, SESSION_SCHEMA, place_of
 from sterna.journal.table import numbers, repeated
 from sterna.vocabulary.errors import JournalCorrupt
@@ -99,11 +99,19 @@ def unpack_records(piece: memoryview, table: str, node: str) -> Iterator[tuple[i
             body = piece[position + HEADER_BYTES : end]
             if zlib.crc32(body) != header.crc:
                 raise ValueError(f"the checksum of the frame at byte {position} does not hold")
-            rows = pa.ipc.read_record_batch(pa.py_buffer(body), _SCHEMAS[table])
+            rows = _read(header, body, _SCHEMAS[table])
             yield place + HEADER_BYTES + header.length, _as_table(rows, table, node, header.epoch, place)
             position = end
     except (struct.error, pa.ArrowException, ValueError, IndexError) as error:
         raise JournalCorrupt(f"what the node sent are no records: {error}") from error
+
+
+def _read(header: FrameHeader, body: memoryview, schema: Any) -> Any:
+    is_older = header.kind == SESSIONS and not header.flags & NUMBERED
+    if not is_older:
+        return pa.ipc.read_record_batch(pa.py_buffer(body), schema)
+    rows = pa.ipc.read_record_batch(pa.py_buffer(body), pa.schema(list(schema)[:-1]))
+    return pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(rows.num_rows, schema.types[-1])], schema=schema)
 
 
 def _as_table(rows: Any, table: str, node: str, epoch: int, place: int) -> Any:

@@ -1,12 +1,11 @@
 """Sessions that went on at another node: for an audit, they are one session of the node where they began.
 
-A client has one session in the network at a time, so the parts of a session are found by their ends: one node notes
-that it has moved, another at nearly the same moment that it has arrived.
+Both nodes note under which number of its client a session has moved, and arrived; no clock is asked.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -31,6 +30,13 @@ Part = tuple[str, int]
 """Node and session."""
 
 
+@dataclass(slots=True)
+class Numbers:
+    over: str | None = None
+    came: int | None = None
+    went: int | None = None
+
+
 def continued(subscriptions: DataFrame, deliveries: DataFrame) -> tuple[DataFrame, DataFrame]:
     """The same tables, with the parts of a session under the names of its first; their places keep the order."""
     parts = _parts(subscriptions)
@@ -41,7 +47,7 @@ def continued(subscriptions: DataFrame, deliveries: DataFrame) -> tuple[DataFram
         "client",
         f.coalesce("whole", "session").alias("session"),
         f.col("node").alias("at_node"),
-        *(name for name in told.columns if name not in (*key, "home", "whole", "part", "fate", "over", "arrived")),
+        *(name for name in told.columns if name not in (*key, "home", "whole", "part", "fate", "over", "came", "went")),
         f.when(f.col("home").isNull(), _over()).otherwise(f.col("fate")).alias("over"),
     )
     came = deliveries.join(f.broadcast(parts), key, "left")
@@ -62,21 +68,19 @@ def _over() -> Column:
 
 def _parts(subscriptions: DataFrame) -> DataFrame:
     """Of all sessions that came from another node or went there: where they began, and which part each is."""
-    told = subscriptions.select("client", "node", "session", "since", "until", "over", "arrived")
-    movers = told.where("arrived").select("client").distinct()
+    told = subscriptions.select("client", "node", "session", "over", "came", "went").distinct()
+    movers = told.where("came is not null").select("client").distinct()
     return told.join(f.broadcast(movers), "client").groupBy("client").applyInArrow(_joined, PARTS)
 
 
 def _joined(rows: pa.Table) -> pa.Table:
     """All sessions of one client."""
-    found: dict[Part, dict[str, Any]] = {}
+    found: dict[Part, Numbers] = {}
     for row in rows.to_pylist():
-        one = found.setdefault((row["node"], row["session"]), {"arrived": False, "since": row["since"], **row})
-        one["arrived"] = one["arrived"] or row["arrived"]
-        one["since"] = min(one["since"], row["since"])
-        one["until"] = None if row["until"] is None or one["until"] is None else max(one["until"], row["until"])
-        one["over"] = one["over"] if row["over"] is None else row["over"]
-    before = _before(found)
+        one = found.setdefault((row["node"], row["session"]), Numbers())
+        one.over, one.came, one.went = one.over or row["over"], one.came or row["came"], one.went or row["went"]
+    left = {one.went: part for part, one in found.items() if one.went is not None}
+    before = {part: left[one.came] for part, one in found.items() if one.came in left}
     wholes: dict[Part, list[Part]] = {}
     for part in found:
         chain = [part]
@@ -88,7 +92,7 @@ def _joined(rows: pa.Table) -> pa.Table:
     told = [
         {
             "client": client, "node": node, "session": session, "home": home[0], "whole": home[1], "part": number,
-            "fate": _fate(found[chain[-1]]["over"]),
+            "fate": _fate(found[chain[-1]].over),
         }
         for home, chain in wholes.items()
         for number, (node, session) in enumerate(chain)
@@ -98,20 +102,3 @@ def _joined(rows: pa.Table) -> pa.Table:
 
 def _fate(over: str | None) -> str | None:
     return ENDED if over == MOVED else over
-
-
-def _before(found: dict[Part, dict[str, Any]]) -> dict[Part, Part]:
-    """Of every part that arrived, the one it came from: the nearest in time of those that moved or are gone."""
-    before: dict[Part, Part] = {}
-    arrived = sorted((part for part, one in found.items() if one["arrived"]), key=lambda part: found[part]["since"])
-    for part in arrived:
-        since = found[part]["since"]
-        left = [
-            (abs((one["until"] - since).total_seconds()), other)
-            for other, one in found.items()
-            if other[0] != part[0] and one["since"] < since and one["until"] is not None and one["over"] != ENDED
-            and other not in before.values()
-        ]  # fmt: skip
-        if left:
-            before[part] = min(left)[1]
-    return before

@@ -24,8 +24,8 @@ SUBSCRIPTIONS = (
     f"reached map<string, {_STAMP}>, over string"
 )
 
-#: The same, and whether the session came from another node with it.
-INTERVALS = f"{SUBSCRIPTIONS}, arrived boolean"
+#: The same, and under which number the session came from another node with it, and went to one; null: it did not.
+INTERVALS = f"{SUBSCRIPTIONS}, came bigint, went bigint"
 
 _INSTANT = pa.timestamp("us", "UTC")
 _VECTOR = pa.map_(pa.string(), pa.struct([("epoch", pa.int64()), ("sequence", pa.int64())]))
@@ -44,7 +44,8 @@ _SCHEMA = pa.schema(
         ("after", _VECTOR),
         ("reached", _VECTOR),
         ("over", pa.string()),
-        ("arrived", pa.bool_()),
+        ("came", pa.int64()),
+        ("went", pa.int64()),
     ]
 )
 
@@ -125,7 +126,7 @@ class _Client:
         interval = {name: row[name] for name in _OF_IT}
         stands = None if row["what"] == "subscribed" else row["at"]
         interval.update(since=row["at"], stands=stands, until=None, after=row["vector"], reached=None, over=None)
-        interval["arrived"] = row["what"] == "arrived"
+        interval.update(came=row["number"], went=None)
         self._standing[topic_filter] = interval
 
     def _close(self, topic_filter: str, at: datetime, vector: Any) -> Row:
@@ -136,7 +137,7 @@ class _Client:
     def _ended(self, row: Row) -> None:
         self._left += [self._close(topic_filter, row["at"], row["vector"]) for topic_filter in list(self._standing)]
         for interval in self._left:
-            interval["over"] = row["what"]
+            interval.update(over=row["what"], went=row["number"])
         self._done += self._left
         self._left = []
 

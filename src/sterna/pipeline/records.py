@@ -33,7 +33,7 @@ _STAMP = "struct<epoch: bigint, sequence: bigint>"
 #: The tables as Spark spells them.
 SESSIONS = (
     "node string, node_epoch bigint, place bigint, what string, at timestamp, client string, session bigint, "
-    f"filter string, qos tinyint, no_local boolean, rules string, vector map<string, {_STAMP}>"
+    f"filter string, qos tinyint, no_local boolean, rules string, vector map<string, {_STAMP}>, number bigint"
 )
 DELIVERIES = (
     "node string, node_epoch bigint, place bigint, at timestamp, client string, session bigint, share string, "
