@@ -76,14 +76,12 @@ def test_so_do_those_that_move_between_two_nodes_which_have_nobody_else_to_ask(b
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("block", seeds(6000, 13))
 def test_what_a_publisher_says_comes_in_order_while_it_moves(block: list[int], strategy: str, overlay: str) -> None:
-    """Where nothing happens to nodes and links: what it said at the old node comes before what it says at the new."""
+    """What it said at the old node comes before what it says at the new."""
     faults = ("client-cut", "client-break")
     for seed in block:
         plan = Plan(seed, seconds=6, faults=faults, publish_pause_s=0.1, strategy=strategy, overlay=overlay, roamers=3)
-        chaos = Chaos(plan)
-        outcome = chaos.run()
+        outcome = Chaos(plan).run()
         assert outcome.kept, told(outcome)
-        assert chaos.scene.records.links_keep_up
 
 
 #: (seed, nodes, roamers, strategy, overlay): each broke something once.

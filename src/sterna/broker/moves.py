@@ -178,6 +178,7 @@ def complete(
     rest: Remainder,
     subscriptions: list[tuple[bytes, int, bool, bool, int]],
     node: str,
+    source: str,
 ) -> None:
     """Put it together: what it was owed where it came from, then what it heard here and was not served there.
 
@@ -222,6 +223,7 @@ def complete(
         barriers_of(broker).watch(session)
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     session.told = results.told
+    session.came = (broker.journal.next_offset, source, *rest.vector[source]) if source in rest.vector else None
     for fields in subscriptions:
         if fields[0].startswith(SHARE):
             broker.routes.subscribe(session, Subscription(*fields))

@@ -125,6 +125,7 @@ class Replay:
         session.leaving = saved.leaving
         session.inheritance = inheritance
         session.barrier = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in saved.barrier}
+        session.came = saved.came
         session.told = {name: Stamp(epoch, upto) for name, epoch, upto in saved.told}
         for packet_id, offset, grant in saved.inflight:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])

@@ -39,6 +39,7 @@ class Session:
         "alias_maximum",
         "aliases",
         "barrier",
+        "came",
         "catching_up",
         "client_id",
         "connection",
@@ -102,6 +103,8 @@ class Session:
         self.inheritance: Inheritance | None = None
         #: What the node it came from had dealt with: of other nodes' messages, those that are not for it any more.
         self.barrier: VersionVector = {}
+        #: (offset, node, epoch, sequence): it came before our message of that offset, from a node that had come so far.
+        self.came: tuple[int, str, int, int] | None = None
         #: And of results of expressions: of messages that entered here, and by expression; see `causes.py`.
         self.told: VersionVector = {}
         #: Wall-clock second at which the last connection ended; 0 while connected.

@@ -47,6 +47,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     #: (origin, as the queue) of what is set aside.
     set_aside: list[tuple[str, list[tuple[int | bytes, int | bytes, int | list[int]]]]] = []
     told: list[tuple[str, int, int]] = []
+    came: tuple[int, str, int, int] | None = None
 
 
 def snapshot(session: Session) -> bytes:
@@ -96,6 +97,7 @@ def snapshot(session: Session) -> bytes:
             None if inheritance is None else inheritance.fields(),
             aside,
             [(origin, *stamp) for origin, stamp in sorted(session.told.items())],
+            session.came,
         )
     )
 

@@ -223,6 +223,8 @@ class Owners(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """News of who owns what; passed on by whoever did not know it."""
 
     entries: list[OwnerEntry]
+    after: list[tuple[str, int, int]] = []
+    """(node, epoch, sequence): how far the messages of those they had before had come."""
 
 
 class Digests(msgspec.Struct, tag=2, array_like=True, frozen=True):

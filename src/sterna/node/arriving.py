@@ -227,10 +227,9 @@ class Arrival(Side):
             put_together(self._states),
             rest.inheritance,
         )
+        nodes = self._moving.node, self.source
         try:
-            moves.complete(
-                self._broker, session, self.number, self._staged, remainder, offer.subscriptions, self._moving.node
-            )
+            moves.complete(self._broker, session, self.number, self._staged, remainder, offer.subscriptions, *nodes)
         except JournalError:
             self._moving.later(AGAIN_S, self._import)  # the disk did not give what is there
             return
@@ -270,6 +269,7 @@ class Arrival(Side):
 
     def _announce(self) -> None:
         assert self._session is not None
+        self._moving.predecessors.came(self._session)
         moves.settle_down(self._broker, self._session)
         # Ahead of the answer: what waited for the last member at the old node is handed over to where members are.
         self._moving.router.announce_pending()

@@ -27,6 +27,8 @@ class Excerpt:
     complete: bool
     lost: int
     """Rows between the stamp and the oldest one kept; how many of them the reader wanted, nobody knows any more."""
+    needs: tuple[str, Stamp] | None = None
+    """Why it ends here: what the reader has to have read of another node first."""
 
 
 class Wanted:

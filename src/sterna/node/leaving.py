@@ -370,6 +370,7 @@ class Departure(Side):
     def _note_moved(self) -> None:
         moves.end_moved(self._broker, self.session, self.target, self.number)
         self._moving.learn(self.session.client_id, self.target, self.number, noted=True)
+        self._moving.predecessors.went()
         self._broker.when_safe(self._noted)
 
     def _noted(self, safe: bool) -> None:

@@ -25,6 +25,7 @@ from sterna.node.leaving import Departure
 from sterna.node.meeting import Meeting
 from sterna.node.moving_counters import MovingCounters
 from sterna.node.plans import Plans
+from sterna.node.predecessors import Predecessors
 from sterna.node.remains import Estates, is_clean
 from sterna.node.transients import Transients
 from sterna.node.waiting_clients import Parked, WaitingClients
@@ -71,6 +72,7 @@ class Moving:
         self._started_at = broker.now
         self.plans = Plans(self)
         self.estates = Estates(self)
+        self.predecessors = Predecessors(self)
         self._transients = Transients(self)
         self._words = Words(self)
         self._meeting = Meeting(self, self._fetch_all)
@@ -95,6 +97,7 @@ class Moving:
             if owner == self.node and client not in self.broker.sessions:
                 self.directory.learn(client, "", number + 1)
         self.estates.recover()
+        self.predecessors.recover(self.broker.sessions.values())
 
     # -- what both sides of a move need --
 
@@ -172,9 +175,9 @@ class Moving:
                     self._awaited.append((is_so, action))
         if self._news:
             news, self._news = self._news, []
-            links = self.router.links()
+            links, after = self.router.links(), self.predecessors.news()
             for start in range(0, len(news), messages.OWNERS_A_FRAME):
-                self.router.tell(links, messages.encode(Owners(news[start : start + messages.OWNERS_A_FRAME])))
+                self.router.tell(links, messages.encode(Owners(news[start : start + messages.OWNERS_A_FRAME], after)))
 
     def farewell(self, connection: Connection, target: str) -> bytes:
         return self.plans.farewell(connection, target)
@@ -182,7 +185,7 @@ class Moving:
     # -- the broker asks --
 
     def is_at_home(self, client_id: bytes, *, clean: bool = False) -> bool:
-        if self.plans.evacuation is not None:
+        if self.plans.evacuation is not None or self.predecessors.holds_up(client_id):
             return False
         session = self.broker.sessions.get(client_id)
         arrival = self.arrivals.get(client_id)
@@ -199,7 +202,7 @@ class Moving:
         if self.plans.send_elsewhere(connection, client):
             return
         self._waiting.park(client, Parked(connection, user, then))
-        self._fetch(client)
+        self.fetch(client)
 
     def next_number(self, client_id: bytes) -> int:
         return self.directory.next_number(client_id, self.broker.wall)
@@ -269,7 +272,7 @@ class Moving:
 
     # -- clients that wait for their sessions --
 
-    def _fetch(self, client: bytes) -> None:
+    def fetch(self, client: bytes) -> None:
         """See that a client that waits gets its session."""
         parked = self._waiting.still_there(client)
         if not parked:
@@ -281,7 +284,7 @@ class Moving:
         if self._is_in_doubt_for_long(client):
             self._owner_unreachable(client, self.departures[client].target)
             return
-        if client in self.arrivals or (session is not None and session.is_moving):
+        if client in self.arrivals or (session is not None and session.is_moving) or self.predecessors.holds_up(client):
             return  # it is looked at again when that is settled
         owner, _ = self.directory.get(client)
         if not owner:
@@ -298,7 +301,7 @@ class Moving:
 
     def _fetch_all(self) -> None:
         for client in self._waiting.everybody():
-            self._fetch(client)
+            self.fetch(client)
 
     def _is_in_doubt_for_long(self, client: bytes) -> bool:
         """Has it been handed to a node that may have it or not, and cannot be asked?"""
@@ -323,7 +326,7 @@ class Moving:
             self.directory.learn(client, owner, departure.number)
             self.estates.lay_by(departure.session)
             if client in self.broker.sessions:
-                self.later(self.settings.retry_s / 5, partial(self._fetch, client))
+                self.later(self.settings.retry_s / 5, partial(self.fetch, client))
                 return
         self.counters.begun_anew += 1
         self._anew[client] = owner
@@ -347,7 +350,7 @@ class Moving:
         else:
             self.counters.rolled_back += 1
             self._check_owner(client)
-        self._fetch(client)
+        self.fetch(client)
 
     def took_over(self, arrival: Arrival) -> None:
         self.counters.arrived += 1
@@ -367,7 +370,7 @@ class Moving:
     def settled(self, arrival: Arrival) -> None:
         """The client's session is here, or will not come this way."""
         if arrival.state is Arriving.SERVING:
-            if not arrival.awaits_word:
+            if not arrival.awaits_word and not self.predecessors.holds_up(arrival.client):
                 self._waiting.release(arrival.client)
         elif arrival.reason == "user":
             self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
@@ -375,9 +378,9 @@ class Moving:
             self._waiting.fail(arrival.client, Reason.SERVER_UNAVAILABLE, "its client has come to another node since")
         elif arrival.client in self._waiting and arrival.reason:
             # Not in a loop: whatever was in the way may take a moment.
-            self.later(self.settings.retry_s / 5, partial(self._fetch, arrival.client))
+            self.later(self.settings.retry_s / 5, partial(self.fetch, arrival.client))
         else:
-            self._fetch(arrival.client)
+            self.fetch(arrival.client)
 
     def arrived(self, arrival: Arrival) -> None:
         if self.arrivals.get(arrival.client) is arrival:
@@ -414,7 +417,8 @@ class Moving:
             fresh = [entry for entry in news.entries if self.directory.learn(*entry)]
             if fresh:
                 others = [other for other in self.router.links() if other != link]
-                self.router.tell(others, messages.encode(Owners(fresh)))
+                self.router.tell(others, messages.encode(Owners(fresh, news.after)))
+                self.predecessors.told(news.after, fresh)
                 for entry in fresh:
                     self._owner_changed(*entry)
         elif isinstance(news, Digests):

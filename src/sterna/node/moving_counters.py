@@ -27,6 +27,8 @@ class MovingCounters:
     """Messages from other nodes' sessions that were added to sessions here."""
     remains_unwanted: int = 0
     """Messages from there that the client has not subscribed to again."""
+    out_of_turn: int = 0
+    """Times a node was read though a publisher had gone there from another that could not be read for too long."""
     too_big: int = 0
     """Messages of the protocol that did not fit into a frame of a link."""
     refused: int = 0

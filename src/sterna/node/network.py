@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -412,8 +413,15 @@ class Network:
             return None
         return [*self._broker.routes.filters(), *self._left.filters()]
 
-    def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str) -> Excerpt:
-        return read_own(self._broker.journal, after, self.frontier(), filters, reader)
+    def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> Excerpt:
+        journal, until = self._broker.journal, self.frontier()
+        unread = self.moving.predecessors.first_unread(journal.offset_after(after), have)
+        if unread is None:
+            return read_own(journal, after, until, filters, reader)
+        offset, origin, stamp = unread
+        last = Stamp(journal.epoch_of(offset - 1), offset - 1) if offset else after
+        excerpt = read_own(journal, after, max(after, min(until, last)), filters, reader)
+        return replace(excerpt, complete=False, needs=(origin, stamp) if excerpt.complete else None)
 
     def frontier(self) -> Stamp:
         return Stamp(self._epoch, self._frontier)
@@ -437,6 +445,11 @@ class Network:
     def lost(self, origin: str, messages: int) -> None:
         self._broker.counters.dropped("origin-retention", messages)
         self.report("what was missed is no longer kept", origin=origin, messages_at_most=messages, reason="retention")
+
+    def read_out_of_turn(self, origin: str, before: str) -> None:
+        self.moving.counters.out_of_turn += 1
+        reason = "a publisher went there, and what it published before cannot be read"
+        self.report("a node is read out of turn", origin=origin, before=before, reason=reason)
 
     def origin_found(self, origin: str) -> None:
         self._partials.found(origin)

@@ -71,6 +71,8 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     retained_of_others: bool
     #: The nodes it came through, the reader first.
     hops: list[str]
+    #: (origin, epoch, sequence): what the reader has read of others.
+    have: list[tuple[str, int, int]] = []
 
 
 class Page(msgspec.Struct, array_like=True, frozen=True):
@@ -90,6 +92,8 @@ class Page(msgspec.Struct, array_like=True, frozen=True):
     retained: list[bytes]
     #: The last topic of `retained`, if there is more.
     retained_after: bytes | None
+    #: (origin, epoch, sequence): what comes next was published by somebody who had published that before, elsewhere.
+    needs: tuple[str, int, int] | None = None
 
 
 class Probe(msgspec.Struct, array_like=True, frozen=True):

@@ -30,6 +30,9 @@ FILTER_BYTES_MAX = 12 * 1024
 RETRY_S = 5.0
 #: How long a node whose journal does not keep up waits before it asks for the next page.
 BREATHER_S = 0.02
+#: How often it is looked whether what a page needs has been read, and for how long: then that is given up.
+LOOK_S = 0.05
+NEEDS_S = 10.0
 
 
 class State(Enum):
@@ -41,7 +44,7 @@ class State(Enum):
 class Stream:
     """One origin as this node reads it."""
 
-    __slots__ = ("again", "is_resumed", "number", "oldest", "retained_after", "state")
+    __slots__ = ("again", "is_resumed", "needy_since", "number", "oldest", "retained_after", "state")
 
     def __init__(self, *, new: bool) -> None:
         self.state = State.UNSYNCED
@@ -55,6 +58,8 @@ class Stream:
         self.again = False
         #: It was read before this node started, and has not been in step since.
         self.is_resumed = not new
+        #: Since when its next page needs what we have not read of another; 0: it does not.
+        self.needy_since = 0.0
 
 
 class Excerpt(Protocol):
@@ -70,6 +75,9 @@ class Excerpt(Protocol):
     def complete(self) -> bool: ...
     @property
     def lost(self) -> int: ...
+    @property
+    def needs(self) -> tuple[str, Stamp] | None:
+        """What a reader has to have read before it goes on, and has not."""
 
 
 class Local(Protocol):
@@ -93,8 +101,9 @@ class Local(Protocol):
     def is_ours_to_hand_over(self, message: Message) -> bool:
         """Is it for members of a shared subscription who have left this node?"""
 
-    def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str) -> Excerpt:
-        """What entered the network here after that stamp and is for that node, as far as one page goes."""
+    def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> Excerpt:
+        """What entered the network here after that stamp and is for that node, which has read so much of others, as
+        far as one page goes."""
 
     def frontier(self) -> Stamp:
         """The last of our own messages that has been sent to the links."""
@@ -116,6 +125,9 @@ class Local(Protocol):
 
     def lost(self, origin: str, messages: int) -> None:
         """An origin no longer has what this node missed."""
+
+    def read_out_of_turn(self, origin: str, before: str) -> None:
+        """A publisher went there from a node of which we could not read on for too long: that may come late."""
 
 
 class StreamUser(Protocol):
@@ -143,6 +155,8 @@ class Streams:
         #: What this node has taken, or did not want, of every origin it ever read.
         self.vector = vector
         self._streams: dict[str, Stream] = {}
+        #: What need not be waited for, though we cannot tell that we have read as far.
+        self._met: VersionVector = {}
         #: New to the network: one origin is to tell what was retained by all the others too.
         self._retained_source: str | None = None if not vector else ""
         self.pages_served = 0
@@ -202,17 +216,36 @@ class Streams:
         if self.synced(origin) and stamp > self.vector.get(origin, BEFORE_ALL):
             self.vector[origin] = stamp
 
+    def needed(self, origin: str, stamp: Stamp, by: list[str]) -> None:
+        """Publishers have gone from there to these: what they published before is to be read first."""
+        if self.synced(origin):  # links keep the order: we had it before we could hear of this
+            self._met[origin] = max(stamp, self._met.get(origin, BEFORE_ALL))
+        elif not self.is_read(origin, stamp):
+            for other in by:
+                self.read_anew(other)
+
+    def is_read(self, origin: str, stamp: Stamp) -> bool:
+        return stamp <= self._have().get(origin, BEFORE_ALL)
+
     def taken_back(self, vector: VersionVector) -> None:
         """What was taken could not be kept: read again from here."""
         for origin, stream in self._streams.items():
             stamp = vector.get(origin)
             if stamp is not None and stamp < self.vector.get(origin, BEFORE_ALL):
                 self.vector[origin] = stamp
+                self._unmeet(origin)
                 if stream.state is not State.UNSYNCED:
                     stream.state = State.FETCHING
                     stream.number += 1
                     stream.oldest = stream.number
                     self._schedule(self._now() + RETRY_S / 5, partial(self._go_on, origin, stream.number))
+
+    def _unmeet(self, origin: str) -> None:
+        """Publishers that went on from there are ahead now: whoever has them is to be read with care."""
+        if self._met.pop(origin, None) is not None:
+            for other in self._streams:
+                if other != origin:
+                    self.read_anew(other)
 
     # -- reading --
 
@@ -240,9 +273,16 @@ class Streams:
             stream.retained_after,
             self._retained_source == origin,
             [self._node],
+            [(other, *stamp) for other, stamp in self._have().items()],
         )
         self._user.send_control(link, Frame.FETCH, encode(fetch))
         self._schedule(self._now() + RETRY_S, partial(self._retry, origin, stream.number))
+
+    def _have(self) -> VersionVector:
+        have = {**self.vector, self._node: self._local.frontier()}
+        for origin, stamp in self._met.items():
+            have[origin] = max(stamp, have.get(origin, BEFORE_ALL))
+        return have
 
     def _retry(self, origin: str, number: int) -> None:
         """No answer: it was lost, or the way is slow.  Whichever comes first is taken."""
@@ -278,15 +318,44 @@ class Streams:
                     self._retained_source = ""
         if reached > self.vector.get(origin, BEFORE_ALL):
             self.vector[origin] = reached
-        if page.synced and not stream.again:
+        if page.needs is None:
+            stream.needy_since = 0.0
+        if page.needs is not None:
+            self._wait_for(origin, stream, page.needs[0], Stamp(*page.needs[1:]))
+        elif page.synced and not stream.again:
             stream.state = State.SYNCED
             stream.is_resumed = False
         elif self._local.overloaded():
-            stream.number += 1  # no answer to what was asked before is wanted
-            stream.oldest = stream.number
+            self._pause(stream)
             self._schedule(self._now() + BREATHER_S, partial(self._go_on, origin, stream.number))
         else:
             self._fetch(origin, stream)
+
+    def _pause(self, stream: Stream) -> None:
+        """No answer to what was asked before is wanted."""
+        stream.number += 1
+        stream.oldest = stream.number
+
+    def _wait_for(self, origin: str, stream: Stream, other: str, stamp: Stamp) -> None:
+        """For what the next page needs."""
+        self._pause(stream)
+        stream.needy_since = stream.needy_since or self._now()
+        if self.synced(other):
+            self.read_anew(other)  # to be told how far that is
+        self._look(origin, stream.number, other, stamp)
+
+    def _look(self, origin: str, number: int, other: str, stamp: Stamp) -> None:
+        stream = self._streams[origin]
+        if stream.state is not State.FETCHING or stream.number != number:
+            return
+        is_late = self._now() - stream.needy_since > NEEDS_S
+        if is_late:
+            self._met[other] = max(stamp, self._met.get(other, BEFORE_ALL))
+            self._local.read_out_of_turn(origin, other)
+        if is_late or self.is_read(other, stamp):
+            self._fetch(origin, stream)
+        else:
+            self._schedule(self._now() + LOOK_S, partial(self._look, origin, number, other, stamp))
 
     def _take_page(self, body: bytes) -> None:
         origin, epoch, position = read_opening(body)
@@ -324,7 +393,8 @@ class Streams:
         if retained and after < self._local.frontier():
             # One or the other: a frame need not have room for the biggest of both.
             return Page(self._node, fetch.number, fetch.hops, after, False, 0, [], retained, more)
-        excerpt = self._local.read_own(after, fetch.filters, fetch.hops[0])
+        have = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in fetch.have}
+        excerpt = self._local.read_own(after, fetch.filters, fetch.hops[0], have)
         messages = _bodies((self._node, epoch, sequence, message) for epoch, sequence, message in excerpt.messages)
         return Page(
             self._node,
@@ -336,6 +406,7 @@ class Streams:
             messages,
             retained,
             more,
+            None if excerpt.needs is None else (excerpt.needs[0], *excerpt.needs[1]),
         )
 
 

@@ -19,7 +19,7 @@ from sterna.node.node import Node
 from sterna.node.plans import Plans
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
-from sterna.simulation.faults import CLIENT_KINDS, LONE_KINDS, Faults
+from sterna.simulation.faults import LONE_KINDS, Faults
 from sterna.simulation.households import Household
 from sterna.simulation.kernel import Trace
 from sterna.simulation.machine import Machine, MachineSettings, Running
@@ -118,7 +118,6 @@ class Chaos:
         self.plan = plan
         self.scene = new_scene(plan.seed, trace)
         self.scene.records.begins_anew = bool(plan.begin_anew_s)
-        self.scene.records.links_keep_up = set(plan.faults) <= CLIENT_KINDS
         names = [f"node{number}" for number in range(1, plan.nodes + 1)]
         dice = self.scene.kernel.dice("members")
         migration = MIGRATION

@@ -101,22 +101,27 @@ def _twice(who: str, records: Records, found: Iterable[tuple[Arrival, Publicatio
     """What comes at QoS 0 is written down nowhere, so a node that crashes reads it again: that is not promised."""
     times: dict[tuple[str, int, int], int] = {}
     for arrival, publication in found:
-        crashes = 0 if arrival.qos else sum(at <= arrival.at for at in records.crashes.get(arrival.node, ()))
-        key = arrival.identity, arrival.qos, crashes
+        key = arrival.identity, arrival.qos, _crashes_before(records, arrival)
         times[key] = times.get(key, 0) + 1
         if _too_often(records, publication, arrival.qos, times[key]):
             detail = f"{_name(publication)} came to {who} at QoS {arrival.qos} for time {times[key]}"
             yield Violation("duplicated", detail, (arrival.identity, who))
 
 
+def _crashes_before(records: Records, arrival: Arrival) -> int:
+    """Of the node that sent it, as far as it matters."""
+    return 0 if arrival.qos else sum(at <= arrival.at for at in records.crashes.get(arrival.node, ()))
+
+
 def nothing_twice(records: Records) -> Iterable[Violation]:
     for client, arrivals in records.arrivals.items():
         yield from _twice(client, records, _live(records, client))
-        wills: dict[str, int] = {}
+        wills: dict[tuple[str, int], int] = {}
         for arrival in arrivals:
             if arrival.identity in records.wills and not arrival.retain:
-                wills[arrival.identity] = wills.get(arrival.identity, 0) + 1
-                if wills[arrival.identity] > 1 and arrival.qos != 1:
+                key = arrival.identity, _crashes_before(records, arrival)
+                wills[key] = wills.get(key, 0) + 1
+                if wills[key] > 1 and arrival.qos != 1:
                     detail = f"the will {arrival.identity} came to {client} twice"
                     yield Violation("duplicated", detail, (arrival.identity, client))
 
@@ -124,8 +129,8 @@ def nothing_twice(records: Records) -> Iterable[Violation]:
 def nothing_reordered(records: Records) -> Iterable[Violation]:
     """First arrivals: at QoS 1 what is repeated may repeat in between.
 
-    A publisher that moves has its messages read from two nodes, and a reader may be cut off from one of them: then only
-    what it said at one node comes in order.
+    A publisher that moves has its messages read from two nodes, in order nevertheless; unless it began anew at the
+    second because nobody could reach the first.
     """
     for client in records.arrivals:
         if any(span.client == client and split_share(span.topic_filter) for span in records.spans):
@@ -140,7 +145,7 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
             if arrival.identity in seen or moved:
                 continue
             seen.add(arrival.identity)
-            node = "" if records.links_keep_up else next(iter(publication.nodes), "")
+            node = next(iter(publication.nodes), "") if records.begins_anew else ""
             sent_at = publication.sent_at or 0.0
             if any(sent_at <= at <= arrival.at for at in renewals):
                 continue  # it was owed to a session before, and comes late

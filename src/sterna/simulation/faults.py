@@ -178,5 +178,3 @@ _KINDS: dict[str, Callable[[Faults], None]] = {
 KINDS = tuple(_KINDS)
 LONE_KINDS = tuple(kind for kind in KINDS if kind not in ("link-break", "partition", "one-way"))
 """What can go wrong for nodes without neighbours."""
-CLIENT_KINDS = frozenset(("client-cut", "client-break"))
-"""Those that happen to clients only."""

@@ -98,8 +98,6 @@ class Records:
     """When every node had met every other: until then a share may have members nobody told of."""
     begins_anew: bool = False
     """Sessions may begin anew because their node is away.  Clients subscribe again, and what they are owed goes on."""
-    links_keep_up: bool = False
-    """Nothing happens to nodes and links: a publisher's messages come in order even if it moves meanwhile."""
     doubtful: dict[str, int] = field(default_factory=dict)
     """client -> messages at QoS 2 that nodes said they had sent it, do not know if it has, and do not send again."""
 

@@ -1,0 +1,107 @@
+"""Publishers that went from one node to another: what they published at the first comes before what they publish at the
+second, for everybody.
+
+Both nodes tell everybody how far the first had come.  Who is in step with it has had all of that by then, because links
+keep the order.  Who is not reads the second node by asking for pages, and gets none that begins with a publisher it is
+not ready for (`routing/streams.py`).  The second node itself lets such a client in when it has read as far.
+
+All this is bounded: what cannot be read for too long is not waited for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.broker.session import Session
+from sterna.migration.messages import OwnerEntry
+from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
+
+if TYPE_CHECKING:
+    from sterna.node.moving import Moving
+
+#: Publishers of whom it is remembered when they came; one of long ago everybody has heard of.
+PUBLISHERS_MAX = 10_000
+
+
+class Predecessors:
+    def __init__(self, moving: Moving) -> None:
+        self._moving = moving
+        #: What is published here from this offset on, in order -> comes after these messages of another node.
+        self._offsets: list[int] = []
+        self._before: list[tuple[str, Stamp]] = []
+        #: Clients that are not let in yet.
+        self._held_up: dict[bytes, None] = {}
+        #: What everybody is to hear of with the news.
+        self._untold: VersionVector = {}
+
+    # -- publishers come and go --
+
+    def went(self) -> None:
+        """A client, from here: all it published has been given to the links."""
+        self._untold[self._moving.node] = self._moving.frontier()
+
+    def recover(self, sessions: Iterable[Session]) -> None:
+        for session in sorted((one for one in sessions if one.came is not None), key=lambda one: one.came or ()):
+            self._note(session)
+
+    def _note(self, session: Session) -> None:
+        if session.came is None:
+            return
+        offset, node, epoch, sequence = session.came
+        if len(self._offsets) >= PUBLISHERS_MAX:
+            del self._offsets[: PUBLISHERS_MAX // 10]
+            del self._before[: PUBLISHERS_MAX // 10]
+        self._offsets.append(offset)
+        self._before.append((node, Stamp(epoch, sequence)))
+
+    def came(self, session: Session) -> None:
+        """A client, to stay here; over there everything up to the stamp was published before."""
+        self._note(session)
+        if session.came is None:
+            return
+        client, (_, node, *fields) = session.client_id, session.came
+        stamp = Stamp(*fields)
+        self._untold[node] = max(stamp, self._untold.get(node, BEFORE_ALL))
+        if not self._is_read(node, stamp):
+            self._held_up[client] = None
+            self._moving.once(partial(self._may_come_in, client, node, stamp), partial(self._let_in, client))
+            self._moving.later(self._moving.settings.patience_s, partial(self._let_in, client))
+
+    def _is_read(self, node: str, stamp: Stamp) -> bool:
+        """What it says comes by the same way as its messages, behind them."""
+        streams = self._moving.router.streams
+        return streams.synced(node) or streams.is_read(node, stamp)
+
+    def _may_come_in(self, client: bytes, node: str, stamp: Stamp) -> bool:
+        return client not in self._held_up or self._is_read(node, stamp)
+
+    def _let_in(self, client: bytes) -> None:
+        if client in self._held_up:
+            del self._held_up[client]
+            self._moving.fetch(client)
+
+    def holds_up(self, client: bytes) -> bool:
+        return client in self._held_up
+
+    # -- readers --
+
+    def news(self) -> list[tuple[str, int, int]]:
+        untold, self._untold = self._untold, {}
+        return [(node, *stamp) for node, stamp in untold.items()]
+
+    def told(self, after: list[tuple[str, int, int]], entries: list[OwnerEntry]) -> None:
+        """Clients have gone from these nodes to those."""
+        owners = sorted({owner for _, owner, _ in entries if owner and owner != self._moving.node})
+        for node, epoch, sequence in after:
+            self._moving.router.streams.needed(node, Stamp(epoch, sequence), owners)
+
+    def first_unread(self, start: int, have: VersionVector) -> tuple[int, str, Stamp] | None:
+        """For somebody who reads on from `start` and has read that far of others: where to stop, and until when."""
+        for place in range(bisect_left(self._offsets, start), len(self._offsets)):
+            node, stamp = self._before[place]
+            if stamp > have.get(node, BEFORE_ALL):
+                return self._offsets[place], node, stamp
+        return None

@@ -1,0 +1,112 @@
+"""A publisher goes from one node to another: whoever reads both, and whatever is cut meanwhile, reads it in order."""
+
+from __future__ import annotations
+
+from broker.lone_node import Client
+from conformance.packets import Connack, Connect
+from node.joined_nodes import Town
+from sterna.routing.streams import NEEDS_S
+
+SOON_S = 1.0
+
+
+def come(town: Town, name: str) -> Client:
+    client = town[name].dial()
+    client.send(Connect("p", False, properties={"session_expiry": 1000}))
+    town.pass_time(SOON_S)
+    client.received()
+    return client
+
+
+def moved_unseen(town: Town) -> tuple[Client, Client]:
+    """C is cut off while a publisher goes from A to B; then A is cut off, and C is back.  The reader at C, and the
+    publisher."""
+    town.connect("AB", "BC")
+    reader = town["C"].resume("reader")
+    reader.subscribe("t", 2)
+    publisher = come(town, "A")
+    publisher.publish("t", b"1", 2)
+    town.settle()
+    assert reader.payloads() == [b"1"]
+    town.cut("B", "C")
+    publisher.publish("t", b"2", 2)
+    publisher.leave()
+    publisher = come(town, "B")
+    publisher.publish("t", b"3", 2)
+    town.cut("A", "B")
+    town.connect("BC")
+    return reader, publisher
+
+
+def test_what_it_published_before_is_read_first(strategy: str) -> None:
+    town = Town("ABC", strategy)
+    reader, publisher = moved_unseen(town)
+    town["B"].join("another").publish("t", b"by somebody else", 2)
+    publisher.publish("t", b"4", 2)
+    town.pass_time(NEEDS_S / 2)
+    assert reader.payloads() == []
+    town.connect("AB")
+    town.pass_time(SOON_S)
+    payloads = reader.payloads()
+    assert [payload for payload in payloads if payload.isdigit()] == [b"2", b"3", b"4"]
+    assert len(payloads) == 4
+    assert town["C"].network.moving.counters.out_of_turn == 0
+
+
+def test_but_it_is_not_waited_for_for_ever(strategy: str) -> None:
+    town = Town("ABC", strategy)
+    reader, publisher = moved_unseen(town)
+    town.pass_time(NEEDS_S + SOON_S)
+    assert reader.payloads() == [b"3"]
+    assert town["C"].network.moving.counters.out_of_turn == 1
+    publisher.publish("t", b"4", 2)
+    town.settle()
+    assert reader.payloads() == [b"4"], "nor again"
+    town.connect("AB")
+    town.pass_time(SOON_S)
+    assert reader.payloads() == [b"2"], "late, and not lost"
+
+
+def test_the_node_it_went_to_knows_that_after_a_restart(strategy: str) -> None:
+    town = Town("ABC", strategy)
+    reader, publisher = moved_unseen(town)
+    publisher.leave()
+    town.crash("B")
+    town.connect("BC")
+    town.pass_time(NEEDS_S / 2)
+    assert reader.payloads() == []
+    town.connect("AB")
+    town.pass_time(SOON_S)
+    assert reader.payloads() == [b"2", b"3"]
+
+
+def test_it_is_let_in_when_what_it_published_before_has_been_read() -> None:
+    town = Town("AB")
+    town.connect("AB")
+    reader = town["B"].resume("reader")
+    reader.subscribe("t", 2)
+    publisher = come(town, "A")
+    streams = town["B"].network.router.streams
+    streams.path_lost("A")  # in the middle of reading what it missed, it would be the same
+    publisher.publish("t", b"1", 2)
+    publisher.leave()
+    publisher = town["B"].dial()
+    publisher.send(Connect("p", False, properties={"session_expiry": 1000}))
+    town.pass_time(SOON_S)
+    assert publisher.received() == []
+    streams.path_changed("A")
+    town.pass_time(SOON_S)
+    assert publisher.take(Connack).session_present
+    publisher.publish("t", b"2", 2)
+    assert reader.payloads() == [b"1", b"2"]
+
+
+def test_and_otherwise_after_a_while() -> None:
+    town = Town("AB")
+    town.connect("AB")
+    come(town, "A").leave()
+    town["B"].network.router.streams.path_lost("A")
+    publisher = town["B"].dial()
+    publisher.send(Connect("p", False, properties={"session_expiry": 1000}))
+    town.pass_time(town["B"].network.moving.settings.patience_s + SOON_S)
+    assert publisher.take(Connack).session_present
