@@ -29,9 +29,9 @@ PUBLISHERS_MAX = 10_000
 class Predecessors:
     def __init__(self, moving: Moving) -> None:
         self._moving = moving
-        #: What is published here from this offset on, in order -> comes after these messages of another node.
+        #: What is published here from this offset on, in order -> comes after these messages of other nodes.
         self._offsets: list[int] = []
-        self._before: list[tuple[str, Stamp]] = []
+        self._before: list[VersionVector] = []
         #: Clients that are not let in yet.
         self._held_up: dict[bytes, None] = {}
         #: What everybody is to hear of with the news.
@@ -54,8 +54,11 @@ class Predecessors:
         if len(self._offsets) >= PUBLISHERS_MAX:
             del self._offsets[: PUBLISHERS_MAX // 10]
             del self._before[: PUBLISHERS_MAX // 10]
-        self._offsets.append(offset)
-        self._before.append((node, Stamp(epoch, sequence)))
+        if self._offsets[-1:] != [offset]:  # else they came at the same moment, as far as readers can tell
+            self._offsets.append(offset)
+            self._before.append({})
+        before = self._before[-1]
+        before[node] = max(Stamp(epoch, sequence), before.get(node, BEFORE_ALL))
 
     def came(self, session: Session) -> None:
         """A client, to stay here; over there everything up to the stamp was published before."""
@@ -101,7 +104,7 @@ class Predecessors:
     def first_unread(self, start: int, have: VersionVector) -> tuple[int, str, Stamp] | None:
         """For somebody who reads on from `start` and has read that far of others: where to stop, and until when."""
         for place in range(bisect_left(self._offsets, start), len(self._offsets)):
-            node, stamp = self._before[place]
-            if stamp > have.get(node, BEFORE_ALL):
-                return self._offsets[place], node, stamp
+            for node, stamp in self._before[place].items():
+                if stamp > have.get(node, BEFORE_ALL):
+                    return self._offsets[place], node, stamp
         return None

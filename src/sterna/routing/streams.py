@@ -31,7 +31,7 @@ RETRY_S = 5.0
 #: How long a node whose journal does not keep up waits before it asks for the next page.
 BREATHER_S = 0.02
 #: How often it is looked whether what a page needs has been read, and for how long: then that is given up.
-LOOK_S = 0.05
+LOOK_S = 0.5
 NEEDS_S = 10.0
 
 
@@ -44,7 +44,7 @@ class State(Enum):
 class Stream:
     """One origin as this node reads it."""
 
-    __slots__ = ("again", "is_resumed", "needy_since", "number", "oldest", "retained_after", "state")
+    __slots__ = ("again", "is_resumed", "needs", "needy_since", "number", "oldest", "retained_after", "state")
 
     def __init__(self, *, new: bool) -> None:
         self.state = State.UNSYNCED
@@ -58,7 +58,9 @@ class Stream:
         self.again = False
         #: It was read before this node started, and has not been in step since.
         self.is_resumed = not new
-        #: Since when its next page needs what we have not read of another; 0: it does not.
+        #: What we have to read of another before we ask for its next page; None: nothing.
+        self.needs: tuple[str, Stamp] | None = None
+        #: Since when pages have needed something; 0: they do not.
         self.needy_since = 0.0
 
 
@@ -255,6 +257,7 @@ class Streams:
             stream.state = State.UNSYNCED
             return
         stream.state = State.FETCHING
+        stream.needs = None
         stream.number += 1
         if not is_repeated or stream.again:
             stream.oldest = stream.number
@@ -318,11 +321,13 @@ class Streams:
                     self._retained_source = ""
         if reached > self.vector.get(origin, BEFORE_ALL):
             self.vector[origin] = reached
-        if page.needs is None:
-            stream.needy_since = 0.0
+            for other, waiting in self._streams.items():
+                self._look(other, waiting)
         if page.needs is not None:
             self._wait_for(origin, stream, page.needs[0], Stamp(*page.needs[1:]))
-        elif page.synced and not stream.again:
+            return
+        stream.needy_since = 0.0
+        if page.synced and not stream.again:
             stream.state = State.SYNCED
             stream.is_resumed = False
         elif self._local.overloaded():
@@ -340,22 +345,30 @@ class Streams:
         """For what the next page needs."""
         self._pause(stream)
         stream.needy_since = stream.needy_since or self._now()
+        stream.needs = (other, stamp)
         if self.synced(other):
             self.read_anew(other)  # to be told how far that is
-        self._look(origin, stream.number, other, stamp)
+        self._look_again(origin, stream.number)
 
-    def _look(self, origin: str, number: int, other: str, stamp: Stamp) -> None:
+    def _look_again(self, origin: str, number: int) -> None:
         stream = self._streams[origin]
-        if stream.state is not State.FETCHING or stream.number != number:
-            return
+        if stream.number == number and not self._look(origin, stream):
+            self._schedule(self._now() + LOOK_S, partial(self._look_again, origin, number))
+
+    def _look(self, origin: str, stream: Stream) -> bool:
+        """Whether it need not be looked again."""
+        if stream.state is not State.FETCHING or stream.needs is None:
+            return True
+        other, stamp = stream.needs
         is_late = self._now() - stream.needy_since > NEEDS_S
         if is_late:
+            stream.needy_since = 0.0
             self._met[other] = max(stamp, self._met.get(other, BEFORE_ALL))
             self._local.read_out_of_turn(origin, other)
-        if is_late or self.is_read(other, stamp):
-            self._fetch(origin, stream)
-        else:
-            self._schedule(self._now() + LOOK_S, partial(self._look, origin, number, other, stamp))
+        if not self.is_read(other, stamp):
+            return False
+        self._fetch(origin, stream)
+        return True
 
     def _take_page(self, body: bytes) -> None:
         origin, epoch, position = read_opening(body)
