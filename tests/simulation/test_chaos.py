@@ -116,6 +116,23 @@ def test_what_broke_once_is_kept(seed: int, nodes: int, roamers: int, strategy: 
     assert outcome.kept, told(outcome)
 
 
+#: (seed, strategy, overlay): a publisher that moved was read out of turn.
+MOVES_OUT_OF_TURN = [
+    (9, "subscription-flooding", "spanning-tree"),
+    (13, "subscription-flooding", "spanning-tree"),
+    (40, "subscription-flooding", "spanning-tree"),
+    (39, "advertisement", "static"),
+    (7, "publication-flooding", "static"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "strategy", "overlay"), MOVES_OUT_OF_TURN)
+def test_publishers_that_move_are_read_in_order(seed: int, strategy: str, overlay: str) -> None:
+    outcome = Chaos(Plan(seed, seconds=18, faults=KINDS, strategy=strategy, overlay=overlay, roamers=3)).run()
+    assert outcome.kept, told(outcome)
+
+
 def away_for_long(seed: int, strategy: str, overlay: str) -> Plan:
     """Nodes are away for longer than their clients wait for them."""
     plan = Plan(seed, nodes=3, seconds=18, faults=KINDS, fault_pause_s=2.0, strategy=strategy, overlay=overlay)
