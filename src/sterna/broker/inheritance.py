@@ -24,6 +24,9 @@ SET_ASIDE_MAX: Final = 10_000
 #: Messages remembered that came while a subscription was being told to everybody.
 EARLY_MAX: Final = 10_000
 
+#: A rival whose name is not known: the node has forgotten whom it knew, and has met nobody since.
+SOMEBODY: Final = ""
+
 #: What sessions are called of which only the remains are left; no client can have such a name.
 REMAINS: Final = b"\0remains/"
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker import moves
-from sterna.broker.inheritance import Coverage, Inheritance, identities_from, vector_fields, vector_from
+from sterna.broker.inheritance import SOMEBODY, Coverage, Inheritance, identities_from, vector_fields, vector_from
 from sterna.broker.moves import Staged
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
@@ -106,6 +106,17 @@ class Heirs:
             self._broker.log.inherits(session)
             self._watch(session)
 
+    def met(self) -> None:
+        """There are others, after all: any of them may have had what began anew here while nobody was known."""
+        for session in self._broker.sessions.values():
+            if session.inheritance is not None:
+                self._name(session, session.inheritance)
+
+    def _name(self, session: Session, inheritance: Inheritance) -> None:
+        if SOMEBODY in inheritance.rivals:
+            del inheritance.rivals[SOMEBODY]
+            self.opened(session, [*self._moving.router.paths.origins, *self._moving.missing()], is_new=True)
+
     def outlive(self, session: Session) -> None:
         """From where on it has heard matters as long as somebody may come with what a session before it was owed."""
         inheritance = session.inheritance
@@ -137,6 +148,7 @@ class Heirs:
             del self._coming[client, node]  # of when it was here before
         self._watch(session)
         if session.inheritance is not None:
+            self._name(session, session.inheritance)
             for node in list(session.inheritance.rivals):
                 if self._moving.router.link_to(node) is not None or node == self._moving.node:
                     self.questions.ask(session.client_id, node)
