@@ -24,6 +24,9 @@ SET_ASIDE_MAX: Final = 10_000
 #: Messages remembered that came while a subscription was being told to everybody.
 EARLY_MAX: Final = 10_000
 
+#: Sessions of one node whose remains have come, that are kept in mind: the last ones.
+SETTLED_A_NODE: Final = 8
+
 #: A rival whose name is not known: the node has forgotten whom it knew, and has met nobody since.
 SOMEBODY: Final = ""
 
@@ -102,8 +105,8 @@ class Inheritance:
         self.opening: set[bytes] = set()
         #: When its client subscribed to something last; not written down.
         self.subscribed_at = 0.0
-        #: node -> the number of the last session whose remains came from there, and what that was in charge of.
-        self.settled: dict[str, tuple[int, Coverage]] = {}
+        #: (node, number) of sessions whose remains have come -> what they were in charge of.
+        self.settled: dict[tuple[str, int], Coverage] = {}
         #: origin -> what came from there and waits until its rivals have spoken.
         self.set_aside: dict[str, OffsetQueue[Grant]] = {}
 
@@ -119,7 +122,7 @@ class Inheritance:
 
     def is_outlived(self, expiry_s: int, wall: float) -> bool:
         """Would those that were before it have expired by now, wherever they are?  Numbers are taken from the clock."""
-        began = max(self.anew_at, self.clean_at, *(number for number, _ in self.settled.values()), 0) / 1000
+        began = max(self.anew_at, self.clean_at, *(number for _, number in self.settled), 0) / 1000
         return not self._is_undecided and wall - began > expiry_s
 
     def coverage(self, filters: Iterable[bytes], upto: VersionVector) -> Coverage:
@@ -149,7 +152,7 @@ class Inheritance:
         """Has the session had this message, or will it have it by itself?"""
         if identity in self.early:
             return True
-        if any(coverage.covers(topic, identity) for _, coverage in self.settled.values()):
+        if any(coverage.covers(topic, identity) for coverage in self.settled.values()):
             return True
         levels = levels_of(topic)
         for name in filters:
@@ -159,6 +162,12 @@ class Inheritance:
             if since is None or identity.stamp > since.get(identity.origin, BEFORE_ALL):
                 return True
         return False
+
+    def settle(self, node: str, number: int, coverage: Coverage) -> None:
+        self.settled[node, number] = coverage
+        numbers = sorted(one for name, one in self.settled if name == node)
+        for old in numbers[:-SETTLED_A_NODE]:
+            del self.settled[node, old]
 
     def let_go(self, origins: list[str]) -> list[tuple[int, Grant]]:
         """They have spoken, or nobody waits for that any more: what came from there."""
@@ -182,7 +191,7 @@ class Inheritance:
                 vector_fields(coverage.upto),
                 [tuple(identity) for identity in coverage.early],
             )
-            for node, (number, coverage) in self.settled.items()
+            for (node, number), coverage in self.settled.items()
         ]
         since = [(name, vector_fields(vector)) for name, vector in self.since.items()]
         return [
@@ -205,7 +214,7 @@ def inheritance_from(fields: list[Any]) -> Inheritance:
     found.rivals = dict.fromkeys(rivals)
     for node, number, filters, upto, *heard in settled:  # an older release did not say what was heard early
         since_of = [(name, vector_from(vector)) for name, vector in filters]
-        found.settled[node] = (number, Coverage(since_of, vector_from(upto), identities_from(*heard)))
+        found.settled[node, number] = Coverage(since_of, vector_from(upto), identities_from(*heard))
     found.since = {name: vector_from(vector) for name, vector in since}
     found.early = identities_from(early)
     return found

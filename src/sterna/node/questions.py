@@ -93,6 +93,11 @@ class Questions:
             self._is_asking = True
             self._moving.later(LOOK_S, self._ask_some)
 
+    def ask_for_more(self, client: bytes, node: str) -> None:
+        """It has said something; whether that was all, and from now on there is as much time for it as before."""
+        self._waiting.get(client, {}).pop(node, None)
+        self.ask(client, node)
+
     def _ask_some(self) -> None:
         self._is_asking = False
         some = [pair for pair, _ in zip(self._to_ask, range(ASKED_A_TURN), strict=False)]

@@ -114,7 +114,7 @@ class Estate:
             return
         session = self._broker.sessions.get(self.client)
         settled = session.inheritance.settled if session is not None and session.inheritance is not None else {}
-        if is_there or settled.get(target, (-1,))[0] >= number:
+        if is_there or any(node == target and one >= number for node, one in settled):
             self.end(lost=False)
         else:
             self.session.leaving = None
