@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from broker.lone_node import Client
+from conformance.packets import Publish
 from node.joined_nodes import Town
 from sterna.broker.inheritance import owner_of, remains_key
 from sterna.broker.snapshots import snapshot
@@ -239,3 +240,40 @@ def test_questions_after_a_long_partition_leave_a_few_at_a_time(monkeypatch: pyt
     assert asked[0][1] == b"here"
     assert len({client for _, client in asked}) == 2 * ASKED_A_TURN + 1
     assert not town["A"].network.moving.estates.is_busy
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_of_a_node_that_the_other_session_had_read_further_only_what_that_one_was_in_charge_of_is_left_out(
+    strategy: str, crashes: bool
+) -> None:
+    """A was cut off, and has not read what D published; the session at C wanted less, and began in the middle of it."""
+    town = row("ABCD", strategy)
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    client.subscribe("u", 2)
+    publisher = town["D"].join("p")
+    town.cut("A", "B")
+    client.vanish()
+    town.pass_time(AWAY_S)
+    publisher.publish("t", b"before it began anew", 2)
+    anew = town["C"].resume("c")
+    anew.subscribe("t", 2)
+    publisher.publish("t", b"served at C", 2)
+    publisher.publish("u", b"not asked for at C", 2)
+    publisher.publish("t", b"served at C, too", 2)
+    assert anew.payloads() == [b"served at C", b"served at C, too"]
+    anew.vanish()
+    town.cut("C", "D")
+    again = town["A"].resume("c")
+    assert again.connack.session_present, "A has heard of nothing"
+    town.connect("AB")
+    town.pass_time(15)
+    assert left_over(town) == []
+    if crashes:
+        town.crash("A")
+        town.connect("AB")
+        again = town["A"].resume("c")
+    town.connect("CD")
+    town.pass_time(15)
+    came = [packet.payload for packet in again.received() if isinstance(packet, Publish)]
+    assert came == [b"before it began anew", b"not asked for at C"]

@@ -73,6 +73,7 @@ class Coverage(NamedTuple):
 
 class Inheritance:
     __slots__ = (
+        "ahead",
         "anew_at",
         "clean_at",
         "early",
@@ -107,6 +108,8 @@ class Inheritance:
         self.subscribed_at = 0.0
         #: (node, number) of sessions whose remains have come -> what they were in charge of.
         self.settled: dict[tuple[str, int], Coverage] = {}
+        #: origin -> how far another session had read it whose remains have come, where we have not; not written down.
+        self.ahead: VersionVector = {}
         #: origin -> what came from there and waits until its rivals have spoken.
         self.set_aside: dict[str, OffsetQueue[Grant]] = {}
 
@@ -115,6 +118,11 @@ class Inheritance:
         """Is it as if there had never been another session?"""
         is_plain = not self.is_new and not self.clean_at and not self.settled and not self.since
         return is_plain and not self._is_undecided
+
+    @property
+    def is_watched(self) -> bool:
+        """Is what comes for it to be looked at?"""
+        return bool(self.rivals or self.ahead)
 
     @property
     def _is_undecided(self) -> bool:
@@ -150,9 +158,7 @@ class Inheritance:
 
     def has_heard(self, filters: Iterable[bytes], topic: bytes, identity: Identity) -> bool:
         """Has the session had this message, or will it have it by itself?"""
-        if identity in self.early:
-            return True
-        if any(coverage.covers(topic, identity) for coverage in self.settled.values()):
+        if self.has_been_added(topic, identity):
             return True
         levels = levels_of(topic)
         for name in filters:
@@ -162,6 +168,31 @@ class Inheritance:
             if since is None or identity.stamp > since.get(identity.origin, BEFORE_ALL):
                 return True
         return False
+
+    def has_been_added(self, topic: bytes, identity: Identity) -> bool:
+        """Was it served by a session whose remains have come, or came with them; or heard early?"""
+        return identity in self.early or any(one.covers(topic, identity) for one in self.settled.values())
+
+    def look_ahead(self, node: str, read: VersionVector) -> None:
+        """What others had read and we have not is yet to come, though it has been had or is here."""
+        ahead: VersionVector = {}
+        for origin, stamp in (
+            *(entry for coverage in self.settled.values() for entry in coverage.upto.items()),
+            *((identity.origin, identity.stamp) for identity in self.early),
+        ):
+            if origin != node and stamp > max(read.get(origin, BEFORE_ALL), ahead.get(origin, BEFORE_ALL)):
+                ahead[origin] = stamp
+        self.ahead = ahead
+
+    def is_behind(self, identity: Identity) -> bool:
+        """Had another session read as far?  Messages of one origin come in order."""
+        upto = self.ahead.get(identity.origin)
+        if upto is None or identity.sequence < 0:
+            return False
+        if identity.stamp > upto:
+            del self.ahead[identity.origin]
+            return False
+        return True
 
     def settle(self, node: str, number: int, coverage: Coverage) -> None:
         self.settled[node, number] = coverage

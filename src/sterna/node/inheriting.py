@@ -80,6 +80,8 @@ class Heirs:
             inheritance = session.inheritance
             if inheritance is None:
                 continue
+            inheritance.look_ahead(self._moving.node, self._moving.router.streams.vector)
+            moves.watch(self._broker, session)
             if not session.is_remains:
                 self._watch(session)
                 inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
@@ -357,6 +359,8 @@ class Heirs:
         for packet_id in self._unreleased(session, coming):  # one that is in use here is beyond help
             session.inflight.setdefault(packet_id, None)
         inheritance.settle(source, coming.number, coverage)
+        inheritance.look_ahead(self._moving.node, self._moving.router.streams.vector)
+        moves.watch(self._broker, session)
         self._broker.log.imported(session, snapshot(session))
         self._broker.when_safe(partial(self._added, session, source, coming))
 
