@@ -177,7 +177,7 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
 @pytest.mark.parametrize(
     ("seed", "strategy", "overlay"),
     [
-        *((seed, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25, 319)),
+        *((seed, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25, 319, 9316)),
         (224, "subscription-flooding", "static"),
         (204, "advertisement", "static"),
         *((seed, "advertisement", "static") for seed in (240, 9123, 9170)),

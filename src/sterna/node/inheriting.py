@@ -149,6 +149,8 @@ class Heirs:
     def arrived(self, session: Session) -> None:
         """From another node, with what it knows of its rivals."""
         self._coming.pop(session.client_id, None)  # of when it was here before
+        if session.inheritance is not None:
+            self.questions.begin(session.client_id, session.inheritance.rivals)
         self._watch(session)
         if session.inheritance is not None:
             self._name(session, session.inheritance)

@@ -52,6 +52,11 @@ class Questions:
             self._ticking = True
             self._moving.later(self._moving.settings.retry_s, self._tick)
 
+    def begin(self, client: bytes, nodes: Iterable[str]) -> None:
+        """Its session has come here: what was said about one that was here before counts no more."""
+        self._waiting.pop(client, None)
+        self.open_again(client, nodes)
+
     def open_again(self, client: bytes, nodes: Iterable[str]) -> None:
         for node in nodes:
             self._spoken.pop((client, node), None)
