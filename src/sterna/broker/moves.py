@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker import travelling
-from sterna.broker.barriers import Barriers, set_aside_for
+from sterna.broker.barriers import Barriers, is_added, set_aside_for
 from sterna.broker.broker import Broker
 from sterna.broker.decisions import is_for_shares_only
 from sterna.broker.durability import will_from
 from sterna.broker.held import Held
-from sterna.broker.inheritance import Inheritance, inheritance_from
+from sterna.broker.inheritance import inheritance_from
 from sterna.broker.outbox import Outbox, WaitingRoom
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
@@ -195,7 +195,7 @@ def complete(
         [
             (offset, grant)
             for offset, grant in session.queue
-            if not results.is_served(message := read(offset), held.made_of) and not _is_added(inheritance, message)
+            if not results.is_served(message := read(offset), held.made_of) and not is_added(inheritance, message)
         ]
     )
     waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
@@ -239,13 +239,6 @@ def complete(
     if rest.gone_s < 0:
         _await_client(broker, session, -rest.gone_s)
         broker.delivery.let_go(session)
-
-
-def _is_added(inheritance: Inheritance | None, message: Message | None) -> bool:
-    identity = message.identity if message is not None else None
-    if inheritance is None or message is None or identity is None:
-        return False
-    return inheritance.is_behind(identity) and inheritance.has_been_added(message.topic, identity)
 
 
 def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int], received: list[int]) -> None:

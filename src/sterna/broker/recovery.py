@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from sterna.broker.authorization import AccessList
-from sterna.broker.barriers import set_aside_for
+from sterna.broker.barriers import is_added, set_aside_for
 from sterna.broker.causes import has_had
 from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
-from sterna.broker.inheritance import REMAINS, Inheritance, inheritance_from, owner_of
+from sterna.broker.inheritance import REMAINS, inheritance_from, owner_of
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.repeats import number_of
 from sterna.broker.session import Session
@@ -349,7 +349,7 @@ class Replay:
                     continue
                 if mine is not None and mine.qos:
                     inheritance = session.inheritance
-                    if inheritance is not None and _is_added(inheritance, message):
+                    if is_added(inheritance, message):
                         continue
                     if inheritance is not None and inheritance.rivals:
                         inheritance.hears(message.identity or Identity(self._node, epoch, message.offset))
@@ -390,11 +390,6 @@ class Replay:
                 else:
                     session.put_in_flight(packet_id, message, grant)
         self._inflight.clear()
-
-
-def _is_added(inheritance: Inheritance, message: Message) -> bool:
-    """Had another session it whose remains had come before we read it?"""
-    return message.identity is not None and inheritance.has_been_added(message.topic, message.identity)
 
 
 def _opens(session: Session, topic_filter: bytes) -> None:
