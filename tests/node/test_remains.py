@@ -9,10 +9,11 @@ import pytest
 
 from broker.lone_node import Client
 from broker.noted import RECORDED, deliveries
-from node.joined_nodes import Town
+from conformance.packets import Publish
+from node.joined_nodes import JoinedNode, Town
 from sterna.broker.inheritance import owner_of, remains_key
 from sterna.broker.snapshots import snapshot
-from sterna.migration.messages import Message, RemainsAck, RemainsPage, Rivals
+from sterna.migration.messages import Message, RemainsAck, RemainsPage, RemainsWanted, Rivals
 from sterna.node.moving import Moving
 from sterna.node.questions import ASKED_A_TURN
 
@@ -246,3 +247,92 @@ def test_questions_after_a_long_partition_leave_a_few_at_a_time(monkeypatch: pyt
     assert asked[0][1] == b"here"
     assert len({client for _, client in asked}) == 2 * ASKED_A_TURN + 1
     assert not town["A"].network.moving.estates.is_busy
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_of_a_node_that_the_other_session_had_read_further_only_what_that_one_was_in_charge_of_is_left_out(
+    strategy: str, crashes: bool
+) -> None:
+    """A was cut off, and has not read what D published; the session at C wanted less, and began in the middle of it."""
+    town = row("ABCD", strategy)
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    client.subscribe("u", 2)
+    publisher = town["D"].join("p")
+    town.cut("A", "B")
+    client.vanish()
+    town.pass_time(AWAY_S)
+    publisher.publish("t", b"before it began anew", 2)
+    anew = town["C"].resume("c")
+    anew.subscribe("t", 2)
+    publisher.publish("t", b"served at C", 2)
+    publisher.publish("u", b"not asked for at C", 2)
+    publisher.publish("t", b"served at C, too", 2)
+    assert anew.payloads() == [b"served at C", b"served at C, too"]
+    anew.vanish()
+    town.cut("C", "D")
+    again = town["A"].resume("c")
+    assert again.connack.session_present, "A has heard of nothing"
+    town.connect("AB")
+    town.pass_time(15)
+    assert left_over(town) == []
+    if crashes:
+        town.crash("A")
+        town.connect("AB")
+        again = town["A"].resume("c")
+    town.connect("CD")
+    town.pass_time(15)
+    came = [packet.payload for packet in again.received() if isinstance(packet, Publish)]
+    assert came == [b"before it began anew", b"not asked for at C"]
+
+
+def test_a_node_that_has_forgotten_whom_it_knew_takes_what_they_come_with(strategy: str) -> None:
+    """Its disk was full, and it was killed.  For two seconds it looks for somebody, and then lets the client in."""
+    town = row("AB", strategy)
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    town.cut("A", "B")
+    town.nodes["B"] = JoinedNode(town, "B", epoch=2)
+    publisher = town["A"].join("p")
+    publisher.publish("t", b"served at A", 2)
+    assert client.payloads() == [b"served at A"]
+    client.vanish()
+    publisher.publish("t", b"waits at A", 2)
+    town.pass_time(3)
+    again = town["B"].resume("c")
+    assert not again.connack.session_present
+    again.subscribe("t", 2)
+    town["B"].join("q").publish("t", b"at B", 2)
+    town.connect("AB")
+    town.pass_time(15)
+    assert again.payloads() == [b"at B", b"waits at A"]
+    assert left_over(town) == []
+    assert not town["B"].network.moving.estates.is_busy
+
+
+def test_what_is_left_of_two_sessions_at_one_node_comes_from_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client began anew, came back to the old node before that had handed over what was left, and had to begin anew
+    once more."""
+    town = row()
+    client, publisher = begun_anew(town)
+    publisher.publish("t/1", b"while A was cut off", 2)
+    original = Moving.send
+    monkeypatch.setattr(
+        Moving, "send", lambda *to: None if isinstance(to[2], RemainsWanted) else original(*to), raising=True
+    )
+    town.connect("AB")
+    client.vanish()
+    town["A"].resume("c").vanish()
+    town["B"].join("q").publish("t/2", b"for the session that came back", 2)
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    again = town["C"].resume("c")
+    assert not again.connack.session_present
+    again.subscribe("t/#", 2)
+    monkeypatch.setattr(Moving, "send", original)
+    town.connect("AB")
+    assert len(left_over(town)) == 2
+    town.pass_time(30)
+    assert left_over(town) == []
+    came = [packet.payload for packet in again.received() if isinstance(packet, Publish)]
+    assert sorted(came) == [b"for the session that came back", b"waits at A", b"while A was cut off"]

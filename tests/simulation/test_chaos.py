@@ -144,7 +144,9 @@ BEGUN_ANEW = {
     ("subscription-flooding", "spanning-tree"): [
         *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204, 9039),
     ],
-    ("advertisement", "static"): [5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008, 9018],
+    ("advertisement", "static"): [
+        *(5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008, 9018, 9172),
+    ],
     ("publication-flooding", "spanning-tree"): [9, 43, 6, 45, 52, 54, 59, 5010],
 }
 
@@ -190,10 +192,10 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
 @pytest.mark.parametrize(
     ("seed", "strategy", "overlay"),
     [
-        *((seed, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25, 319)),
+        *((seed, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25, 319, 9316)),
         (224, "subscription-flooding", "static"),
         (204, "advertisement", "static"),
-        (240, "advertisement", "static"),
+        *((seed, "advertisement", "static") for seed in (240, 9123, 9170)),
         (229, "publication-flooding", "spanning-tree"),
         (9009, "publication-flooding", "spanning-tree"),
     ],
@@ -206,11 +208,34 @@ def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(
     assert outcome.kept, told(outcome)
 
 
+#: (seed, nodes, strategy, overlay): of storms with twice as many faults.
+HARSH = [
+    (9148, 2, "subscription-flooding", "spanning-tree"),
+    (9127, 3, "advertisement", "static"),
+    (9312, 3, "publication-flooding", "spanning-tree"),
+]
+
+
+def harsh(seed: int, nodes: int, strategy: str, overlay: str) -> Plan:
+    plan = replace(away_for_long(seed, strategy, overlay), nodes=nodes, seconds=24, fault_pause_s=1.0)
+    return replace(plan, begin_anew_s=2.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "nodes", "strategy", "overlay"), HARSH)
+def test_what_broke_once_for_those_who_began_anew_again_and_again_is_kept(
+    seed: int, nodes: int, strategy: str, overlay: str
+) -> None:
+    """A node had forgotten whom it knew; one had what was left of two sessions of the same client; one was asked for a
+    session before it had found the way back, and then not for long."""
+    outcome = Chaos(harsh(seed, nodes, strategy, overlay)).run()
+    assert outcome.kept, told(outcome)
+
+
 @pytest.mark.slow
 def test_a_client_is_told_to_forget_what_a_session_that_gives_way_had_sent_it() -> None:
     """It waited for PUBREL for ever: the clock of one node was seven minutes ahead, so the older session won."""
-    plan = replace(away_for_long(5012, "advertisement", "static"), nodes=2, seconds=24, fault_pause_s=1.0)
-    outcome = Chaos(replace(plan, begin_anew_s=2.5)).run()
+    outcome = Chaos(harsh(5012, 2, "advertisement", "static")).run()
     assert outcome.kept, told(outcome)
 
 

@@ -143,6 +143,17 @@ def test_a_share_owes_each_message_to_one_member() -> None:
     assert history.claims() == ["duplicated"]
 
 
+def test_what_nodes_say_is_in_doubt_at_qos_2_is_not_lost() -> None:
+    for topic_filter in (b"t", b"$share/g/t"):
+        history = History(qos=2, topic_filter=topic_filter)
+        history.records.doubtful["s"] = 1
+        history.published(1, qos=2)
+        assert history.claims() == []
+        history.published(2, qos=2)
+        history.published(3, qos=1)
+        assert len(history.claims()) == 2
+
+
 def test_a_retained_value_older_than_the_last_acknowledged_is_wrong() -> None:
     history = History()
     for number in (1, 2):

@@ -34,6 +34,14 @@ def set_aside_for(inheritance: Inheritance, message: Message, node: str) -> str 
     return origin if inheritance.may_repeat(origin) and not inheritance.is_full(origin) else None
 
 
+def is_added(inheritance: Inheritance | None, message: Message | None) -> bool:
+    """Had another session of the client it, whose remains came before the message did?"""
+    identity = message.identity if message is not None else None
+    if inheritance is None or message is None or identity is None:
+        return False
+    return inheritance.has_been_added(message.topic, identity)
+
+
 class Barriers:
     """Those that a message may still meet, by the origin of the message."""
 
@@ -66,16 +74,25 @@ class Barriers:
         gone: set[bytes] = set()
         for session, grant in route.deliveries:
             inheritance = session.inheritance
-            if inheritance is None or not inheritance.rivals:
+            if inheritance is None or not inheritance.is_watched:
+                continue
+            is_sure = message.qos > 0 and grant.qos > 0
+            is_old = identity is not None and inheritance.is_behind(identity)
+            if is_old and (not is_sure or is_added(inheritance, message)):
+                gone.add(session.client_id)  # at QoS 0 rather not than twice
+                continue
+            if not inheritance.is_watched:
+                self.unwatch(session.client_id)
+            if not inheritance.rivals:
                 continue
             origin = set_aside_for(inheritance, message, self.node)
-            if origin is not None and message.qos and grant.qos:
+            if origin is not None and is_sure:
                 gone.add(session.client_id)
                 inheritance.set_one_aside(origin, message.offset, grant)
                 self.touched(session)
             elif origin is not None and identity is not None:
                 gone.add(session.client_id)  # at QoS 0 rather not than twice
-            if message.qos and grant.qos and message.offset >= 0:
+            if is_sure and message.offset >= 0:
                 inheritance.hears(identity or Identity(self.node, self.epoch, message.offset))
         if not gone:
             return route

@@ -24,6 +24,12 @@ SET_ASIDE_MAX: Final = 10_000
 #: Messages remembered that came while a subscription was being told to everybody.
 EARLY_MAX: Final = 10_000
 
+#: Sessions of one node whose remains have come, that are kept in mind: the last ones.
+SETTLED_A_NODE: Final = 8
+
+#: A rival whose name is not known: the node has forgotten whom it knew, and has met nobody since.
+SOMEBODY: Final = ""
+
 #: What sessions are called of which only the remains are left; no client can have such a name.
 REMAINS: Final = b"\0remains/"
 
@@ -67,6 +73,7 @@ class Coverage(NamedTuple):
 
 class Inheritance:
     __slots__ = (
+        "ahead",
         "anew_at",
         "clean_at",
         "early",
@@ -99,8 +106,10 @@ class Inheritance:
         self.opening: set[bytes] = set()
         #: When its client subscribed to something last; not written down.
         self.subscribed_at = 0.0
-        #: node -> the number of the last session whose remains came from there, and what that was in charge of.
-        self.settled: dict[str, tuple[int, Coverage]] = {}
+        #: (node, number) of sessions whose remains have come -> what they were in charge of.
+        self.settled: dict[tuple[str, int], Coverage] = {}
+        #: origin -> how far another session had read it whose remains have come, where we have not; not written down.
+        self.ahead: VersionVector = {}
         #: origin -> what came from there and waits until its rivals have spoken.
         self.set_aside: dict[str, OffsetQueue[Grant]] = {}
 
@@ -111,12 +120,17 @@ class Inheritance:
         return is_plain and not self._is_undecided
 
     @property
+    def is_watched(self) -> bool:
+        """Is what comes for it to be looked at?"""
+        return bool(self.rivals or self.ahead)
+
+    @property
     def _is_undecided(self) -> bool:
         return bool(self.rivals or self.opening or self.set_aside) or not self.is_known
 
     def is_outlived(self, expiry_s: int, wall: float) -> bool:
         """Would those that were before it have expired by now, wherever they are?  Numbers are taken from the clock."""
-        began = max(self.anew_at, self.clean_at, *(number for number, _ in self.settled.values()), 0) / 1000
+        began = max(self.anew_at, self.clean_at, *(number for _, number in self.settled), 0) / 1000
         return not self._is_undecided and wall - began > expiry_s
 
     def coverage(self, filters: Iterable[bytes], upto: VersionVector) -> Coverage:
@@ -144,9 +158,7 @@ class Inheritance:
 
     def has_heard(self, filters: Iterable[bytes], topic: bytes, identity: Identity) -> bool:
         """Has the session had this message, or will it have it by itself?"""
-        if identity in self.early:
-            return True
-        if any(coverage.covers(topic, identity) for _, coverage in self.settled.values()):
+        if self.has_been_added(topic, identity):
             return True
         levels = levels_of(topic)
         for name in filters:
@@ -156,6 +168,37 @@ class Inheritance:
             if since is None or identity.stamp > since.get(identity.origin, BEFORE_ALL):
                 return True
         return False
+
+    def has_been_added(self, topic: bytes, identity: Identity) -> bool:
+        """Was it served by a session whose remains have come, or came with them; or heard early?"""
+        return identity in self.early or any(one.covers(topic, identity) for one in self.settled.values())
+
+    def look_ahead(self, node: str, read: VersionVector) -> None:
+        """What others had read and we have not is yet to come, though it has been had or is here."""
+        ahead: VersionVector = {}
+        for origin, stamp in (
+            *(entry for coverage in self.settled.values() for entry in coverage.upto.items()),
+            *((identity.origin, identity.stamp) for identity in self.early),
+        ):
+            if origin != node and stamp > max(read.get(origin, BEFORE_ALL), ahead.get(origin, BEFORE_ALL)):
+                ahead[origin] = stamp
+        self.ahead = ahead
+
+    def is_behind(self, identity: Identity) -> bool:
+        """Had another session read as far?  Messages of one origin come in order."""
+        upto = self.ahead.get(identity.origin)
+        if upto is None or identity.sequence < 0:
+            return False
+        if identity.stamp > upto:
+            del self.ahead[identity.origin]
+            return False
+        return True
+
+    def settle(self, node: str, number: int, coverage: Coverage) -> None:
+        self.settled[node, number] = coverage
+        numbers = sorted(one for name, one in self.settled if name == node)
+        for old in numbers[:-SETTLED_A_NODE]:
+            del self.settled[node, old]
 
     def let_go(self, origins: list[str]) -> list[tuple[int, Grant]]:
         """They have spoken, or nobody waits for that any more: what came from there."""
@@ -179,7 +222,7 @@ class Inheritance:
                 vector_fields(coverage.upto),
                 [tuple(identity) for identity in coverage.early],
             )
-            for node, (number, coverage) in self.settled.items()
+            for (node, number), coverage in self.settled.items()
         ]
         since = [(name, vector_fields(vector)) for name, vector in self.since.items()]
         return [
@@ -202,7 +245,7 @@ def inheritance_from(fields: list[Any]) -> Inheritance:
     found.rivals = dict.fromkeys(rivals)
     for node, number, filters, upto, *heard in settled:  # an older release did not say what was heard early
         since_of = [(name, vector_from(vector)) for name, vector in filters]
-        found.settled[node] = (number, Coverage(since_of, vector_from(upto), identities_from(*heard)))
+        found.settled[node, number] = Coverage(since_of, vector_from(upto), identities_from(*heard))
     found.since = {name: vector_from(vector) for name, vector in since}
     found.early = identities_from(early)
     return found

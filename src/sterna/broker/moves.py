@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker import travelling
-from sterna.broker.barriers import Barriers, set_aside_for
+from sterna.broker.barriers import Barriers, is_added, set_aside_for
 from sterna.broker.broker import Broker
 from sterna.broker.decisions import is_for_shares_only
 from sterna.broker.durability import will_from
@@ -189,11 +189,17 @@ def complete(
     inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
     held = session.held or Held()
     results = travelling.Results(broker, session, rest.states, rest.vector, node)
+    inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
+    if inheritance is not None:
+        inheritance.look_ahead(node, rest.vector)
     heard = results.waiting(
-        [(offset, grant) for offset, grant in session.queue if not results.is_served(read(offset), held.made_of)]
+        [
+            (offset, grant)
+            for offset, grant in session.queue
+            if not results.is_served(message := read(offset), held.made_of) and not is_added(inheritance, message)
+        ]
     )
     waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
-    inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
     queue: OffsetQueue[Grant] = OffsetQueue()
     for offset, grant in waiting:
         message = read(offset) if inheritance is not None and inheritance.rivals else None
@@ -219,8 +225,7 @@ def complete(
     session.dropped_by_retention = rest.dropped_by_retention
     session.dropped_by_full_queue = rest.dropped_by_full_queue
     session.inheritance = inheritance
-    if inheritance is not None and inheritance.rivals:
-        barriers_of(broker).watch(session)
+    watch(broker, session)
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     session.told = results.told
     session.came = (broker.journal.next_offset, source, *rest.vector[source]) if source in rest.vector else None
@@ -271,6 +276,12 @@ def raise_barrier(broker: Broker, session: Session) -> None:
         barriers_of(broker).raise_for(session)
 
 
+def watch(broker: Broker, session: Session) -> None:
+    """What comes for it is looked at, if another session of its client may have had it."""
+    if session.inheritance is not None and session.inheritance.is_watched:
+        barriers_of(broker).watch(session)
+
+
 def barriers_of(broker: Broker) -> Barriers:
     if broker.delivery.barriers is None:
         barriers = broker.delivery.barriers = Barriers()
@@ -287,7 +298,7 @@ def let_go(broker: Broker, session: Session, origins: list[str]) -> None:
             session.queue.push(offset, grant)
         broker.log.reconciled(session, origins)
         broker.routes.forget_all()  # they are sorted by it
-        if not inheritance.rivals:
+        if not inheritance.is_watched:
             barriers_of(broker).unwatch(session.client_id)
         if inheritance.says_nothing:
             session.inheritance = None

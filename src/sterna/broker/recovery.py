@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sterna.broker.authorization import AccessList
-from sterna.broker.barriers import set_aside_for
+from sterna.broker.barriers import is_added, set_aside_for
 from sterna.broker.causes import has_had
 from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.durability import Event, grant_from, will_from
@@ -350,6 +350,8 @@ class Replay:
                     continue
                 if mine is not None and mine.qos:
                     inheritance = session.inheritance
+                    if is_added(inheritance, message):
+                        continue
                     if inheritance is not None and inheritance.rivals:
                         inheritance.hears(message.identity or Identity(self._node, epoch, message.offset))
                     origin = None if inheritance is None else set_aside_for(inheritance, message, self._node)

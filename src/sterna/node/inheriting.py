@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker import moves
-from sterna.broker.inheritance import Coverage, Inheritance, identities_from, vector_fields, vector_from
+from sterna.broker.inheritance import SOMEBODY, Coverage, Inheritance, identities_from, vector_fields, vector_from
 from sterna.broker.moves import Staged
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
@@ -41,6 +41,8 @@ SETTLE_S = 1.0
 #: Messages of one session's remains that are taken in; a queue is not longer either.
 ITEMS_MAX = 1_000_000
 
+Remnant = tuple[str, int]
+
 
 @dataclass(slots=True)
 class Inheriting:
@@ -66,8 +68,8 @@ class Heirs:
         self._moving = moving
         self._broker = moving.broker
         self.questions = Questions(moving, self._is_coming)
-        #: (client, node) -> what comes from there.
-        self._coming: dict[tuple[bytes, str], Inheriting] = {}
+        #: client -> what comes, by the node and the number it had there: a node may have had several of its sessions.
+        self._coming: dict[bytes, dict[Remnant, Inheriting]] = {}
 
     # -- sessions that may have rivals --
 
@@ -78,6 +80,8 @@ class Heirs:
             inheritance = session.inheritance
             if inheritance is None:
                 continue
+            inheritance.look_ahead(self._moving.node, self._moving.router.streams.vector)
+            moves.watch(self._broker, session)
             if not session.is_remains:
                 self._watch(session)
                 inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
@@ -106,6 +110,17 @@ class Heirs:
             self._broker.log.inherits(session)
             self._watch(session)
 
+    def met(self) -> None:
+        """There are others, after all: any of them may have had what began anew here while nobody was known."""
+        for session in self._broker.sessions.values():
+            if session.inheritance is not None:
+                self._name(session, session.inheritance)
+
+    def _name(self, session: Session, inheritance: Inheritance) -> None:
+        if SOMEBODY in inheritance.rivals:
+            del inheritance.rivals[SOMEBODY]
+            self.opened(session, [*self._moving.router.paths.origins, *self._moving.missing()], is_new=True)
+
     def outlive(self, session: Session) -> None:
         """From where on it has heard matters as long as somebody may come with what a session before it was owed."""
         inheritance = session.inheritance
@@ -133,10 +148,12 @@ class Heirs:
 
     def arrived(self, session: Session) -> None:
         """From another node, with what it knows of its rivals."""
-        for client, node in [key for key in self._coming if key[0] == session.client_id]:
-            del self._coming[client, node]  # of when it was here before
+        self._coming.pop(session.client_id, None)  # of when it was here before
+        if session.inheritance is not None:
+            self.questions.begin(session.client_id, session.inheritance.rivals)
         self._watch(session)
         if session.inheritance is not None:
+            self._name(session, session.inheritance)
             for node in list(session.inheritance.rivals):
                 if self._moving.router.link_to(node) is not None or node == self._moving.node:
                     self.questions.ask(session.client_id, node)
@@ -184,12 +201,21 @@ class Heirs:
 
     def _is_coming(self, client: bytes, node: str) -> bool:
         """Unless the session was elsewhere meanwhile, or the other node is not heard from any more."""
-        coming = self._coming.get((client, node))
         wait_s = max(self._moving.settings.patience_s, self._moving.settings.owner_absent_s)
-        if coming is not None and self._broker.now - coming.heard_at > wait_s + SETTLE_S:
-            del self._coming[client, node]
-            return False
-        return coming is not None
+        found = [(remnant, one) for remnant, one in self._coming_of(client).items() if remnant[0] == node]
+        late = [remnant for remnant, one in found if self._broker.now - one.heard_at > wait_s + SETTLE_S]
+        for remnant in late:
+            self._forget(client, remnant)
+        return len(found) > len(late)
+
+    def _coming_of(self, client: bytes) -> dict[Remnant, Inheriting]:
+        return self._coming.get(client, {})
+
+    def _forget(self, client: bytes, remnant: Remnant) -> None:
+        coming = self._coming.get(client, {})
+        coming.pop(remnant, None)
+        if not coming:
+            self._coming.pop(client, None)
 
     # -- what they say --
 
@@ -217,7 +243,7 @@ class Heirs:
         inheritance = session.inheritance
         if inheritance is not None and self._is_late(inheritance, source, number):
             self.opened(session, [source], is_new=True)
-        if inheritance is not None and inheritance.settled.get(source, (-1,))[0] >= number:
+        if inheritance is not None and (source, number) in inheritance.settled:
             self._moving.send(source, RemainsAck(client, number, WHOLE))
         elif (
             inheritance is None
@@ -227,9 +253,7 @@ class Heirs:
         ):
             self._moving.send(source, RemainsAck(client, number, UNWANTED))
         elif self._is_ready(session, inheritance):
-            coming = self._coming.get((client, source))
-            if coming is None or coming.number != number:
-                self._coming[client, source] = Inheriting(number, self._broker.now)
+            self._coming.setdefault(client, {}).setdefault((source, number), Inheriting(number, self._broker.now))
             needed: VersionVector = {}
             for since in inheritance.since.values():
                 for origin, stamp in since.items():
@@ -238,7 +262,7 @@ class Heirs:
 
     def _is_late(self, inheritance: Inheritance, source: str, number: int) -> bool:
         """Has the session before this one gone there while we could not be told?"""
-        is_unknown = source not in inheritance.rivals and source not in inheritance.settled
+        is_unknown = source not in inheritance.rivals and (source, number) not in inheritance.settled
         return is_unknown and number < inheritance.anew_at
 
     def _is_ready(self, session: Session, inheritance: Inheritance) -> bool:
@@ -254,9 +278,9 @@ class Heirs:
         return session.connection is not None and quiet_s > self._moving.settings.patience_s
 
     def _page_came(self, source: str, page: RemainsPage) -> None:
-        coming = self._coming.get((page.client, source))
+        coming = self._coming_of(page.client).get((source, page.number))
         session = self._heir(page.client)
-        if coming is None or coming.number != page.number or session is None:
+        if coming is None or session is None:
             self._moving.counters.refused += 1
             if session is not None:
                 self._offered(source, Remains(page.client, page.number, session.user))
@@ -289,53 +313,56 @@ class Heirs:
     def _add(self, client: bytes, source: str, coming: Inheriting) -> None:
         """When we have read as far as the other session had: what it has served must not be met later."""
         session = self._heir(client)
-        if self._coming.get((client, source)) is not coming:
+        if self._coming_of(client).get((source, coming.number)) is not coming:
             return
         if session is None or session.inheritance is None or source not in session.inheritance.rivals:
-            del self._coming[client, source]  # it has gone elsewhere meanwhile, and is offered there
+            self._forget(client, (source, coming.number))  # it has gone elsewhere meanwhile, and is offered there
             return
         assert coming.upto is not None
-        if session.inheritance.opening or self._waits_for_others(client, source, coming, session.inheritance):
+        if session.inheritance.opening or self._waits_for_others(client, coming, session.inheritance):
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
         else:
             action = partial(self._broker.between_groups, partial(self._add_now, session, source, coming))
             when_read(self._moving, partial(self._broker.commitments.in_turn, action))  # and delivered
 
-    def _waits_for_others(self, client: bytes, source: str, coming: Inheriting, inheritance: Inheritance) -> bool:
+    def _waits_for_others(self, client: bytes, coming: Inheriting, inheritance: Inheritance) -> bool:
         """One of several sessions may have served what is left of another: nothing is added before it is known what
         each has, unless nobody hears of one for too long."""
         if self._broker.now - coming.heard_at > self._moving.settings.patience_s:
             return False
-        for node in inheritance.rivals:
-            other = self._coming.get((client, node))
-            is_known = other is not None and other.upto is not None
-            if node != source and not is_known and not self.questions.has_spoken(client, node):
-                return True
-        return False
+        every = self._coming_of(client)
+        nodes = {node for node, _ in every}
+        silent = (node for node in inheritance.rivals if node not in nodes)
+        is_known = all(self.questions.has_spoken(client, node) for node in silent)
+        return not is_known or any(other.upto is None for other in every.values())
 
-    def _others(self, client: bytes, source: str) -> list[Claim]:
+    def _others(self, client: bytes, coming: Inheriting) -> list[Claim]:
         """What is to be added besides.  May raise JournalError."""
         return [
             claim(self._moving, other.coverage, other.staged)
-            for (name, node), other in self._coming.items()
-            if name == client and node != source and other.upto is not None
+            for other in self._coming_of(client).values()
+            if other is not coming and other.upto is not None
         ]
 
     def _add_now(self, session: Session, source: str, coming: Inheriting) -> None:
         client, inheritance = session.client_id, session.inheritance
-        if self._heir(client) is not session or inheritance is None or self._coming.get((client, source)) is not coming:
-            self._coming.pop((client, source), None)
+        if self._coming_of(client).get((source, coming.number)) is not coming:
+            return
+        if self._heir(client) is not session or inheritance is None:
+            self._forget(client, (source, coming.number))
             return
         coverage = coming.coverage
         try:
-            others = self._others(client, source)
+            others = self._others(client, coming)
             merge(self._moving, session, claim(self._moving, coverage, coming.staged), coming.staged, others)
         except JournalError:
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
             return
         for packet_id in self._unreleased(session, coming):  # one that is in use here is beyond help
             session.inflight.setdefault(packet_id, None)
-        inheritance.settled[source] = (coming.number, coverage)
+        inheritance.settle(source, coming.number, coverage)
+        inheritance.look_ahead(self._moving.node, self._moving.router.streams.vector)
+        moves.watch(self._broker, session)
         self._broker.log.imported(session, snapshot(session))
         self._broker.when_safe(partial(self._added, session, source, coming))
 
@@ -352,9 +379,9 @@ class Heirs:
             self._broker.when_safe(partial(self._added, session, source, coming))
             return
         client = session.client_id
-        self._coming.pop((client, source), None)
+        self._forget(client, (source, coming.number))
         self._moving.send(source, RemainsAck(client, coming.number, WHOLE))
-        self.questions.answered(client, source)
+        self.questions.ask_for_more(client, source)
         if session.connection is not None:
             self._broker.delivery.release(session, self._unreleased(session, coming))
             self._broker.delivery.pump(session)

@@ -2,7 +2,8 @@
 
 Sessions may have begun elsewhere while it was away, and it may have forgotten what it could not write down.  So such
 clients wait until a neighbour has told what it knows; not for ever, as there may be nobody.  Those whose sessions are
-here wait for nothing, nor do those who want none of what was.
+here wait for nothing, nor do those who want none of what was.  Those let in before anybody was met begin anew: whoever
+is met later may have had their sessions.
 """
 
 from __future__ import annotations
@@ -23,14 +24,25 @@ class Meeting:
         self._moving = moving
         self._then = then
         self.is_over = moving.broker.journal.epoch <= 1
+        #: It is told by others what it may have forgotten.
+        self.has_met = self.is_over
         if not self.is_over:
             may_begin_anew = moving.settings.owner_unreachable == "begin-anew"
             moving.later(MEET_S if may_begin_anew else moving.settings.owner_absent_s, self._end)
 
     def link_started(self) -> None:
         """It is told of differences before it answers: links keep the order."""
-        if not self.is_over:
-            self._moving.router.when_heard(self._end)
+        if not self.has_met:
+            self._moving.router.when_heard(self._heard)
+
+    def _heard(self) -> None:
+        self._end()
+        self._moving.later(self._moving.settings.retry_s / 5, self._met)
+
+    def _met(self) -> None:
+        if not self.has_met and self._moving.router.paths.origins:
+            self.has_met = True
+            self._moving.estates.heirs.met()
 
     def _end(self) -> None:
         if not self.is_over:

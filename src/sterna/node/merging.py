@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from sterna.broker import moves
-from sterna.broker.inheritance import Coverage, grant_now, sure_filters
+from sterna.broker.inheritance import EARLY_MAX, Coverage, grant_now, sure_filters
 from sterna.broker.moves import Staged
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
@@ -38,16 +37,17 @@ def merge(moving: Moving, session: Session, ours: Claim, staged: list[Staged], o
     added; then what waits here and was not served there.  May raise JournalError; then nothing has changed."""
     inheritance = session.inheritance
     assert inheritance is not None
-    coverage = ours.coverage
     front: list[tuple[int, Grant]] = []
     unwanted = 0
     streams = moving.router.streams
-    ahead: set[str] = set()
+    early: list[Identity] = []
     filters = sure_filters(session)
     for offset, message in _messages(moving, staged):
         identity = _identity(moving, message)
         read = streams.vector.get(identity.origin, BEFORE_ALL)
         is_to_come = identity.origin != moving.node and identity.stamp > read
+        if inheritance.has_been_added(message.topic, identity):
+            continue
         if not is_to_come and inheritance.has_heard(filters, message.topic, identity):
             continue
         if any(other.has_served(message.topic, identity) for other in others):
@@ -57,9 +57,8 @@ def merge(moving: Moving, session: Session, ours: Claim, staged: list[Staged], o
             unwanted += 1
         else:
             front.append((offset, grant))
-    for origin, stamp in coverage.upto.items():
-        if origin != moving.node and streams.vector.get(origin, BEFORE_ALL) < stamp:
-            ahead.add(origin)
+            if is_to_come and not ours.coverage.covers(message.topic, identity):
+                early.append(identity)
     queue = _not_served(moving, session.queue, ours)
     aside = {origin: _not_served(moving, one, ours) for origin, one in inheritance.set_aside.items()}
     # From here on nothing is read any more.
@@ -75,9 +74,7 @@ def merge(moving: Moving, session: Session, ours: Claim, staged: list[Staged], o
     for origin, waiting in aside.items():
         for offset, grant in waiting:
             inheritance.set_one_aside(origin, offset, grant)
-    for origin in ahead:
-        session.barrier[origin] = max(coverage.upto[origin], session.barrier.get(origin, BEFORE_ALL))
-    moves.raise_barrier(moving.broker, session)
+    inheritance.early.update(dict.fromkeys(early[: EARLY_MAX - len(inheritance.early)]))
     moving.counters.remains_added += len(front)
     moving.counters.remains_unwanted += unwanted
 

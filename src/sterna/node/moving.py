@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sterna.broker import moves
 from sterna.broker.broker import Broker
 from sterna.broker.connection import Connection, State
+from sterna.broker.inheritance import SOMEBODY
 from sterna.broker.session import Session
 from sterna.migration import messages
 from sterna.migration.directory import Directory
@@ -214,11 +215,13 @@ class Moving:
             departure.trouble(CLIENT_IS_BACK)
         if session.number:
             is_old = self.directory.get(client) == (self.node, session.number)
-            missing = [*self._missing(), *self.estates.of_client(client)]
+            missing = [*self.missing(), *self.estates.of_client(client)]
             if client in self._anew:
                 missing.append(self._anew.pop(client))
             if missing and not is_old:  # what we are still reading of others it may have been served elsewhere
                 missing += [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
+            if not missing and not is_old and not is_clean(session) and not self._meeting.has_met:
+                missing = [SOMEBODY]
             if missing:
                 clean = not is_old and is_clean(session)
                 self.estates.heirs.opened(session, missing, is_new=not is_old and not clean, clean=clean)
@@ -240,7 +243,7 @@ class Moving:
         self._transients.opened(client, session.user)
         return False
 
-    def _missing(self) -> list[str]:
+    def missing(self) -> list[str]:
         """Nodes that may let our clients begin anew, because neither of us can reach the other."""
         if self.settings.owner_unreachable == "refuse":
             return []
@@ -265,7 +268,7 @@ class Moving:
             self._news.append((client, self.node, number))
 
     def when_heard(self, action: Callable[[], None]) -> None:
-        if self._missing():
+        if self.missing():
             self.broker.when_safe(lambda safe: self.router.when_heard(action))
         else:
             self.router.when_heard(action)
@@ -405,11 +408,11 @@ class Moving:
         """Whoever may know how a move ended can be asked again."""
         absent_s = self.broker.now - self._lost_at.pop(origin, self.broker.now)
         if self.settings.owner_unreachable == "begin-anew" and absent_s >= self.settings.owner_absent_s / 2:
-            self.estates.heirs.node_back([origin, *self._missing()])
+            self.estates.heirs.node_back([origin, *self.missing()])
         self.estates.node_found(origin)
         for departure in list(self.departures.values()):
             if departure.target == origin:
-                departure.on(On.RETRY)
+                departure.path_found()
 
     def news_came(self, link: str, body: bytes) -> None:
         news = messages.decode_news(body)

@@ -52,6 +52,11 @@ class Questions:
             self._ticking = True
             self._moving.later(self._moving.settings.retry_s, self._tick)
 
+    def begin(self, client: bytes, nodes: Iterable[str]) -> None:
+        """Its session has come here: what was said about one that was here before counts no more."""
+        self._waiting.pop(client, None)
+        self.open_again(client, nodes)
+
     def open_again(self, client: bytes, nodes: Iterable[str]) -> None:
         for node in nodes:
             self._spoken.pop((client, node), None)
@@ -92,6 +97,11 @@ class Questions:
         if not self._is_asking:
             self._is_asking = True
             self._moving.later(LOOK_S, self._ask_some)
+
+    def ask_for_more(self, client: bytes, node: str) -> None:
+        """It has said something; whether that was all, and from now on there is as much time for it as before."""
+        self._waiting.get(client, {}).pop(node, None)
+        self.ask(client, node)
 
     def _ask_some(self) -> None:
         self._is_asking = False

@@ -114,7 +114,7 @@ class Estate:
             return
         session = self._broker.sessions.get(self.client)
         settled = session.inheritance.settled if session is not None and session.inheritance is not None else {}
-        if is_there or settled.get(target, (-1,))[0] >= number:
+        if is_there or any(node == target and one >= number for node, one in settled):
             self.end(lost=False)
         else:
             self.session.leaving = None
@@ -231,6 +231,7 @@ class Estate:
             self._broker.report("what was left of a session is lost", client=self.client.decode(), messages=left)
         else:
             counters.remains_handed += left
+        moves.barriers_of(self._broker).unwatch(self.session.client_id)
         self._broker.lifecycle.end_session(self.session)
         self._estates.forget(self)
 
@@ -372,6 +373,7 @@ class Estates:
             if not subscription.topic_filter.startswith(SHARE):
                 broker.routes.subscribe(heir, subscription)
         moves.raise_barrier(broker, heir)
+        moves.watch(broker, heir)
         broker.log.imported(heir, snapshot(heir))
         broker.report(
             "a session is owned elsewhere",
