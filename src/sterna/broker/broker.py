@@ -7,6 +7,7 @@ pending, has the journal's group written.  Everything else follows from that; no
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -86,6 +87,8 @@ class Broker:
         #: Steady seconds, for deadlines; wall-clock seconds, for what clients and the journal see.
         self.now = 0.0
         self._wall_offset = 0.0
+        #: By how much the clock of any other node is ahead of our steady one, as far as its messages have told.
+        self._foremost = -math.inf
         self.started_at = 0.0
         self.counters = state.counters
         #: The `$SYS` tree: topic -> bytes it takes among the retained.
@@ -149,6 +152,17 @@ class Broker:
         """The steady clock reads `now`: called before each piece of work, so it is small."""
         self.now = now
         self.delivery.wall = now + self._wall_offset
+
+    def heard_clock(self, wall: float) -> None:
+        """Another node's, as it was when a message came in there."""
+        if wall - self.now > self._foremost:
+            self._foremost = wall - self.now
+
+    def retained_stamp(self, topic: bytes, session: Session) -> float:
+        """When a message that is to be retained came in.  What this client had retained where its session was may
+        not have come here yet: this one is later, also if the clock there is ahead."""
+        wall = self.wall if session.inheritance is None else max(self.wall, self.now + self._foremost)
+        return self.retained.stamp(topic, wall)
 
     def handle_deadlines(self, now: float) -> None:
         self.at(now)
