@@ -56,6 +56,8 @@ class Replay:
         self._inflight: dict[bytes, dict[int, Unresolved]] = {}
         #: client id -> offsets that wait for it or are in flight, for sessions that QUEUED events speak of.
         self._known: dict[bytes, set[int]] = {}
+        #: client id -> offsets it was served though they were written down before it subscribed.
+        self._served_late: dict[bytes, dict[int, None]] = {}
 
     def load(self, sessions: Mapping[str, bytes], retained: Mapping[bytes, bytes]) -> None:
         """The checkpoint.  The queue of a share stands among the sessions, under NUL and the share's key; how far other
@@ -211,6 +213,7 @@ class Replay:
         del self._state.sessions[session.client_id]
         del self._inflight[session.client_id]
         self._known.pop(session.client_id, None)
+        self._served_late.pop(session.client_id, None)
 
     def _imported(self, session: Session | None, client_id: bytes, snapshot: bytes) -> None:
         if session is not None:
@@ -253,7 +256,10 @@ class Replay:
         if share is not None:
             share.queue.remove(offset)
         else:
+            waiting = len(session.queue)
             session.queue.remove(offset)
+            if len(session.queue) == waiting:
+                self._note_served_late(session, offset, grant)
         self._inflight[session.client_id][packet_id] = (offset, grant)
         session.next_packet_id = packet_id % 65535 + 1
 
@@ -266,7 +272,13 @@ class Replay:
             self._known[session.client_id] = known
         if offset not in known:
             known.add(offset)
-            session.queue.push(offset, grant_from(fields))
+            grant = grant_from(fields)
+            session.queue.push(offset, grant)
+            self._note_served_late(session, offset, grant)
+
+    def _note_served_late(self, session: Session, offset: int, grant: Grant) -> None:
+        if session.inheritance is not None and session.inheritance.rivals and not grant.retained:
+            self._served_late.setdefault(session.client_id, {})[offset] = None
 
     def _done(self, session: Session, packet_id: int) -> None:
         """A message is the client's; should the same one be queued again, that is a new delivery."""
@@ -370,7 +382,7 @@ class Replay:
         if session is not None and number is not None:
             session.sequence = max(session.sequence, number)
 
-    def resolve(self, read: Callable[[int], Message | None]) -> None:
+    def resolve(self, read: Callable[[int], Message | None], epoch_of: Callable[[int], int]) -> None:
         """The journal can be read: put what was in flight back into the sessions, with its messages.
 
         A message the journal no longer holds cannot be sent again; the session counts it.
@@ -388,6 +400,13 @@ class Replay:
                 else:
                     session.put_in_flight(packet_id, message, grant)
         self._inflight.clear()
+        for client_id, offsets in self._served_late.items():
+            inheritance = self._state.sessions[client_id].inheritance
+            for message in map(read, offsets):
+                if message is not None and inheritance is not None:
+                    own = Identity(self._node, epoch_of(message.offset), message.offset)
+                    inheritance.hears(message.identity or own)
+        self._served_late.clear()
 
 
 def _opens(session: Session, topic_filter: bytes) -> None:

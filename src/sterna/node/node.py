@@ -122,7 +122,7 @@ class Node:
         self._held = held
         self.journal.enforce_retention(now=wall, checkpoint=saved.position if durable else None, held=held())
         self.journal.begin_epoch(next_epoch(recovery.last_epoch))
-        replay.resolve(self.journal.read)
+        replay.resolve(self.journal.read, self.journal.epoch_of)
         recorded = settings.deliveries and durable
         self.broker = Broker(
             limits, self.journal, authenticator, access, world, durable=durable, rng=rng, state=state, recorded=recorded
