@@ -108,6 +108,30 @@ def test_what_the_old_node_had_served_does_not_come_again() -> None:
     assert again.payloads() == [b"after it"]
 
 
+def test_what_is_subscribed_to_once_more_was_heard_before_all_the_same() -> None:
+    """The node that served it crashes after that, so it knows it from its journal alone."""
+    town = row()
+    publisher = town["A"].join("p")
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    town.cut("A", "B")
+    publisher.publish("t", b"served at A", 2)
+    assert client.payloads() == [b"served at A"]
+    client.vanish()
+    town.pass_time(AWAY_S)
+    elsewhere = town["C"].resume("c")
+    elsewhere.subscribe("t", 2)
+    elsewhere.vanish()
+    back = town["A"].resume("c")
+    back.subscribe("t", 2)
+    town.crash("A")
+    again = town["C"].resume("c")
+    town.connect("AB")
+    town.pass_time(5)
+    assert again.messages() == []
+    assert left_over(town) == []
+
+
 def test_a_client_that_did_not_hear_that_it_began_anew_is_told_again() -> None:
     town = row()
     client = town["A"].resume("c")

@@ -230,8 +230,10 @@ class Replay:
     def _subscribed(
         self, session: Session, topic_filter: bytes, qos: int, no_local: bool, as_published: bool, identifier: int
     ) -> None:
+        is_new = topic_filter not in session.subscriptions
         self._state.routes.subscribe(session, Subscription(topic_filter, qos, no_local, as_published, identifier))
-        _opens(session, topic_filter)
+        if is_new:
+            _opens(session, topic_filter)
 
     def _inherits(self, session: Session, fields: list[Any]) -> None:
         before = session.inheritance
