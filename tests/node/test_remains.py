@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from broker.lone_node import Client
+from conformance.packets import Connect
 from node.joined_nodes import Town
 from sterna.broker.inheritance import owner_of, remains_key
 from sterna.broker.snapshots import snapshot
@@ -130,6 +131,28 @@ def test_what_is_subscribed_to_once_more_was_heard_before_all_the_same() -> None
     town.pass_time(5)
     assert again.messages() == []
     assert left_over(town) == []
+
+
+def test_a_node_that_was_started_again_meets_the_others_before_it_sends_again_what_is_in_doubt() -> None:
+    """Its client may have begun anew meanwhile; then it has forgotten what it had at QoS 2, and would take it twice."""
+    town = row()
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    town["A"].join("p").publish("t", b"1", 2)
+    assert [message.payload for message in client.messages()] == [b"1"]
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    elsewhere = town["C"].resume("c")
+    elsewhere.subscribe("t", 2)
+    elsewhere.vanish()
+    town.crash("A")
+    back = town["A"].dial()
+    back.send(Connect("c", False, properties={"session_expiry": 100}))
+    town.settle()
+    town.connect("AB")
+    town.pass_time(5)
+    assert back.messages() == []
+    assert town["A"].network.moving.counters.remains_doubtful == 1
 
 
 def test_a_client_that_did_not_hear_that_it_began_anew_is_told_again() -> None:

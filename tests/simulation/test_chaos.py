@@ -181,6 +181,7 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
         (240, 3, "advertisement", "static"),
         (229, 3, "publication-flooding", "spanning-tree"),
         (9009, 3, "publication-flooding", "spanning-tree"),
+        (9178, 3, "publication-flooding", "spanning-tree"),
         (9308, 4, "subscription-flooding", "static"),
     ],
 )

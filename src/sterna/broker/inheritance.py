@@ -208,6 +208,15 @@ def inheritance_from(fields: list[Any]) -> Inheritance:
     return found
 
 
+def in_doubt(session: Session) -> list[int]:
+    """What was sent at QoS 2: only the client knows whether it has it."""
+    return [
+        packet_id
+        for packet_id, entry in session.inflight.items()
+        if entry is not None and min(entry[0].qos, entry[1].qos) == 2
+    ]
+
+
 def sure_filters(session: Session) -> list[bytes]:
     """Those a session is in charge of: at QoS 0 nothing waits for a client that is away."""
     return [name for name, subscription in session.subscriptions.items() if subscription.qos]

@@ -187,7 +187,8 @@ class Moving:
         session = self.broker.sessions.get(client_id)
         arrival = self.arrivals.get(client_id)
         if session is not None:
-            return not session.is_moving and (arrival is None or not arrival.awaits_word)
+            is_here = not session.is_moving and (arrival is None or not arrival.awaits_word)
+            return is_here and not self._meeting.keeps_waiting(session)
         if arrival is not None:
             return False
         owner, _ = self.directory.get(client_id)
@@ -281,8 +282,8 @@ class Moving:
         if self._is_in_doubt_for_long(client):
             self._owner_unreachable(client, self.departures[client].target)
             return
-        if client in self.arrivals or (session is not None and session.is_moving):
-            return  # it is looked at again when that is settled
+        if client in self.arrivals or session is not None:
+            return  # it is looked at again when that is settled, or those are met who may know better
         owner, _ = self.directory.get(client)
         if not owner:
             return  # until we have met somebody who may know better

@@ -15,6 +15,7 @@ from sterna.broker import moves
 from sterna.broker.inheritance import (
     Coverage,
     Inheritance,
+    in_doubt,
     owner_of,
     remains_key,
     sure_filters,
@@ -324,7 +325,7 @@ class Estates:
         what is in flight here."""
         broker = self.moving.broker
         self.heirs.opened(session, [owner], is_new=False)
-        doubtful = _in_doubt(session)
+        doubtful = in_doubt(session)
         for packet_id in doubtful:
             session.passed_on(packet_id)
             broker.log.received(session, packet_id)
@@ -347,7 +348,7 @@ class Estates:
         owner, number = moving.directory.get(session.client_id)
         if broker.sessions.get(session.client_id) is not session:
             return
-        doubtful = len(_in_doubt(session))
+        doubtful = len(in_doubt(session))
         self._count_doubtful(doubtful)
         heir = broker.state.new_session(
             remains_key(session.client_id, session.number), session.user, session.permissions
@@ -386,15 +387,6 @@ class Estates:
         moves.end_moved(broker, session, owner, number)
         self.heirs.laid_by(heir)
         self._begin(heir)
-
-
-def _in_doubt(session: Session) -> list[int]:
-    """What was sent at QoS 2: only the client knows whether it has it."""
-    return [
-        packet_id
-        for packet_id, entry in session.inflight.items()
-        if entry is not None and min(entry[0].qos, entry[1].qos) == 2
-    ]
 
 
 def is_clean(session: Session) -> bool:
