@@ -129,7 +129,24 @@ BEGUN_ANEW = {
     ("subscription-flooding", "spanning-tree"): [
         *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204, 9039),
     ],
-    ("advertisement", "static"): [5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008, 9018],
+    ("advertisement", "static"): [
+        5000,
+        222,
+        71,
+        75,
+        115,
+        219,
+        5001,
+        5002,
+        5003,
+        5004,
+        5005,
+        5006,
+        5008,
+        6008,
+        9018,
+        9143,
+    ],
     ("publication-flooding", "spanning-tree"): [9, 43, 6, 45, 52, 54, 59, 5010],
 }
 
@@ -201,6 +218,8 @@ def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(
         # and it was not told to forget what the one that gave way had sent it.
         (5012, 2, "advertisement", "static"),
         (9132, 2, "subscription-flooding", "spanning-tree"),
+        (9108, 3, "advertisement", "static"),
+        (9165, 3, "advertisement", "static"),
     ],
 )
 def test_so_do_those_who_begin_anew_late_and_where_more_fails(
