@@ -155,6 +155,29 @@ def test_a_node_that_was_started_again_meets_the_others_before_it_sends_again_wh
     assert town["A"].network.moving.counters.remains_doubtful == 1
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_it_retains_anew_is_later_than_what_it_retained_before_whatever_the_clocks_say(crashes: bool) -> None:
+    """The clock of A is ahead by more than A is away for, and the last word said there has not come to C."""
+    town = row()
+    town["A"].broker.tell_time(town.now, town["A"].wall + 2 * AWAY_S)
+    client = town["A"].resume("c")
+    client.publish("r", b"heard everywhere", 1, retain=True)
+    town.cut("A", "B")
+    client.publish("r", b"heard at A", 1, retain=True)
+    client.vanish()
+    if crashes:
+        town.crash("C")
+        town.connect("BC")
+    town.pass_time(AWAY_S)
+    town["C"].resume("c").publish("r", b"the last word", 1, retain=True)
+    town.connect("AB")
+    town.pass_time(5)
+    for name in "ABC":
+        found = town[name].broker.retained.get(b"r")
+        assert found is not None
+        assert found.payload == b"the last word"
+
+
 def test_a_client_that_did_not_hear_that_it_began_anew_is_told_again() -> None:
     town = row()
     client = town["A"].resume("c")

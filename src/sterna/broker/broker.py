@@ -47,6 +47,10 @@ from sterna.vocabulary.stamps import Identity
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
 BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
+#: By how much the clock of another node may be ahead of ours to be taken for right.
+CLOCK_AHEAD_MAX_S: Final = 3600.0
+#: What is written down of that: as much more at a time.
+CLOCK_STEP_S: Final = 0.5
 
 
 class World(Protocol):
@@ -154,9 +158,13 @@ class Broker:
         self.delivery.wall = now + self._wall_offset
 
     def heard_clock(self, wall: float) -> None:
-        """Another node's, as it was when a message came in there."""
-        if wall - self.now > self._foremost:
+        """Another node's, as it was when a message came in there.  Who is too far ahead is wrong, and not followed."""
+        ahead_s = wall - self.wall
+        if wall - self.now > self._foremost and ahead_s < CLOCK_AHEAD_MAX_S:
             self._foremost = wall - self.now
+            if ahead_s > self.state.clock_ahead_s + CLOCK_STEP_S:
+                self.state.clock_ahead_s = ahead_s
+                self.log.clock_ahead(ahead_s)
 
     def retained_stamp(self, topic: bytes, session: Session) -> float:
         """When a message that is to be retained came in.  What this client had retained where its session was may

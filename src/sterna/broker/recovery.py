@@ -43,6 +43,7 @@ VECTOR = "\0"
 #: And a part of the table of who owns which session.
 OWNERS = "\0owners/"
 EVACUATION = "\0evacuation"
+CLOCK = "\0clock"
 
 #: (journal offset, grant) of a message in flight; None after PUBREC.
 Unresolved = tuple[int, Grant] | None
@@ -87,6 +88,8 @@ class Replay:
                 self._state.owners.update(restore_owners(blob))
             elif name == EVACUATION:
                 self._state.evacuated_at = msgspec.msgpack.decode(blob, type=float)
+            elif name == CLOCK:
+                self._state.clock_ahead_s = msgspec.msgpack.decode(blob, type=float)
             elif name.startswith("\0") and not name.startswith(REMAINS.decode()):
                 queues.append((name[1:].encode(), blob))
             else:
@@ -154,6 +157,8 @@ class Replay:
                 self._state.owners[key] = (fields[0], fields[1])
             elif kind == Event.EVACUATED:
                 self._state.evacuated_at = fields[0]
+            elif kind == Event.CLOCK:
+                self._state.clock_ahead_s = fields[0]
             elif kind == Event.IMPORTED:
                 self._imported(session, key, *fields)
             elif kind == Event.TAKEN:
