@@ -155,6 +155,35 @@ def test_a_node_that_was_started_again_meets_the_others_before_it_sends_again_wh
     assert town["A"].network.moving.counters.remains_doubtful == 1
 
 
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_what_the_session_that_stays_had_sent_is_in_doubt_too_if_its_client_has_begun_anew(hangs_up: bool) -> None:
+    """The clock of A is ahead, so the session there is taken for the later one."""
+    town = row()
+    town["A"].broker.tell_time(town.now, town["A"].wall + 1000)
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    client.vanish()
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    client = town["A"].resume("c")
+    town["A"].join("p").publish("t", b"1", 2)
+    assert [message.payload for message in client.messages()] == [b"1"]
+    if hangs_up:
+        client.vanish()
+    elsewhere = town["C"].resume("c")
+    assert not elsewhere.connack.session_present
+    elsewhere.subscribe("t", 2)
+    elsewhere.vanish()
+    town.connect("AB")
+    town.pass_time(5)
+    again = town["C"].resume("c")
+    town.pass_time(5)
+    assert again.connack.session_present
+    assert again.messages() == []
+    assert sum(town[name].network.moving.counters.remains_doubtful for name in "ABC") == 1
+    assert left_over(town) == []
+
+
 @pytest.mark.parametrize("crashes", [False, True])
 def test_what_it_retains_anew_is_later_than_what_it_retained_before_whatever_the_clocks_say(crashes: bool) -> None:
     """The clock of A is ahead by more than A is away for, and the last word said there has not come to C."""

@@ -221,6 +221,7 @@ class Moving:
                 clean = not is_old and is_clean(session)
                 self.estates.heirs.opened(session, missing, is_new=not is_old and not clean, clean=clean)
             if is_old:
+                self.estates.heirs.comes_again(session)
                 self.estates.heirs.outlive(session)
                 if missing:
                     # Where it was last counts, should somebody we cannot reach have begun another session.
@@ -335,6 +336,8 @@ class Moving:
     # -- moves tell how they ended --
 
     def depart(self, session: Session, target: str, number: int, *, by_plan: bool) -> None:
+        if not by_plan:
+            self.estates.heirs.comes_again(session)
         departure = self.departures[session.client_id] = Departure(self, session, target, number, by_plan=by_plan)
         departure.begin()
 

@@ -321,10 +321,13 @@ class Estates:
         # Else both of us think that it is theirs; the directory will tell whose it is, and we are asked again.
 
     def contest(self, session: Session, owner: str) -> None:
-        """It stays though another node has begun one: its client may have been there, and have forgotten what it had of
-        what is in flight here."""
-        broker = self.moving.broker
+        """It stays though another node has begun one."""
         self.heirs.opened(session, [owner], is_new=False)
+        self.doubt(session, owner)
+
+    def doubt(self, session: Session, node: str) -> None:
+        """Its client may have been at another node, and have forgotten what it had of what is in flight here."""
+        broker = self.moving.broker
         doubtful = in_doubt(session)
         for packet_id in doubtful:
             session.passed_on(packet_id)
@@ -332,7 +335,7 @@ class Estates:
         self._count_doubtful(len(doubtful))
         if doubtful:
             reason = "another session of a client gives way"
-            broker.report(reason, client=session.name(), node=owner, doubtful=len(doubtful))
+            broker.report(reason, client=session.name(), node=node, doubtful=len(doubtful))
 
     def _count_doubtful(self, count: int) -> None:
         self.moving.counters.remains_doubtful += count
