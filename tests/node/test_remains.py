@@ -9,7 +9,7 @@ import pytest
 
 from broker.lone_node import Client
 from broker.noted import RECORDED, deliveries
-from conformance.packets import Publish
+from conformance.packets import Connect, Publish
 from node.joined_nodes import JoinedNode, Town
 from sterna.broker.inheritance import owner_of, remains_key
 from sterna.broker.snapshots import snapshot
@@ -114,6 +114,104 @@ def test_what_the_old_node_had_served_does_not_come_again() -> None:
     town.pass_time(5)
     publisher.publish("t", b"after it", 2)
     assert again.payloads() == [b"after it"]
+
+
+def test_what_is_subscribed_to_once_more_was_heard_before_all_the_same() -> None:
+    """The node that served it crashes after that, so it knows it from its journal alone."""
+    town = row()
+    publisher = town["A"].join("p")
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    town.cut("A", "B")
+    publisher.publish("t", b"served at A", 2)
+    assert client.payloads() == [b"served at A"]
+    client.vanish()
+    town.pass_time(AWAY_S)
+    elsewhere = town["C"].resume("c")
+    elsewhere.subscribe("t", 2)
+    elsewhere.vanish()
+    back = town["A"].resume("c")
+    back.subscribe("t", 2)
+    town.crash("A")
+    again = town["C"].resume("c")
+    town.connect("AB")
+    town.pass_time(5)
+    assert again.messages() == []
+    assert left_over(town) == []
+
+
+def test_a_node_that_was_started_again_meets_the_others_before_it_sends_again_what_is_in_doubt() -> None:
+    """Its client may have begun anew meanwhile; then it has forgotten what it had at QoS 2, and would take it twice."""
+    town = row()
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    town["A"].join("p").publish("t", b"1", 2)
+    assert [message.payload for message in client.messages()] == [b"1"]
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    elsewhere = town["C"].resume("c")
+    elsewhere.subscribe("t", 2)
+    elsewhere.vanish()
+    town.crash("A")
+    back = town["A"].dial()
+    back.send(Connect("c", False, properties={"session_expiry": 100}))
+    town.settle()
+    town.connect("AB")
+    town.pass_time(5)
+    assert back.messages() == []
+    assert town["A"].network.moving.counters.remains_doubtful == 1
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_what_the_session_that_stays_had_sent_is_in_doubt_too_if_its_client_has_begun_anew(hangs_up: bool) -> None:
+    """The clock of A is ahead, so the session there is taken for the later one."""
+    town = row()
+    town["A"].broker.tell_time(town.now, town["A"].wall + 1000)
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    client.vanish()
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    client = town["A"].resume("c")
+    town["A"].join("p").publish("t", b"1", 2)
+    assert [message.payload for message in client.messages()] == [b"1"]
+    if hangs_up:
+        client.vanish()
+    elsewhere = town["C"].resume("c")
+    assert not elsewhere.connack.session_present
+    elsewhere.subscribe("t", 2)
+    elsewhere.vanish()
+    town.connect("AB")
+    town.pass_time(5)
+    again = town["C"].resume("c")
+    town.pass_time(5)
+    assert again.connack.session_present
+    assert again.messages() == []
+    assert sum(town[name].network.moving.counters.remains_doubtful for name in "ABC") == 1
+    assert left_over(town) == []
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_it_retains_anew_is_later_than_what_it_retained_before_whatever_the_clocks_say(crashes: bool) -> None:
+    """The clock of A is ahead by more than A is away for, and the last word said there has not come to C."""
+    town = row()
+    town["A"].broker.tell_time(town.now, town["A"].wall + 2 * AWAY_S)
+    client = town["A"].resume("c")
+    client.publish("r", b"heard everywhere", 1, retain=True)
+    town.cut("A", "B")
+    client.publish("r", b"heard at A", 1, retain=True)
+    client.vanish()
+    if crashes:
+        town.crash("C")
+        town.connect("BC")
+    town.pass_time(AWAY_S)
+    town["C"].resume("c").publish("r", b"the last word", 1, retain=True)
+    town.connect("AB")
+    town.pass_time(5)
+    for name in "ABC":
+        found = town[name].broker.retained.get(b"r")
+        assert found is not None
+        assert found.payload == b"the last word"
 
 
 def test_a_client_that_did_not_hear_that_it_began_anew_is_told_again() -> None:

@@ -145,7 +145,7 @@ BEGUN_ANEW = {
         *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204, 9039),
     ],
     ("advertisement", "static"): [
-        *(5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008, 9018, 9172),
+        *(5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008, 9018, 9143, 9172),
     ],
     ("publication-flooding", "spanning-tree"): [9, 43, 6, 45, 52, 54, 59, 5010],
 }
@@ -190,26 +190,31 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "strategy", "overlay"),
+    ("seed", "nodes", "strategy", "overlay"),
     [
-        *((seed, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25, 319, 9316)),
-        (224, "subscription-flooding", "static"),
-        (204, "advertisement", "static"),
-        *((seed, "advertisement", "static") for seed in (240, 9123, 9170)),
-        (229, "publication-flooding", "spanning-tree"),
-        (9009, "publication-flooding", "spanning-tree"),
+        *((seed, 3, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25, 319, 9178, 9316, 9336)),
+        (224, 3, "subscription-flooding", "static"),
+        (204, 3, "advertisement", "static"),
+        *((seed, 3, "advertisement", "static") for seed in (240, 9123, 9170, 9323)),
+        (229, 3, "publication-flooding", "spanning-tree"),
+        (9009, 3, "publication-flooding", "spanning-tree"),
+        (9178, 3, "publication-flooding", "spanning-tree"),
+        (9308, 4, "subscription-flooding", "static"),
     ],
 )
 def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(
-    seed: int, strategy: str, overlay: str
+    seed: int, nodes: int, strategy: str, overlay: str
 ) -> None:
-    plan = Plan(seed, nodes=3, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2, gateways=2)
+    plan = Plan(seed, nodes=nodes, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2, gateways=2)
     outcome = Chaos(replace(plan, begin_anew_s=1.5)).run()
     assert outcome.kept, told(outcome)
 
 
 #: (seed, nodes, strategy, overlay): of storms with twice as many faults.
 HARSH = [
+    (9132, 2, "subscription-flooding", "spanning-tree"),
+    (9108, 3, "advertisement", "static"),
+    (9165, 3, "advertisement", "static"),
     (9148, 2, "subscription-flooding", "spanning-tree"),
     (9127, 3, "advertisement", "static"),
     (9312, 3, "publication-flooding", "spanning-tree"),

@@ -99,6 +99,19 @@ def test_overtaking_is_seen_by_first_arrivals() -> None:
     assert history.claims() == ["reordered"]
 
 
+def test_what_was_owed_to_a_session_that_is_gone_may_come_after_what_the_new_one_has_had() -> None:
+    """It was until the client had subscribed again; unless it came before it began anew."""
+    for began, subscribed, is_late in ((0.5, 3.0, True), (3.0, 3.5, True), (0.5, 0.6, False), (6.0, 7.0, False)):
+        history = History()
+        history.records.begun_anew["s"] = [began]
+        history.span.renewals.append(subscribed)
+        history.published(1, at=1.0)
+        history.published(2, at=4.0)
+        for number in (2, 1):
+            history.arrived(number)
+        assert history.claims() == ([] if is_late else ["reordered"])
+
+
 def test_messages_of_different_qos_may_overtake_each_other() -> None:
     history = History(qos=2)
     history.published(1, qos=2)

@@ -7,6 +7,7 @@ pending, has the journal's group written.  Everything else follows from that; no
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -46,6 +47,10 @@ from sterna.vocabulary.stamps import Identity
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
 BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
+#: By how much the clock of another node may be ahead of ours to be taken for right.
+CLOCK_AHEAD_MAX_S: Final = 3600.0
+#: What is written down of that: as much more at a time.
+CLOCK_STEP_S: Final = 0.5
 
 
 class World(Protocol):
@@ -86,6 +91,8 @@ class Broker:
         #: Steady seconds, for deadlines; wall-clock seconds, for what clients and the journal see.
         self.now = 0.0
         self._wall_offset = 0.0
+        #: By how much the clock of any other node is ahead of our steady one, as far as its messages have told.
+        self._foremost = -math.inf
         self.started_at = 0.0
         self.counters = state.counters
         #: The `$SYS` tree: topic -> bytes it takes among the retained.
@@ -149,6 +156,21 @@ class Broker:
         """The steady clock reads `now`: called before each piece of work, so it is small."""
         self.now = now
         self.delivery.wall = now + self._wall_offset
+
+    def heard_clock(self, wall: float) -> None:
+        """Another node's, as it was when a message came in there.  Who is too far ahead is wrong, and not followed."""
+        ahead_s = wall - self.wall
+        if wall - self.now > self._foremost and ahead_s < CLOCK_AHEAD_MAX_S:
+            self._foremost = wall - self.now
+            if ahead_s > self.state.clock_ahead_s + CLOCK_STEP_S:
+                self.state.clock_ahead_s = ahead_s
+                self.log.clock_ahead(ahead_s)
+
+    def retained_stamp(self, topic: bytes, session: Session) -> float:
+        """When a message that is to be retained came in.  What this client had retained where its session was may
+        not have come here yet: this one is later, also if the clock there is ahead."""
+        wall = self.wall if session.inheritance is None else max(self.wall, self.now + self._foremost)
+        return self.retained.stamp(topic, wall)
 
     def handle_deadlines(self, now: float) -> None:
         self.at(now)

@@ -49,6 +49,7 @@ class Event(IntEnum):
     RECONCILED = 25
     WINDOWS = 26
     EVACUATED = 30
+    CLOCK = 31
 
 
 class SessionLog:
@@ -85,6 +86,11 @@ class SessionLog:
         """This node is being emptied, so many clients a second; 0: no longer."""
         if self.enabled:
             self._note(self._encode((Event.EVACUATED, "", rate)))
+
+    def clock_ahead(self, seconds: float) -> None:
+        """The clock of some other node is ahead of ours by so much."""
+        if self.enabled:
+            self._note(self._encode((Event.CLOCK, "", seconds)))
 
     def computed(self, expression: bytes, offset: int, value: float | None) -> None:
         """What a function made of the message at `offset` (None: it failed) went into this expression."""

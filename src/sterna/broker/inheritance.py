@@ -17,6 +17,7 @@ from sterna.mqtt.topics import SHARE, levels_of, matches
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
 
 if TYPE_CHECKING:
+    from sterna.broker.connection import Connection
     from sterna.broker.session import Session
 
 #: Messages set aside for one session and one origin; past it they go on, and may come twice.
@@ -77,6 +78,7 @@ class Inheritance:
         "anew_at",
         "clean_at",
         "early",
+        "heard_of",
         "is_known",
         "is_new",
         "opening",
@@ -85,6 +87,7 @@ class Inheritance:
         "settled",
         "since",
         "subscribed_at",
+        "suspect",
     )
 
     def __init__(self, *, is_new: bool) -> None:
@@ -104,6 +107,10 @@ class Inheritance:
         self.early: dict[Identity, None] = {}
         #: Filters that are being told to everybody.
         self.opening: set[bytes] = set()
+        #: node -> the number of the last session there of which it has been heard that its client had begun that anew.
+        self.heard_of: dict[str, int] = {}
+        #: The connection it had then, with that node and the time: nobody may be at the other end; not written down.
+        self.suspect: tuple[Connection, str, float] | None = None
         #: When its client subscribed to something last; not written down.
         self.subscribed_at = 0.0
         #: (node, number) of sessions whose remains have come -> what they were in charge of.
@@ -132,6 +139,13 @@ class Inheritance:
         """Would those that were before it have expired by now, wherever they are?  Numbers are taken from the clock."""
         began = max(self.anew_at, self.clean_at, *(number for _, number in self.settled), 0) / 1000
         return not self._is_undecided and wall - began > expiry_s
+
+    def hears_of(self, node: str, number: int) -> bool:
+        """There is something left of another session.  Is that new to us, and of one that began after this one?"""
+        is_new = node in self.rivals and number >= self.anew_at and number > self.heard_of.get(node, -1)
+        if is_new:
+            self.heard_of[node] = number
+        return is_new
 
     def coverage(self, filters: Iterable[bytes], upto: VersionVector) -> Coverage:
         since = [(name, self.since.get(name, {})) for name in filters if not name.startswith(SHARE)]
@@ -234,11 +248,12 @@ class Inheritance:
             settled,
             since,
             [tuple(identity) for identity in self.early],
+            list(self.heard_of.items()),
         ]
 
 
 def inheritance_from(fields: list[Any]) -> Inheritance:
-    is_new, anew_at, clean_at, is_known, rivals, settled, since, early = fields
+    is_new, anew_at, clean_at, is_known, rivals, settled, since, early, *heard_of = fields
     found = Inheritance(is_new=is_new)
     found.anew_at, found.clean_at = anew_at, clean_at
     found.is_known = is_known
@@ -248,7 +263,17 @@ def inheritance_from(fields: list[Any]) -> Inheritance:
         found.settled[node, number] = Coverage(since_of, vector_from(upto), identities_from(*heard))
     found.since = {name: vector_from(vector) for name, vector in since}
     found.early = identities_from(early)
+    found.heard_of = dict(*heard_of)  # an older release did not say so
     return found
+
+
+def in_doubt(session: Session) -> list[int]:
+    """What was sent at QoS 2: only the client knows whether it has it."""
+    return [
+        packet_id
+        for packet_id, entry in session.inflight.items()
+        if entry is not None and min(entry[0].qos, entry[1].qos) == 2
+    ]
 
 
 def sure_filters(session: Session) -> list[bytes]:

@@ -276,7 +276,7 @@ class Lifecycle:
             will.forwarded,
             expires_at,
             session.client_id,
-            self._broker.retained.stamp(will.topic, self._broker.wall) if will.retain else self._broker.wall,
+            self._broker.retained_stamp(will.topic, session) if will.retain else self._broker.wall,
         )
         if will.retain and not self._broker.retained.has_room(message):
             self._broker.counters.dropped("retained-full")

@@ -62,7 +62,7 @@ class Publications:
         expiry = values.get(prop.MESSAGE_EXPIRY)
         session = connection.session
         assert session is not None
-        received_at = wall if not first & 1 else broker.retained.stamp(topic, wall)
+        received_at = wall if not first & 1 else broker.retained_stamp(topic, session)
         message = Message(
             topic,
             data[position:stop],

@@ -43,6 +43,7 @@ VECTOR = "\0"
 #: And a part of the table of who owns which session.
 OWNERS = "\0owners/"
 EVACUATION = "\0evacuation"
+CLOCK = "\0clock"
 
 #: (journal offset, grant) of a message in flight; None after PUBREC.
 Unresolved = tuple[int, Grant] | None
@@ -56,6 +57,8 @@ class Replay:
         self._inflight: dict[bytes, dict[int, Unresolved]] = {}
         #: client id -> offsets that wait for it or are in flight, for sessions that QUEUED events speak of.
         self._known: dict[bytes, set[int]] = {}
+        #: client id -> offsets it was served though they were written down before it subscribed.
+        self._served_late: dict[bytes, dict[int, None]] = {}
 
     def load(self, sessions: Mapping[str, bytes], retained: Mapping[bytes, bytes]) -> None:
         """The checkpoint.  The queue of a share stands among the sessions, under NUL and the share's key; how far other
@@ -85,6 +88,8 @@ class Replay:
                 self._state.owners.update(restore_owners(blob))
             elif name == EVACUATION:
                 self._state.evacuated_at = msgspec.msgpack.decode(blob, type=float)
+            elif name == CLOCK:
+                self._state.clock_ahead_s = msgspec.msgpack.decode(blob, type=float)
             elif name.startswith("\0") and not name.startswith(REMAINS.decode()):
                 queues.append((name[1:].encode(), blob))
             else:
@@ -153,6 +158,8 @@ class Replay:
                 self._state.owners[key] = (fields[0], fields[1])
             elif kind == Event.EVACUATED:
                 self._state.evacuated_at = fields[0]
+            elif kind == Event.CLOCK:
+                self._state.clock_ahead_s = fields[0]
             elif kind == Event.IMPORTED:
                 self._imported(session, key, *fields)
             elif kind == Event.TAKEN:
@@ -212,6 +219,7 @@ class Replay:
         del self._state.sessions[session.client_id]
         del self._inflight[session.client_id]
         self._known.pop(session.client_id, None)
+        self._served_late.pop(session.client_id, None)
 
     def _imported(self, session: Session | None, client_id: bytes, snapshot: bytes) -> None:
         if session is not None:
@@ -228,8 +236,10 @@ class Replay:
     def _subscribed(
         self, session: Session, topic_filter: bytes, qos: int, no_local: bool, as_published: bool, identifier: int
     ) -> None:
+        is_new = topic_filter not in session.subscriptions
         self._state.routes.subscribe(session, Subscription(topic_filter, qos, no_local, as_published, identifier))
-        _opens(session, topic_filter)
+        if is_new:
+            _opens(session, topic_filter)
 
     def _inherits(self, session: Session, fields: list[Any]) -> None:
         before = session.inheritance
@@ -254,7 +264,10 @@ class Replay:
         if share is not None:
             share.queue.remove(offset)
         else:
+            waiting = len(session.queue)
             session.queue.remove(offset)
+            if len(session.queue) == waiting:
+                self._note_served_late(session, offset, grant)
         self._inflight[session.client_id][packet_id] = (offset, grant)
         session.next_packet_id = packet_id % 65535 + 1
 
@@ -267,7 +280,13 @@ class Replay:
             self._known[session.client_id] = known
         if offset not in known:
             known.add(offset)
-            session.queue.push(offset, grant_from(fields))
+            grant = grant_from(fields)
+            session.queue.push(offset, grant)
+            self._note_served_late(session, offset, grant)
+
+    def _note_served_late(self, session: Session, offset: int, grant: Grant) -> None:
+        if session.inheritance is not None and session.inheritance.rivals and not grant.retained:
+            self._served_late.setdefault(session.client_id, {})[offset] = None
 
     def _done(self, session: Session, packet_id: int) -> None:
         """A message is the client's; should the same one be queued again, that is a new delivery."""
@@ -373,7 +392,7 @@ class Replay:
         if session is not None and number is not None:
             session.sequence = max(session.sequence, number)
 
-    def resolve(self, read: Callable[[int], Message | None]) -> None:
+    def resolve(self, read: Callable[[int], Message | None], epoch_of: Callable[[int], int]) -> None:
         """The journal can be read: put what was in flight back into the sessions, with its messages.
 
         A message the journal no longer holds cannot be sent again; the session counts it.
@@ -391,6 +410,13 @@ class Replay:
                 else:
                     session.put_in_flight(packet_id, message, grant)
         self._inflight.clear()
+        for client_id, offsets in self._served_late.items():
+            inheritance = self._state.sessions[client_id].inheritance
+            for message in map(read, offsets):
+                if message is not None and inheritance is not None:
+                    own = Identity(self._node, epoch_of(message.offset), message.offset)
+                    inheritance.hears(message.identity or own)
+        self._served_late.clear()
 
 
 def _opens(session: Session, topic_filter: bytes) -> None:

@@ -38,6 +38,8 @@ class BrokerState:
         self.owners: dict[bytes, tuple[str, int]] = {}
         #: Clients a second at which this node is being emptied; 0 if it is not.
         self.evacuated_at = 0.0
+        #: Seconds by which the clock of some other node was ahead of ours, at most.
+        self.clock_ahead_s = 0.0
 
     def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
         session = Session(client_id, Outbox(self.dirty, self.counters), permissions)

@@ -121,6 +121,15 @@ class Heirs:
             del inheritance.rivals[SOMEBODY]
             self.opened(session, [*self._moving.router.paths.origins, *self._moving.missing()], is_new=True)
 
+    def comes_again(self, session: Session) -> None:
+        """Its client does, here or elsewhere, on another connection than the one it had."""
+        inheritance = session.inheritance
+        if inheritance is not None and inheritance.suspect is not None:
+            connection, node, at = inheritance.suspect
+            inheritance.suspect = None
+            if connection.heard_at <= at:
+                self._moving.estates.doubt(session, node)
+
     def outlive(self, session: Session) -> None:
         """From where on it has heard matters as long as somebody may come with what a session before it was owed."""
         inheritance = session.inheritance
@@ -241,6 +250,12 @@ class Heirs:
         if session is None:
             return  # it will be offered again, here or elsewhere
         inheritance = session.inheritance
+        if inheritance is not None and inheritance.hears_of(source, number):
+            self._broker.log.inherits(session)
+            if session.connection is None:
+                self._moving.estates.doubt(session, source)
+            else:  # it is in doubt if the client has not been back here since, and this is what is left of before
+                inheritance.suspect = (session.connection, source, self._broker.now)
         if inheritance is not None and self._is_late(inheritance, source, number):
             self.opened(session, [source], is_new=True)
         if inheritance is not None and (source, number) in inheritance.settled:

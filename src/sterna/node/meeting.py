@@ -2,14 +2,18 @@
 
 Sessions may have begun elsewhere while it was away, and it may have forgotten what it could not write down.  So such
 clients wait until a neighbour has told what it knows; not for ever, as there may be nobody.  Those whose sessions are
-here wait for nothing, nor do those who want none of what was.  Those let in before anybody was met begin anew: whoever
-is met later may have had their sessions.
+here wait for nothing, unless they may have begun anew elsewhere and have forgotten what is in flight to them here; nor
+do those who want none of what was.  Those let in before anybody was met begin anew: whoever is met later may have had
+their sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from sterna.broker.inheritance import in_doubt
+from sterna.broker.session import Session
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
@@ -26,9 +30,13 @@ class Meeting:
         self.is_over = moving.broker.journal.epoch <= 1
         #: It is told by others what it may have forgotten.
         self.has_met = self.is_over
+        self._may_begin_anew = moving.settings.owner_unreachable == "begin-anew"
         if not self.is_over:
-            may_begin_anew = moving.settings.owner_unreachable == "begin-anew"
-            moving.later(MEET_S if may_begin_anew else moving.settings.owner_absent_s, self._end)
+            moving.later(MEET_S if self._may_begin_anew else moving.settings.owner_absent_s, self._end)
+
+    def keeps_waiting(self, session: Session) -> bool:
+        """Would a client that has begun anew since get something twice from what is here?"""
+        return not self.is_over and self._may_begin_anew and bool(in_doubt(session))
 
     def link_started(self) -> None:
         """It is told of differences before it answers: links keep the order."""

@@ -191,7 +191,8 @@ class Moving:
         session = self.broker.sessions.get(client_id)
         arrival = self.arrivals.get(client_id)
         if session is not None:
-            return not session.is_moving and (arrival is None or not arrival.awaits_word)
+            is_here = not session.is_moving and (arrival is None or not arrival.awaits_word)
+            return is_here and not self._meeting.keeps_waiting(session)
         if arrival is not None:
             return False
         owner, _ = self.directory.get(client_id)
@@ -226,6 +227,7 @@ class Moving:
                 clean = not is_old and is_clean(session)
                 self.estates.heirs.opened(session, missing, is_new=not is_old and not clean, clean=clean)
             if is_old:
+                self.estates.heirs.comes_again(session)
                 self.estates.heirs.outlive(session)
                 if missing:
                     # Where it was last counts, should somebody we cannot reach have begun another session.
@@ -287,8 +289,8 @@ class Moving:
         if self._is_in_doubt_for_long(client):
             self._owner_unreachable(client, self.departures[client].target)
             return
-        if client in self.arrivals or (session is not None and session.is_moving) or self.predecessors.holds_up(client):
-            return  # it is looked at again when that is settled
+        if client in self.arrivals or session is not None:
+            return  # it is looked at again when that is settled, or those are met who may know better
         owner, _ = self.directory.get(client)
         if not owner:
             return  # until we have met somebody who may know better
@@ -340,6 +342,8 @@ class Moving:
     # -- moves tell how they ended --
 
     def depart(self, session: Session, target: str, number: int, *, by_plan: bool) -> None:
+        if not by_plan:
+            self.estates.heirs.comes_again(session)
         departure = self.departures[session.client_id] = Departure(self, session, target, number, by_plan=by_plan)
         departure.begin()
 

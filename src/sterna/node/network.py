@@ -352,6 +352,7 @@ class Network:
     def take(self, message: Message) -> None:
         """A sequenced message from elsewhere.  It is journalled if a queue may have to point to it."""
         broker = self._broker
+        broker.heard_clock(message.received_at)
         # What is handed over is written down in one group with what it was made of: both are kept, or neither.
         is_handed_over = bool(message.shares) and self._handing_over.hand_over(message)
         if is_handed_over or message.retain or (message.qos and _keeps(broker.routes.route(message.topic))):

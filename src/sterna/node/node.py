@@ -20,7 +20,7 @@ from sterna.broker.authorization import AccessList
 from sterna.broker.broker import Broker, World
 from sterna.broker.inheritance import REMAINS
 from sterna.broker.limits import Limits
-from sterna.broker.recovery import EVACUATION, OWNERS, VECTOR, Replay
+from sterna.broker.recovery import CLOCK, EVACUATION, OWNERS, VECTOR, Replay
 from sterna.broker.retention import Sweep
 from sterna.broker.shares import Share
 from sterna.broker.snapshots import owners_snapshot, retained_snapshot, share_snapshot, snapshot, vector_snapshot
@@ -122,7 +122,7 @@ class Node:
         self._held = held
         self.journal.enforce_retention(now=wall, checkpoint=saved.position if durable else None, held=held())
         self.journal.begin_epoch(next_epoch(recovery.last_epoch))
-        replay.resolve(self.journal.read)
+        replay.resolve(self.journal.read, self.journal.epoch_of)
         recorded = settings.deliveries and durable
         self.broker = Broker(
             limits, self.journal, authenticator, access, world, durable=durable, rng=rng, state=state, recorded=recorded
@@ -130,6 +130,7 @@ class Node:
         if settings.keep:
             self.broker.keep([topic_filter.encode() for topic_filter in settings.keep])
         self.broker.tell_time(now, wall)
+        self.broker.heard_clock(wall + state.clock_ahead_s)
         self.broker.started_at = now
         self._boot = (now, wall)
         self._clock_jumped = False
@@ -207,6 +208,7 @@ class Node:
         if self.network is not None:
             sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), self.broker.state.shared)
             sessions[EVACUATION] = msgspec.msgpack.encode(self.broker.state.evacuated_at)
+            sessions[CLOCK] = msgspec.msgpack.encode(self.broker.state.clock_ahead_s)
             directory = self.network.moving.directory
             for part in sorted(directory.changed):
                 sessions[f"{OWNERS}{part}"] = owners_snapshot(directory.entries(part))

@@ -15,6 +15,7 @@ from sterna.broker import moves
 from sterna.broker.inheritance import (
     Coverage,
     Inheritance,
+    in_doubt,
     owner_of,
     remains_key,
     sure_filters,
@@ -321,17 +322,19 @@ class Estates:
         # Else both of us think that it is theirs; the directory will tell whose it is, and we are asked again.
 
     def contest(self, session: Session, owner: str) -> None:
-        """It stays though another node has begun one: its client may have been there, and have forgotten what it had of
-        what is in flight here."""
-        broker = self.moving.broker
+        """It stays though another node has begun one."""
         self.heirs.opened(session, [owner], is_new=False)
+        self.doubt(session, owner)
+
+    def doubt(self, session: Session, node: str) -> None:
+        """Its client may have been at another node, and have forgotten what it had of what is in flight here."""
         doubtful = self._give_up_doubtful(session)
         if doubtful:
             reason = "another session of a client gives way"
-            broker.report(reason, client=session.name(), node=owner, doubtful=doubtful)
+            self.moving.broker.report(reason, client=session.name(), node=node, doubtful=doubtful)
 
     def _give_up_doubtful(self, session: Session) -> int:
-        doubtful = _in_doubt(session)
+        doubtful = in_doubt(session)
         for packet_id in doubtful:
             self.moving.broker.delivery.passed_on(session, packet_id, "owned-elsewhere")
         self.moving.counters.remains_doubtful += len(doubtful)
@@ -385,15 +388,6 @@ class Estates:
         moves.end_moved(broker, session, owner, number)
         self.heirs.laid_by(heir)
         self._begin(heir)
-
-
-def _in_doubt(session: Session) -> list[int]:
-    """What was sent at QoS 2: only the client knows whether it has it."""
-    return [
-        packet_id
-        for packet_id, entry in session.inflight.items()
-        if entry is not None and min(entry[0].qos, entry[1].qos) == 2
-    ]
 
 
 def is_clean(session: Session) -> bool:

@@ -7,6 +7,7 @@ A message is owed if it was first sent after the SUBACK of a subscription that t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -129,6 +130,9 @@ def nothing_twice(records: Records) -> Iterable[Violation]:
 def nothing_reordered(records: Records) -> Iterable[Violation]:
     """First arrivals: at QoS 1 what is repeated may repeat in between.
 
+    MQTT promises it within a session.  What was owed to one comes, in the session that began anew in its place, after
+    what that has had meanwhile.
+
     A publisher that moves has its messages read from two nodes, in order nevertheless; unless it began anew at the
     second because nobody could reach the first.
     """
@@ -137,7 +141,8 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
             continue  # a share is worked off by several; only each member's own order would be left
         if records.begins_anew and client in records.wandering:
             continue  # when it began anew, its gateway alone knows
-        renewals = [at for span in records.spans if span.client == client for at in span.renewals]
+        begun_anew = records.begun_anew.get(client, [])
+        held = [span for span in records.spans if span.client == client]
         newest: dict[tuple[str, str, bytes, int, int], int] = {}
         seen: set[str] = set()
         for arrival, publication in _live(records, client):
@@ -146,15 +151,26 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
                 continue
             seen.add(arrival.identity)
             node = next(iter(publication.nodes), "") if records.begins_anew else ""
-            sent_at = publication.sent_at or 0.0
-            if any(sent_at <= at <= arrival.at for at in renewals):
-                continue  # it was owed to a session before, and comes late
+            if any(_comes_late(held, began, publication, arrival) for began in begun_anew):
+                continue
             key = publication.publisher, node, publication.topic, publication.qos, arrival.qos
             before = newest.get(key, 0)
             if publication.number < before:
                 detail = f"{_name(publication)} came to {client} after number {before}"
                 yield Violation("reordered", detail, (arrival.identity, f"{publication.publisher}/{before}", client))
             newest[key] = max(before, publication.number)
+
+
+def _comes_late(held: list[Span], began: float, publication: Publication, arrival: Arrival) -> bool:
+    """Was it owed to the session that a client had before it began anew, being sent before it was subscribed again?"""
+    confirmed = (
+        at
+        for span in held
+        if topic_fits(span.topic_filter, publication.topic)
+        for at in (span.since, *span.renewals)
+        if at > began
+    )
+    return began <= arrival.at and (publication.sent_at or 0.0) <= min(confirmed, default=math.inf)
 
 
 def right_qos(records: Records) -> Iterable[Violation]:

@@ -337,10 +337,10 @@ class Client:
         if conversation.will is not None:
             conversation.will.welcomed_at = self.kernel.now
         self.kernel.tell(f"{self.name} welcome, session {'present' if present else 'new'}")
-        was_owed = self._has_session and not self._records.begins_anew
-        self._expect(present or not was_owed, "session lost", "its session is gone")
         self._expect(not present or self.habits.persistent, "protocol", "a session after a clean start")
         if not present:
+            self._expect(self._records.begins_anew or not self._has_session, "session lost", "its session is gone")
+            self._records.begun_anew.setdefault(self.name, []).extend([self.kernel.now] * self._has_session)
             self._forget_session()
         self._has_session = self.habits.persistent
         for packet_id, outgoing in list(self._outgoing.items()):

@@ -85,6 +85,8 @@ class Records:
     publications: dict[str, Publication] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
+    begun_anew: dict[str, list[float]] = field(default_factory=dict)
+    """client -> when it was told that its session has begun anew."""
     wills: dict[str, LastWill] = field(default_factory=dict)
     broken: list[Violation] = field(default_factory=list)
     """What a client saw that no broker may do."""
