@@ -28,6 +28,7 @@ class Path(NamedTuple):
     digest: int
     feed: str
     clients: str
+    closed: bool
 
 
 class PathUser(Protocol):
@@ -57,6 +58,8 @@ class Paths:
         self._epoch = epoch
         self._feed = feed[:FEED_CHARACTERS_MAX]
         self._clients = clients[:FEED_CHARACTERS_MAX]
+        #: We take no clients.
+        self.closed = False
         self._user = user
         self._number = 0
         self._paths: dict[str, Path] = {}
@@ -93,9 +96,15 @@ class Paths:
         path = self._paths.get(origin)
         return "" if path is None else path.clients
 
+    @property
+    def open_origins(self) -> list[str]:
+        """Those that can be reached and take clients."""
+        return [origin for origin, path in self._paths.items() if not path.closed]
+
     def announce(self, shares: list[tuple[bytes, int]], *, ask: bool) -> None:
         self._number += 1
-        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares, self._feed, self._clients))
+        where = self._feed, self._clients, self.closed
+        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares, *where))
         for link in self._user.links():
             self._user.send(link, Frame.ANNOUNCE, body)
 
@@ -115,7 +124,7 @@ class Paths:
         digest = fold(announce.digest, self._user.session_of(link))
         before = self._paths.get(origin)
         feed, clients = announce.feed[:FEED_CHARACTERS_MAX], announce.clients[:FEED_CHARACTERS_MAX]
-        self._paths[origin] = Path(link, number, digest, feed, clients)
+        self._paths[origin] = Path(link, number, digest, feed, clients, announce.closed)
         onward = encode(structs.replace(announce, digest=digest))
         for other in self._user.links():
             if other != link:

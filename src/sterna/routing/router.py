@@ -245,6 +245,13 @@ class Router:
         if self.paths.clients_are_at(address) and self._links:
             self._announce_soon(ask=False)
 
+    def close_to_clients(self, closed: bool) -> None:
+        """Whether others are to send us clients."""
+        if self.paths.closed != closed:
+            self.paths.closed = closed
+            if self._links:
+                self._announce_soon(ask=False)
+
     def announce_pending(self) -> None:
         """What has changed about us goes out now, ahead of what is said next."""
         self._announce_now()

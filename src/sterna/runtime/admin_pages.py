@@ -120,7 +120,7 @@ class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Evacuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of POST /evacuate."""
 
-    node: str = ""
+    node: str
     rate: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
     stop: bool = False
 
