@@ -45,8 +45,9 @@ class MovingNode(JoinedNode):
 
 
 async def _post(bind: Bind, page: str, body: str, headers: str = JSON) -> tuple[int, str]:
-    head = f"POST {page} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
-    answer = (await _exchange(bind, (head + body).encode())).decode()
+    sent = body.encode("utf-8", "surrogateescape")
+    head = f"POST {page} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(sent)}\r\n\r\n"
+    answer = (await _exchange(bind, head.encode() + sent)).decode()
     return int(answer.split(" ")[1]), answer.partition("\r\n\r\n")[2]
 
 
@@ -144,6 +145,8 @@ def test_names_that_would_move_the_cursor_are_written_out(capsys: pytest.Capture
         ("/move", '{"client": "nobody", "to": "B"}', 409, "no node has a session"),
         ("/move", '{"client": "c"}', 400, "to"),
         ("/move", "nonsense", 400, "malformed"),
+        ("/move", '{"client": "\udcff", "to": "B"}', 400, "invalid start byte"),
+        ("/neighbours", '{"add": ["\udcff"]}', 400, "invalid start byte"),
         ("/evacuate", '{"node": "Z"}', 409, "node Z cannot be reached"),
         ("/move", '{"client": "c", "to": "Z"}', 409, "node A reaches B"),
         ("/evacuate", '{"node": "A", "rate": 0}', 400, "rate"),
