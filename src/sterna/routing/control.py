@@ -51,7 +51,7 @@ class Announce(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Lost(msgspec.Struct, array_like=True, frozen=True):
-    """Origins that can no longer be reached through the sender."""
+    """Origins that can no longer be reached through the sender, the one whose link was lost first."""
 
     origins: list[str]
 

@@ -40,6 +40,9 @@ class PathUser(Protocol):
     def path_changed(self, origin: str, link: str) -> None:
         """Messages of this origin may have been missed, and come by this link from now on."""
 
+    def path_left(self, origin: str, link: str) -> None:
+        """Messages of this origin come by another link than this one from now on."""
+
     def path_lost(self, origin: str) -> None: ...
     def shares_announced(self, origin: str, shares: list[tuple[bytes, int]]) -> None: ...
     def ring_found(self, one: str, other: str) -> None:
@@ -130,13 +133,20 @@ class Paths:
             if other != link:
                 self._user.send(other, Frame.ANNOUNCE, onward)
         self._user.shares_announced(origin, announce.shares)
+        if before is not None and before.link != link:
+            self._user.path_left(origin, before.link)
         if before is None or before.link != link or before.digest != digest:
             self._user.path_changed(origin, link)
         if announce.ask:
             self._user.asked()
 
+    def behind(self, link: str) -> list[str]:
+        """Those that are reached by this link, the neighbour itself first."""
+        found = [origin for origin, path in self._paths.items() if path.link == link]
+        return sorted(found, key=lambda origin: origin != link)
+
     def link_ended(self, link: str) -> None:
-        self._forget(link, [origin for origin, path in self._paths.items() if path.link == link])
+        self._forget(link, self.behind(link))
 
     def lost(self, link: str, lost: Lost) -> None:
         """A neighbour lost its way to some origins; those we reach through it are gone for us too."""
