@@ -8,16 +8,19 @@ import stat
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from commands import run
+from rich.text import Text
 
 from sterna import __version__
 from sterna.broker.passwords import PasswordFile
-from sterna.cli.main import COMMANDS
+from sterna.cli.main import COMMANDS, assemble
 from sterna.cli.node import overridden
 from sterna.runtime.configuration import load
 
@@ -27,6 +30,37 @@ def test_help_lists_every_command_and_h_is_not_help() -> None:
     assert (code, err) == (0, "")
     assert all(f" {name} " in out.decode() for name in COMMANDS)
     assert run("sterna", "pub", "-h")[0] == 1
+
+
+def test_help_shows_what_stands_in_brackets() -> None:
+    """Names of tables and defaults look like markup to what draws the help."""
+
+    def every(command: Any) -> Iterator[str | None]:
+        yield command.help
+        yield from (getattr(parameter, "help", None) for parameter in command.params)
+        for one in getattr(command, "commands", {}).values():
+            yield from every(one)
+
+    texts = [text for text in every(typer.main.get_command(assemble(""))) if text]
+    assert any("\\[" in text for text in texts)
+    assert [text for text in texts if Text.from_markup(text).plain != text.replace("\\[", "[")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("evacuate", ""), "the name of the node is empty"),
+        (("evacuate", "a", "--rate", "nan"), "--rate is more than 0"),
+        (("evacuate", "a", "--rate", "0"), "--rate is more than 0"),
+        (("move", "", "--to", "a"), "the client identifier is empty"),
+        (("move", "c", "--to", ""), "the name of the node is empty"),
+        (("move", os.fsdecode(b"\xff"), "--to", "a"), "the client identifier is not UTF-8"),
+    ],
+)
+def test_an_order_that_names_nobody_is_not_sent(words: tuple[str, ...], said: str) -> None:
+    code, out, err = run("sterna", *words, "--admin", "127.0.0.1:1")
+    assert (code, out) == (1, b"")
+    assert err.startswith(said)
 
 
 def test_version_prints_the_version_of_the_package() -> None:

@@ -13,6 +13,7 @@ class Neighbours:
         self.sent: list[str] = []
         self.namesakes: list[str] = []
         self.changed: list[tuple[str, str]] = []
+        self.left: list[tuple[str, str]] = []
 
     def links(self) -> list[str]:
         return ["B", "C"]
@@ -25,6 +26,9 @@ class Neighbours:
 
     def path_changed(self, origin: str, link: str) -> None:
         self.changed.append((origin, link))
+
+    def path_left(self, origin: str, link: str) -> None:
+        self.left.append((origin, link))
 
     def path_lost(self, origin: str) -> None: ...
     def shares_announced(self, origin: str, shares: list[tuple[bytes, int]]) -> None: ...
@@ -46,6 +50,9 @@ def test_an_announcement_is_passed_on_once_and_shows_the_way() -> None:
     assert around.changed == [("D", "B")]
     assert around.sent == ["C"]
     assert paths.link_to("D") == "B"
+    assert around.left == []
+    paths.announced("C", announcement("D", 1, 2))
+    assert around.left == [("D", "B")]
 
 
 def test_a_node_that_says_what_we_never_said_has_our_name() -> None:

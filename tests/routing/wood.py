@@ -60,6 +60,9 @@ class Stem:
         self.wood.sent.append((self.name, link, body))
         self.put(link, ("routing", body))
 
+    def no_longer_wanted(self, link: str, filters: list[bytes]) -> None:
+        """Nothing is counted here."""
+
     def refetch(self, origin: str) -> None:
         self.refetches += 1
         if origin in self.fetching:

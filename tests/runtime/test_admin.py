@@ -70,7 +70,18 @@ class JoinedNode(Node):
         link = LinkView("b", "00000000000000ff", True, False, 3, 10, 2000, 1000, 500, 4, 2, 1)
         streams = {"b": "synced", "c": "synced", "d": "fetching"}
         overlay = {"overlay": "static", "links": ["b"]}
-        return NetworkView("net", "a", 7, "advertisement", overlay, [link], streams=streams, forwarded=5, refused=1)
+        return NetworkView(
+            "net",
+            "a",
+            7,
+            "advertisement",
+            overlay,
+            [link],
+            streams=streams,
+            forwarded=5,
+            refused=1,
+            loose_dropped={"no-way": 3},
+        )
 
     def neighbours(self) -> list[str]:
         return self.addresses

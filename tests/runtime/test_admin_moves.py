@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -10,6 +11,9 @@ from node.joined_nodes import Town
 from runtime.test_admin import JoinedNode, Node, _exchange, _get, _run
 from runtime.test_admin_network import BEARER, BEYOND, GUARDED, JSON, OPEN
 from sterna.broker.broker import Broker
+from sterna.cli.clients import clients
+from sterna.cli.migrations import migrations
+from sterna.migration.messages import Migrate
 from sterna.runtime.admin import AdminPort
 from sterna.runtime.admin_pages import Guard
 from sterna.runtime.moves_desk import MovesDesk
@@ -41,8 +45,9 @@ class MovingNode(JoinedNode):
 
 
 async def _post(bind: Bind, page: str, body: str, headers: str = JSON) -> tuple[int, str]:
-    head = f"POST {page} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
-    answer = (await _exchange(bind, (head + body).encode())).decode()
+    sent = body.encode("utf-8", "surrogateescape")
+    head = f"POST {page} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(sent)}\r\n\r\n"
+    answer = (await _exchange(bind, head.encode() + sent)).decode()
     return int(answer.split(" ")[1]), answer.partition("\r\n\r\n")[2]
 
 
@@ -88,6 +93,51 @@ def test_another_node_is_told_to_empty_itself() -> None:
     _run(test, node)
 
 
+def test_what_came_to_nothing_is_told_with_the_reason() -> None:
+    """Ordered at another node, nobody but the log would know."""
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        node.town["A"].join("clean")
+        for client in (b"clean", b"nobody"):
+            node.town["A"].network.moving.plans.ordered("B", Migrate(client, 0, "B"))
+        failed = json.loads((await _get(bind, "/migrations"))[2])["not_moved"]
+        assert [(one["client"], one["to"]) for one in failed] == [("clean", "B"), ("nobody", "B")]
+        assert "ends with its connection" in failed[0]["reason"]
+        assert "no session" in failed[1]["reason"]
+
+    _run(test, node)
+
+
+def test_a_session_on_its_way_is_listed_where_it_is_served() -> None:
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        node.broker.sessions[b"c"].is_arriving = True
+        assert "c" not in {one["client"] for one in json.loads((await _get(bind, "/clients"))[2])}
+
+    _run(test, node)
+
+
+def test_names_that_would_move_the_cursor_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        node.town["A"].resume("red\x1b[31m\tB")
+        node.town["A"].resume("grüße 日本")
+        node.town["A"].network.moving.plans.ordered("B", Migrate(b"\n", 0, "B"))
+        await asyncio.to_thread(clients, str(bind))
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split("\t")[0] for line in lines[:3]] == ["c", '"red\\u001b[31m\\tB"', "grüße 日本"]
+        await asyncio.to_thread(migrations, str(bind))
+        assert capsys.readouterr().out.startswith('"\\n"\tto B\tnot moved: ')
+
+    _run(test, node)
+
+
 @pytest.mark.parametrize(
     ("page", "body", "status", "why"),
     [
@@ -95,8 +145,13 @@ def test_another_node_is_told_to_empty_itself() -> None:
         ("/move", '{"client": "nobody", "to": "B"}', 409, "no node has a session"),
         ("/move", '{"client": "c"}', 400, "to"),
         ("/move", "nonsense", 400, "malformed"),
+        ("/move", '{"client": "\udcff", "to": "B"}', 400, "invalid start byte"),
+        ("/neighbours", '{"add": ["\udcff"]}', 400, "invalid start byte"),
         ("/evacuate", '{"node": "Z"}', 409, "node Z cannot be reached"),
-        ("/evacuate", '{"rate": 0}', 400, "rate"),
+        ("/move", '{"client": "c", "to": "Z"}', 409, "node A reaches B"),
+        ("/evacuate", '{"node": "A", "rate": 0}', 400, "rate"),
+        ("/evacuate", "{}", 400, "node"),
+        ("/evacuate", '{"node": ""}', 409, "cannot be reached"),
     ],
 )
 def test_an_order_that_makes_no_sense_is_refused(page: str, body: str, status: int, why: str) -> None:

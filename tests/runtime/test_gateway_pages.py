@@ -6,6 +6,7 @@ import json
 
 from gateway.model_client import ModelClient
 from gateway.town import Town
+from sterna.cli.clients import described
 from sterna.gateway.gateway import Gateway
 from sterna.runtime.admin_pages import Asked, Guard
 from sterna.runtime.gateway_pages import answer
@@ -46,9 +47,16 @@ def test_metrics_count_what_happened_and_clients_say_where_they_are() -> None:
     assert "sterna_gateway_attached 0.0" in body("/metrics", observed)
     (view,) = json.loads(body("/clients", observed))
     assert (view["client"], view["node"], view["unanswered"]) == ("c", None, 1)
+    assert described(view) == "c\tno node\tthrough this gateway, 1 not answered"
     client.talk(1)
     (view,) = json.loads(body("/clients", observed))
     assert (view["node"], view["unanswered"]) == ("a:1", 0)
+
+
+def test_whoever_takes_it_for_a_node_is_told() -> None:
+    observed = Observed(Town().gateway)
+    for page, method in (("/move", "POST"), ("/evacuate", "POST"), ("/migrations", "GET"), ("/network", "GET")):
+        assert "admin port of a gateway" in body(page, observed, 404, method)
 
 
 def test_it_says_when_it_is_not_ready_and_changes_nothing() -> None:

@@ -17,7 +17,7 @@ from sterna.broker.durability import SessionLog
 from sterna.broker.effort import Turns
 from sterna.broker.encoding import Encodings, encode_again, with_properties, without_properties
 from sterna.broker.network import Network
-from sterna.broker.outbox import send_to_all
+from sterna.broker.outbox import MOVING, NOT_COUNTED, send_to_all
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.routes import Route
 from sterna.broker.session import Session
@@ -120,7 +120,7 @@ class Delivery:
     def _count_missed(self, route: Route, count: int) -> None:
         for outbox in route.plain_3_1_1 + route.plain_5:
             if outbox.congested:
-                self._counters.dropped("offline" if outbox.transport is None else "slow-consumer", count)
+                self._counters.dropped(outbox.why_not(), count)
 
     def deliver(self, message: Message, source: Session | None) -> bool:
         """To everybody who wants it; False if nobody does."""
@@ -175,8 +175,11 @@ class Delivery:
         """False if it was dropped."""
         outbox = session.outbox
         if outbox.congested:
-            if session.held is None or not session.held.hold(message, grant):
-                self._drop(session, message, grant, "offline" if outbox.transport is None else "slow-consumer")
+            held = session.held
+            if held is None or not held.hold(message, grant):
+                reason = outbox.why_not() or (MOVING if held is not None and held.is_full else NOT_COUNTED)
+                if reason:
+                    self._drop(session, message, grant, reason)
             return False
         packet = encodings.packet(session, grant, 0, 0)
         if session.packet_bytes_max and len(packet) > session.packet_bytes_max:

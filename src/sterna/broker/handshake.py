@@ -242,12 +242,12 @@ class Handshake:
             values[prop.AUTHENTICATION_DATA] = accepted.data
         return values
 
-    def send_elsewhere(self, connection: Connection, code: int, server: str) -> None:
+    def send_elsewhere(self, connection: Connection, code: int, server: str, why: str) -> None:
         """Another node is to serve this client: CONNACK says which, where the protocol has a word for it."""
         if connection.version != MQTT_5 or not server:
-            connection.fail(Reason.SERVER_UNAVAILABLE, "another node serves this client")
+            connection.fail(Reason.SERVER_UNAVAILABLE, why)
             return
-        self._broker.report("client sent elsewhere", connection, server=server)
+        self._broker.report("client sent elsewhere", connection, server=server, reason=why)
         self._broker.counters.refused(Reason(code).name.lower().replace("_", "-"))
         answer = encode_connack(MQTT_5, False, code, {prop.SERVER_REFERENCE: server.encode()})
         self._broker.lifecycle.end(connection, answer, graceful=False)

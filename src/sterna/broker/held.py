@@ -17,11 +17,13 @@ HELD_BYTES_MAX: Final = 1024 * 1024
 
 
 class Held:
-    __slots__ = ("_bytes", "made_of", "messages")
+    __slots__ = ("_bytes", "is_full", "made_of", "messages")
 
     def __init__(self) -> None:
         self.messages: list[tuple[Message, Grant]] = []
         self._bytes = 0
+        #: There was no room for one.
+        self.is_full = False
         #: Journal offset -> what a result is made of.
         self.made_of: dict[int, Identity] = {}
 
@@ -36,7 +38,10 @@ class Held:
         identity = message.identity
         has_identity = message.qos > 0 or message.made_of is not None
         has_identity = has_identity or (identity is not None and identity.sequence >= 0)
-        if not has_identity or len(self.messages) >= HELD_MAX or self._bytes + size > HELD_BYTES_MAX:
+        if not has_identity:
+            return False
+        if len(self.messages) >= HELD_MAX or self._bytes + size > HELD_BYTES_MAX:
+            self.is_full = True
             return False
         self._bytes += size
         self.messages.append((message, grant))

@@ -126,8 +126,11 @@ class Lifecycle:
         session.needs = needs
         connection.admit(session)
         waiting = session.outbox.transport
-        if isinstance(waiting, WaitingRoom) and session.version == waiting.version and not session.packet_bytes_max:
-            connection.unsaid = waiting.taken()
+        if isinstance(waiting, WaitingRoom):
+            if session.version == waiting.version and not session.packet_bytes_max:
+                connection.unsaid = waiting.taken()
+            else:
+                waiting.give_up()
         session.outbox.attach(connection.transport)
         self._broker.clients_connected += 1
         self._broker.clients_maximum = max(self._broker.clients_maximum, self._broker.clients_connected)

@@ -19,7 +19,7 @@ from sterna.broker.decisions import is_for_shares_only
 from sterna.broker.durability import will_from
 from sterna.broker.held import Held
 from sterna.broker.inheritance import inheritance_from
-from sterna.broker.outbox import Outbox, WaitingRoom
+from sterna.broker.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
@@ -71,18 +71,24 @@ def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -
     session.outbox.congested = True
     session.held = Held()
     if session.connection is not None:
+        session.outbox.instead = MOVING
         session.connection.freeze(acknowledged)
     # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
     broker.delivery.disconnected(session)
     return kept_up
 
 
-def stopped(broker: Broker, session: Session, *, kept_up: bool) -> None:
-    """All that is to be served here has come: what of it goes at QoS 0 has waited for this."""
+def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhere: bool) -> None:
+    """All that is to be served here has come: what of it goes at QoS 0 has waited for this.
+
+    From here on the node it goes to counts what is lost at QoS 0, if it has been listening.
+    """
     if session.connection is not None and kept_up:
         session.outbox.congested = False
         broker.delivery.let_go(session)
         session.outbox.congested = True
+    if is_heard_elsewhere:
+        session.outbox.instead = NOT_COUNTED
     session.held = Held()
 
 
@@ -92,6 +98,7 @@ def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> 
         return
     session.leaving = None
     session.window = window
+    session.outbox.instead = None
     if was_frozen:
         broker.log.leaving(session)
     connection = session.connection
@@ -105,6 +112,16 @@ def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> 
         broker.delivery.let_go(session)
         connection.thaw()
     broker.delivery.pump(session)
+
+
+def is_served_elsewhere(session: Session) -> None:
+    """The other node has it."""
+    session.outbox.instead = NOT_COUNTED
+
+
+def count_missed(session: Session) -> None:
+    """It has stopped at the node it leaves, and nobody serves it: what comes at QoS 0 now is lost."""
+    session.outbox.instead = MOVING
 
 
 def part_from(broker: Broker, session: Session, farewell: bytes) -> None:
@@ -139,6 +156,7 @@ def begin_arrival(
     permissions = broker.access.for_identity(user, client_id.decode())
     session = broker.state.new_session(client_id, user, permissions)
     session.is_arriving = True
+    session.outbox.instead = NOT_COUNTED
     session.held = Held()
     barriers_of(broker)
     session.version = version
@@ -238,6 +256,7 @@ def complete(
     travelling.settle(broker, session, rest.states, rest.vector, node)
     if session.expiry_s:
         broker.log.imported(session, snapshot(session))
+    session.outbox.instead = None
     if rest.gone_s < 0:
         _await_client(broker, session, -rest.gone_s)
         broker.delivery.let_go(session)
@@ -269,6 +288,7 @@ def _await_client(broker: Broker, session: Session, seconds: float) -> None:
 def _no_longer_await(outbox: Outbox, room: WaitingRoom) -> None:
     if outbox.transport is room:
         outbox.detach()
+        room.give_up()
 
 
 def raise_barrier(broker: Broker, session: Session) -> None:

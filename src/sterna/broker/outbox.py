@@ -18,6 +18,12 @@ FLUSH_BYTES = 256 * 1024
 WAITING_BYTES_MAX = 256 * 1024
 
 
+#: Why a session that has stopped takes nothing: it goes to another node, which may be too late for it.
+MOVING = "moving"
+#: Why nothing is said about a message: another node gives it to the client, or counts it.
+NOT_COUNTED = ""
+
+
 class Transport(Protocol):
     """What the world gives us to reach one client."""
 
@@ -32,13 +38,15 @@ class Transport(Protocol):
 
 
 class Outbox:
-    __slots__ = ("_counters", "_dirty", "chunks", "congested", "gathered", "transport")
+    __slots__ = ("_counters", "_dirty", "chunks", "congested", "gathered", "instead", "transport")
 
     def __init__(self, dirty: list[Outbox], counters: Counters) -> None:
         self.chunks: list[bytes] = []
         self.gathered = 0
         #: True while nothing but control packets may be added: the client is away, or its socket is full.
         self.congested = True
+        #: Why it takes nothing, if that is not its client's doing; NOT_COUNTED: none of our business.
+        self.instead: str | None = None
         self.transport: Transport | None = None
         #: All outboxes with something to flush, shared by the whole broker.
         self._dirty = dirty
@@ -64,6 +72,17 @@ class Outbox:
         if self.transport is not None:
             self._counters.bytes_sent += len(data)
             self.transport.write(data)
+
+    def why_not(self) -> str:
+        """The reason for which it did not take a message at QoS 0."""
+        if self.instead is not None:
+            return self.instead
+        return "offline" if self.transport is None else "slow-consumer"
+
+    def drop(self, count: int) -> None:
+        """Messages at QoS 0 that it took and cannot give to anybody."""
+        if count:
+            self._counters.dropped("offline", count)
 
     def attach(self, transport: Transport) -> None:
         self.chunks = []
@@ -96,7 +115,12 @@ class WaitingRoom:
 
     def taken(self) -> bytes:
         self._outbox.flush()
-        return b"".join(self._kept)
+        kept, self._kept = self._kept, []
+        return b"".join(kept)
+
+    def give_up(self) -> None:
+        """The client has not come, or takes other packets than these."""
+        self._outbox.drop(packets_in(self.taken()))
 
     def get_write_buffer_size(self) -> int:
         return self._size
@@ -105,6 +129,24 @@ class WaitingRoom:
     def abort(self) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+
+
+def packets_in(data: bytes) -> int:
+    """How many whole packets these are."""
+    count = place = 0
+    while place < len(data):
+        length = shift = 0
+        place += 1
+        while True:
+            byte = data[place]
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            place += 1
+            if byte < 0x80:
+                break
+        place += length
+        count += 1
+    return count
 
 
 def send_to_all(outboxes: list[Outbox], data: bytes, dirty: list[Outbox]) -> int:

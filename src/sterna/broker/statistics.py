@@ -47,6 +47,9 @@ class Counters:
         self.losing: list[tuple[str, str]] = []
 
     def dropped(self, reason: str, count: int = 1) -> None:
+        """Nothing without a reason: then it is another node that counts."""
+        if not reason:
+            return
         self.publish_dropped[reason] = self.publish_dropped.get(reason, 0) + count
 
     def begins_to_lose(self, who: str, reason: str) -> None:

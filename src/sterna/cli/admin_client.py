@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 AdminOption = Annotated[str, typer.Option("--admin", metavar="ADDRESS", help="Admin port of the node, or unix:PATH.")]
 TokenOption = Annotated[
-    Path | None, typer.Option("--token-file", help="File with the token, where the node's [admin] asks for one.")
+    Path | None, typer.Option("--token-file", help="File with the token, where the node's \\[admin] asks for one.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT_ADMIN = "127.0.0.1:9883"
@@ -46,6 +46,22 @@ def ask(admin: str, page: str, token_file: Path | None, change: dict[str, Any] |
     if answer.status != http.client.OK:
         raise Unanswered(text.strip() or f"{admin} answers {answer.status} {answer.reason}")
     return json.loads(text)
+
+
+def shown(name: str) -> str:
+    """A name that somebody else chose, in a line of ours: what would move the cursor is written out."""
+    return name if name.isprintable() else json.dumps(name)
+
+
+def named(name: str, what: str) -> str:
+    """The name as it is to be sent; an empty one is as a rule a shell's variable that was not set."""
+    if not name:
+        raise ConfigurationError(f"{what} is empty")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{what} is not UTF-8: {name!a}") from None
+    return name
 
 
 def _authorization(token_file: Path | None) -> dict[str, str]:

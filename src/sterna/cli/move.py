@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli.admin_client import DEFAULT_ADMIN, AdminOption, JsonOption, TokenOption, ask
+from sterna.cli.admin_client import DEFAULT_ADMIN, AdminOption, JsonOption, TokenOption, ask, named, shown
 
 app = typer.Typer()
 
@@ -21,8 +21,10 @@ def move(
     as_json: JsonOption = False,
 ) -> None:
     """Move a client to another node with everything it is owed.  Any node of the network takes the order."""
-    answer = ask(admin, "/move", token_file, {"client": client, "to": to})
+    order = {"client": named(client, "the client identifier"), "to": named(to, "the name of the node")}
+    answer = ask(admin, "/move", token_file, order)
     if as_json:
         print(json.dumps(answer))
     else:
-        print(f"node {answer['begun_at']} moves {client} to {to}; `sterna migrations` shows how it goes")
+        begun_at = answer["begun_at"]
+        print(f"node {begun_at} moves {shown(client)} to {to}; `sterna migrations` at {begun_at} shows how it goes")

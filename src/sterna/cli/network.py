@@ -45,10 +45,15 @@ def _heading(view: dict[str, Any]) -> str:
         children = ", ".join(overlay["children"]) or "none"
         lines.append(f"tree: root {overlay['root']}; this node: {place}; children: {children}")
     counts = " ".join(f"{key} {view[key]:,}" for key in ("forwarded", "taken", "refused"))
-    lines.append(f"messages: {counts}, QoS 0 dropped {view['loose_dropped']:,}")
+    lines.append(f"messages: {counts}, QoS 0 dropped {_dropped(view['loose_dropped'])}")
     if view["unconfirmed"]:
         lines.append(f"{view['unconfirmed']:,} times SUBACK did not wait for a node that was too slow to answer")
     return "\n".join(lines)
+
+
+def _dropped(by_reason: dict[str, int]) -> str:
+    reasons = ", ".join(f"{reason} {number:,}" for reason, number in by_reason.items())
+    return f"{sum(by_reason.values()):,}" + (f" ({reasons})" if reasons else "")
 
 
 def _table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> Table:

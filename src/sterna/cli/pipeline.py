@@ -149,13 +149,13 @@ def evaluate(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--to", help="Messages that came in before, windows that ended by then.  [default: now]"),
+        typer.Option("--to", help="Messages that came in before, windows that ended by then.  \\[default: now]"),
     ] = None,
     anchor: Annotated[
         Literal["subscription", "wall"] | None,
-        typer.Option(help="Where windows begin: at --from, or by the clock.  [default: as in --config]"),
+        typer.Option(help="Where windows begin: at --from, or by the clock.  \\[default: as in --config]"),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file of a node, for its [operators].")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of a node, for its \\[operators].")] = None,
     output: Annotated[
         Literal["table", "json", "csv", "parquet"], typer.Option("--output", help="How to print; parquet needs --path.")
     ] = "table",
@@ -204,7 +204,7 @@ def operators(
         float, typer.Option(min=0, help="Seconds windows wait for a node that is away; then they end without it.")
     ] = 60.0,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file of a node, for its [functions]; without it: the bundled one.")
+        Path | None, typer.Option(help="TOML file of a node, for its \\[functions]; without it: the bundled one.")
     ] = None,
     token_file: _TokenFile = None,
     cafile: _CaFile = None,

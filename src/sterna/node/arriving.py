@@ -188,6 +188,8 @@ class Arrival(Side):
         page = self._page
         assert page is not None
         check_size(self._states + page.states)
+        if self._session is not None and self._offer is not None and self._offer.vector is None:
+            moves.count_missed(self._session)  # we have listened; else the old node does
         self._writing += 1
         staged = write_down(self._broker, self._moving.node, page.items)
         self._broker.when_safe(partial(self._written, page, staged))

@@ -60,6 +60,8 @@ class Departure(Side):
         self._prepared = False
         self._pages: Pages | None = None
         self._page: MigSync | None = None
+        #: The last that was sent.
+        self._sent_page = -1
         #: What was in flight when it stopped, and until when that may be acknowledged.
         self._in_flight: set[int] = set()
         self._drained_by = 0.0
@@ -108,6 +110,7 @@ class Departure(Side):
         self.number = max(self.number + 1, self._moving.next_number(self.session.client_id))
         self._at_once = self._was_frozen = False
         self._pages = self._page = None
+        self._sent_page = -1
         self._send_offer()
 
     def _wants(self) -> list[SubscriptionFields]:
@@ -253,7 +256,7 @@ class Departure(Side):
             return
         # Not more than was published: others compare it with how far they have read.
         self._ours[self._moving.node] = self._moving.frontier()
-        moves.stopped(self._broker, self.session, kept_up=self._kept_up)
+        moves.stopped(self._broker, self.session, kept_up=self._kept_up, is_heard_elsewhere=not self._at_once)
         self._in_flight = set(self.session.inflight)
         try:
             self._pages = Pages(self._broker, self._moving.node, self.session)
@@ -319,6 +322,9 @@ class Departure(Side):
         if self._page is not None:
             if self._at_once and self._page.page == 0:
                 self._send_migto()
+            if self._page.page == self._sent_page:
+                moves.count_missed(self.session)  # nobody may be there to do it
+            self._sent_page = self._page.page
             self._moving.send(self.target, self._page)
         else:
             self._send_migabort()  # it was we who were killed meanwhile: ask how it stands
@@ -326,6 +332,7 @@ class Departure(Side):
     # -- the other node has it --
 
     def _part(self) -> None:
+        moves.is_served_elsewhere(self.session)
         self._moving.later(max(0.0, self._drained_by - self._broker.now), self._acknowledged_some)
         self._acknowledged_some()
 

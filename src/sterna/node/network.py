@@ -403,7 +403,7 @@ class Network:
         if missed:
             for outbox in outboxes:
                 if outbox.congested:
-                    broker.counters.dropped("offline" if outbox.transport is None else "slow-consumer", count)
+                    broker.counters.dropped(outbox.why_not(), count)
 
     def remember(self, message: Message) -> None:
         self._broker.remember(message)

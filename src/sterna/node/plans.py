@@ -7,9 +7,10 @@ that comes back to its old node soon after is told again; later its session is b
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sterna.broker.connection import Connection
 from sterna.broker.session import Session
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 #: Clients that were moved lately and are told so when they come back.
 SENT_AWAY_MAX = 10_000
+#: Moves that came to nothing, of which `/migrations` tells.
+NOT_MOVED_SHOWN = 20
+BEING_EMPTIED = "this node is being emptied"
+#: Nodes that are named to somebody who asked for another one.
+NODES_NAMED = 10
 #: How often an evacuation looks for more clients to move.
 STEP_S = 0.1
 
@@ -48,11 +54,20 @@ class Evacuation:
     """Clients that could not be moved -> when to try again."""
 
 
+class NotMoved(NamedTuple):
+    client: bytes
+    target: str
+    reason: str
+    at: float
+
+
 class Plans:
     def __init__(self, moving: Moving) -> None:
         self._moving = moving
         self._broker = moving.broker
         self.evacuation: Evacuation | None = None
+        #: The last of them that did not come about, for whoever ordered them at another node.
+        self.not_moved: deque[NotMoved] = deque(maxlen=NOT_MOVED_SHOWN)
         #: client -> the node it was moved to, and until when it is told.
         self._sent_away: dict[bytes, tuple[str, float]] = {}
         if self._broker.state.evacuated_at:
@@ -64,8 +79,7 @@ class Plans:
         """Begin to move a client's session; the node that does it.  MigrationError if nobody can."""
         owner, _ = self._moving.directory.get(client)
         session = self._broker.sessions.get(client)
-        if target != self._moving.node and self._moving.router.link_to(target) is None:
-            raise MigrationError(f"node {target} cannot be reached")
+        self._see_that_it_can_go_to(target)
         if session is not None and not session.is_arriving:
             self._move(session, target)
             return self._moving.node
@@ -77,6 +91,23 @@ class Plans:
             raise MigrationError(f"its session is at node {owner}, which cannot be reached")
         self._moving.send(owner, Migrate(client, 0, target))
         return owner
+
+    def _see_that_it_can_go_to(self, target: str) -> None:
+        if target == self._moving.node:
+            is_closed = self.evacuation is not None
+        else:
+            self._see_that_it_can_be_reached(target)
+            is_closed = target not in self._moving.router.paths.open_origins
+        if is_closed:
+            raise MigrationError(f"node {target} is being emptied")
+
+    def _see_that_it_can_be_reached(self, node: str) -> None:
+        paths = self._moving.router.paths
+        if paths.link_to(node) is None:
+            others = sorted(paths.origins)
+            named = ", ".join([*others[:NODES_NAMED], *(["..."] if len(others) > NODES_NAMED else [])])
+            reaches = f"node {self._moving.node} reaches {named or 'no other'}"
+            raise MigrationError(f"node {node} cannot be reached; {reaches}")
 
     def _move(self, session: Session, target: str) -> None:
         moving = self._moving
@@ -94,11 +125,17 @@ class Plans:
         """Another node was asked to; what comes of it is seen here."""
         session = self._broker.sessions.get(order.client)
         try:
-            if session is None or self._moving.router.link_to(order.target) is None:
-                raise MigrationError("the client is not here, or its new node cannot be reached")
+            if session is None:
+                raise MigrationError(f"node {self._moving.node} has no session of client {order.client.decode()!r}")
+            self._see_that_it_can_go_to(order.target)
             self._move(session, order.target)
         except MigrationError as error:
-            self._broker.tell("a client is not moved", {"client": order.client.decode(), "reason": str(error)})
+            self._is_not_moved(order.client, order.target, str(error))
+
+    def _is_not_moved(self, client: bytes, target: str, reason: str) -> None:
+        self.not_moved.append(NotMoved(client, target, reason, self._broker.now))
+        what = {"client": client.decode(), "reason": reason, "target": target}
+        self._broker.tell("a client is not moved", what)
 
     # -- what clients are told --
 
@@ -129,14 +166,16 @@ class Plans:
         moving = self._moving
         owner, _ = moving.directory.get(client)
         if self.evacuation is not None:
-            server = moving.router.paths.clients_of(owner or self._target() or "")
-            self._broker.handshake.send_elsewhere(connection, Reason.SERVER_MOVED, server)
+            # Where its session is, if clients may go there; else whoever is next will fetch it.
+            where = owner if owner in (moving.node, *moving.router.paths.open_origins) else self._target() or ""
+            server = moving.router.paths.clients_of(where)
+            self._broker.handshake.send_elsewhere(connection, Reason.SERVER_MOVED, server, BEING_EMPTIED)
             return True
         where, until = self._sent_away.get(client, ("", 0.0))
         server = moving.router.paths.clients_of(where)
         if not server or where != owner or self._broker.now > until or connection.version != MQTT_5:
             return False
-        self._broker.handshake.send_elsewhere(connection, Reason.USE_ANOTHER_SERVER, server)
+        self._broker.handshake.send_elsewhere(connection, Reason.USE_ANOTHER_SERVER, server, "it was moved away")
         return True
 
     def departed(self, departure: Departure) -> None:
@@ -150,9 +189,9 @@ class Plans:
                 del self._sent_away[next(iter(self._sent_away))]
             if evacuation is not None:
                 evacuation.moved += 1
+                evacuation.waiting.pop(client, None)
         else:
-            what = {"client": client.decode(), "reason": departure.reason, "target": departure.target}
-            self._broker.tell("a client is not moved", what)
+            self._is_not_moved(client, departure.target, departure.reason)
             if evacuation is not None:
                 evacuation.failed += 1
                 evacuation.waiting[client] = self._broker.now + self._moving.settings.retry_s
@@ -162,7 +201,7 @@ class Plans:
     def evacuate(self, rate: float) -> Evacuation:
         """Empty this node, so many clients a second.  Asked again, it goes on with what is left."""
         if self._target() is None:
-            raise MigrationError("there is no other node that can be reached")
+            raise MigrationError("there is no other node that can be reached and takes clients")
         evacuation = self.evacuation or self._begin(rate)
         evacuation.rate = rate
         self._remember(rate)
@@ -170,12 +209,14 @@ class Plans:
 
     def _begin(self, rate: float) -> Evacuation:
         self.evacuation = Evacuation(len(self._broker.sessions), rate)
+        self._moving.router.close_to_clients(True)
         self._moving.later(0.0, partial(self._step, self.evacuation))
         return self.evacuation
 
     def stay(self) -> None:
         """Stop emptying it, and let clients in again."""
         self.evacuation = None
+        self._moving.router.close_to_clients(False)
         self._remember(0.0)
 
     def _remember(self, rate: float) -> None:
@@ -185,8 +226,7 @@ class Plans:
 
     def evacuate_elsewhere(self, node: str, rate: float | None, *, stops: bool) -> None:
         """Tell another node to; what comes of it is seen there."""
-        if self._moving.router.link_to(node) is None:
-            raise MigrationError(f"node {node} cannot be reached")
+        self._see_that_it_can_be_reached(node)
         self._moving.router.post(node, About.MOVES, encode(Evacuate(rate, stops)))
 
     def told_to_evacuate(self, order: Evacuate) -> None:
@@ -200,8 +240,8 @@ class Plans:
                 self._broker.tell("this node is not emptied", {"reason": str(error)})
 
     def _target(self) -> str | None:
-        """Nodes take turns."""
-        nodes = sorted(self._moving.router.paths.origins)
+        """Nodes that take clients take turns."""
+        nodes = sorted(self._moving.router.paths.open_origins)
         return nodes[(self.evacuation.turn if self.evacuation else 0) % len(nodes)] if nodes else None
 
     def _step(self, evacuation: Evacuation) -> None:

@@ -121,7 +121,9 @@ class Link:
         "_resend_bytes",
         "_sent",
         "_to_acknowledge",
+        "_unacknowledged",
         "_unsent",
+        "_unwritten",
         "congested",
         "counters",
         "ended",
@@ -157,7 +159,8 @@ class Link:
         self.peer_attachments = 0
         #: Largest body `send` takes; a larger one ends the session, for it would be missing in it.
         self.frame_bytes = settings.frame_bytes
-        #: Half of what may wait for acknowledgement does: whoever can drop or hold back frames should.
+        #: Half of what may wait for acknowledgement does, or the session is given up: whoever can drop or hold back
+        #: frames should.
         self.congested = False
         self.counters = counters
         #: Why the session is given up, as soon as it is; it ends at the next flush.
@@ -179,6 +182,9 @@ class Link:
         self._like = b""
         self._unsent: deque[_Kept] = deque()
         self._sent: deque[_Kept] = deque()
+        #: What was left in them when the session was given up.
+        self._unwritten: list[tuple[int, bytes]] = []
+        self._unacknowledged: list[tuple[int, bytes]] = []
         self._kept_bytes = 0
         #: Bytes beyond `resend_bytes` that are no reason to give the session up.
         self._allowance = 0
@@ -242,6 +248,7 @@ class Link:
         """Give this session up: at the next flush it ends on both sides, and the next connection starts a fresh one."""
         if self.given_up is None:
             self.given_up = reason
+            self.congested = True
             self._forget()
             self._mark()
 
@@ -358,11 +365,18 @@ class Link:
             self.given_up = "the session has ended"
         self._forget()
 
+    def leftovers(self) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
+        """When the session was given up, the batches that were not written, and those that were not acknowledged, by
+        their numbers: what may have been lost with it.  Told once."""
+        unwritten, self._unwritten = self._unwritten, []
+        unacknowledged, self._unacknowledged = self._unacknowledged, []
+        return unwritten, unacknowledged
+
     def _forget(self) -> None:
-        self._parts = []
-        self._frames = 0
-        self._gathered = 0
-        self._control = 0
+        if self._parts:
+            self._close_batch()
+        self._unwritten += [(kept.number, kept.payload) for kept in self._unsent]
+        self._unacknowledged += [(kept.number, kept.payload) for kept in self._sent]
         self._unsent.clear()
         self._sent.clear()
         self._kept_bytes = 0

@@ -48,6 +48,7 @@ REASONS = (
     "not-authorized",
     "offline",
     "slow-consumer",
+    "moving",
     "session-ended",
     "owned-elsewhere",
 )

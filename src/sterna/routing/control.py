@@ -46,10 +46,12 @@ class Announce(msgspec.Struct, array_like=True, frozen=True):
     feed: str
     #: Where clients reach the origin; empty: nobody is told.
     clients: str = ""
+    #: It is being emptied: no client is to be sent there.
+    closed: bool = False
 
 
 class Lost(msgspec.Struct, array_like=True, frozen=True):
-    """Origins that can no longer be reached through the sender."""
+    """Origins that can no longer be reached through the sender, the one whose link was lost first."""
 
     origins: list[str]
 

@@ -77,6 +77,8 @@ class Interest:
             else:
                 del wants[topic_filter]
                 self._remove_source(topic_filter, link)
+        if kind is not Kind.ADD:
+            self._output.no_longer_wanted(link, filters)
         self._tell_changed(filters)
 
     def link_started(self, link: str) -> None:
@@ -93,6 +95,7 @@ class Interest:
             return
         for topic_filter in neighbour.wants:
             self._remove_source(topic_filter, link)
+        self._output.no_longer_wanted(link, list(neighbour.wants))
         self._tell_changed(neighbour.wants)
 
     def _add_source(self, topic_filter: bytes, source: str) -> None:

@@ -10,7 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sterna.mqtt.message import Message
-from sterna.routing.forwarded import LOOSE_MAX, encode_loose, encode_record, loose_opening, opening
+from sterna.routing.forwarded import (
+    LOOSE_MAX,
+    LooseRecord,
+    encode_loose,
+    encode_record,
+    loose_opening,
+    opening,
+    read_loose,
+)
+from sterna.routing.losses import NO_WAY, UNANNOUNCED
 
 if TYPE_CHECKING:
     from sterna.routing.router import Router
@@ -46,9 +55,10 @@ class OwnMessages:
         self._held: dict[bytes, list[Loose]] = {}
         self._loose_number = 0
 
-    def link_ended(self, link: str) -> None:
+    def link_ended(self, link: str) -> list[LooseRecord]:
+        """The loose ones that were gathered for it."""
         self._gathered.pop(link, None)
-        self._loose.pop(link, None)
+        return read_loose(b"".join(self._loose.pop(link, [])), 0)
 
     def changed(self, topic: bytes | None) -> None:
         """The strategy may have to be told again of this topic (None: of every one)."""
@@ -78,6 +88,8 @@ class OwnMessages:
     ) -> None:
         """HOT.  QoS 0 messages that entered here and differ in nothing but their payloads."""
         if not self._router.has_links:
+            if self._router.losses.misses(topic, []):
+                self._router.losses.count(NO_WAY, len(payloads))
             return
         links = self._links_of_own(topic)
         held = self._held.get(topic)
@@ -95,8 +107,10 @@ class OwnMessages:
                     self._loose.setdefault(link, []).append(record)
 
     def wants_elsewhere(self, topic: bytes) -> bool:
-        """Does any neighbour want this topic?"""
-        return self._router.has_links and (bool(self._links_of_own(topic)) or topic in self._held)
+        """Does any neighbour want this topic, or somebody who cannot be reached?"""
+        if not self._router.has_links:
+            return self._router.losses.misses(topic, [])
+        return bool(self._links_of_own(topic)) or topic in self._held
 
     def _links_of_own(self, topic: bytes) -> list[str]:
         """For a topic our own clients publish on, which the strategy may have to be told of."""
@@ -125,7 +139,7 @@ class OwnMessages:
         if len(held) < HELD_MAX:
             held.append(messages)
         else:
-            self._router.counters.loose_dropped += len(messages[1])
+            self._router.losses.count(UNANNOUNCED, len(messages[1]))
 
     def _release(self, topic: bytes) -> None:
         """Everybody has heard of the topic, and whoever wants it has said so."""

@@ -28,6 +28,7 @@ class Path(NamedTuple):
     digest: int
     feed: str
     clients: str
+    closed: bool
 
 
 class PathUser(Protocol):
@@ -38,6 +39,9 @@ class PathUser(Protocol):
     def send(self, link: str, kind: int, body: bytes) -> None: ...
     def path_changed(self, origin: str, link: str) -> None:
         """Messages of this origin may have been missed, and come by this link from now on."""
+
+    def path_left(self, origin: str, link: str) -> None:
+        """Messages of this origin come by another link than this one from now on."""
 
     def path_lost(self, origin: str) -> None: ...
     def shares_announced(self, origin: str, shares: list[tuple[bytes, int]]) -> None: ...
@@ -57,6 +61,8 @@ class Paths:
         self._epoch = epoch
         self._feed = feed[:FEED_CHARACTERS_MAX]
         self._clients = clients[:FEED_CHARACTERS_MAX]
+        #: We take no clients.
+        self.closed = False
         self._user = user
         self._number = 0
         self._paths: dict[str, Path] = {}
@@ -93,9 +99,15 @@ class Paths:
         path = self._paths.get(origin)
         return "" if path is None else path.clients
 
+    @property
+    def open_origins(self) -> list[str]:
+        """Those that can be reached and take clients."""
+        return [origin for origin, path in self._paths.items() if not path.closed]
+
     def announce(self, shares: list[tuple[bytes, int]], *, ask: bool) -> None:
         self._number += 1
-        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares, self._feed, self._clients))
+        where = self._feed, self._clients, self.closed
+        body = encode(Announce(self._node, self._epoch, self._number, 0, ask, shares, *where))
         for link in self._user.links():
             self._user.send(link, Frame.ANNOUNCE, body)
 
@@ -115,19 +127,26 @@ class Paths:
         digest = fold(announce.digest, self._user.session_of(link))
         before = self._paths.get(origin)
         feed, clients = announce.feed[:FEED_CHARACTERS_MAX], announce.clients[:FEED_CHARACTERS_MAX]
-        self._paths[origin] = Path(link, number, digest, feed, clients)
+        self._paths[origin] = Path(link, number, digest, feed, clients, announce.closed)
         onward = encode(structs.replace(announce, digest=digest))
         for other in self._user.links():
             if other != link:
                 self._user.send(other, Frame.ANNOUNCE, onward)
         self._user.shares_announced(origin, announce.shares)
+        if before is not None and before.link != link:
+            self._user.path_left(origin, before.link)
         if before is None or before.link != link or before.digest != digest:
             self._user.path_changed(origin, link)
         if announce.ask:
             self._user.asked()
 
+    def behind(self, link: str) -> list[str]:
+        """Those that are reached by this link, the neighbour itself first."""
+        found = [origin for origin, path in self._paths.items() if path.link == link]
+        return sorted(found, key=lambda origin: origin != link)
+
     def link_ended(self, link: str) -> None:
-        self._forget(link, [origin for origin, path in self._paths.items() if path.link == link])
+        self._forget(link, self.behind(link))
 
     def lost(self, link: str, lost: Lost) -> None:
         """A neighbour lost its way to some origins; those we reach through it are gone for us too."""

@@ -32,6 +32,7 @@ class PublicationFlooding:
     def link_ended(self, link: str) -> None:
         if link in self._links:
             self._links = [other for other in self._links if other != link]
+            self._output.no_longer_wanted(link, [b"#"])
             self._output.changed(None)
 
     def origin_routed(self, origin: str, link: str | None) -> None:

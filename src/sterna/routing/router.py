@@ -9,7 +9,6 @@ strategy; what makes up for losses is `streams.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -31,10 +30,12 @@ from sterna.routing.forwarded import (
     read_opening,
     read_records,
 )
+from sterna.routing.losses import ASTRAY, NOWHERE, Losses, RouterCounters
 from sterna.routing.own_messages import OwnMessages
 from sterna.routing.paths import Paths
 from sterna.routing.probes import Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
+from sterna.routing.strategy_output import StrategyOutput
 from sterna.routing.streams import Local, Streams
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
 from sterna.vocabulary.stamps import Stamp, VersionVector
@@ -82,34 +83,6 @@ class RouterLocal(Local, Protocol):
         """A neighbour says this to us."""
 
 
-@dataclass(slots=True)
-class RouterCounters:
-    """Since the node started."""
-
-    forwarded: int = 0
-    taken: int = 0
-    #: Came by another link than the path, or came again.
-    refused: int = 0
-    #: QoS 0, by the reason it was not sent on.
-    loose_dropped: int = 0
-
-
-class StrategyOutput:
-    """The router as its strategy sees it."""
-
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    def send(self, link: str, body: bytes) -> None:
-        self._router.send(link, Frame.ROUTING, body)
-
-    def refetch(self, origin: str) -> None:
-        self._router.streams.refetch(origin)
-
-    def changed(self, topic_filter: bytes | None) -> None:
-        self._router.changed(topic_filter)
-
-
 class Router:
     def __init__(
         self,
@@ -136,8 +109,9 @@ class Router:
         self.probes = Probes(node, self, timeout_s=settle_s, now=now, schedule=schedule)
         self.strategy = strategy(StrategyOutput(self))
         self.counters = RouterCounters()
-        #: topic -> links that want it.
+        #: topic -> links that want it; NOWHERE among them if somebody does who cannot be reached.
         self._wanted: dict[bytes, list[str]] = {}
+        self.losses = Losses(now=now, schedule=schedule, changed=self._wanted.clear)
         self.own = OwnMessages(node, epoch, self)
         #: origin -> the last of its messages handed on.
         self._handed_on: VersionVector = {}
@@ -149,7 +123,7 @@ class Router:
             Frame.SEQUENCED: self._sequenced,
             Frame.ROUTING: lambda link, body: self.strategy.receive(link, body),
             Frame.ANNOUNCE: lambda link, body: self.paths.announced(link, control.decode(body, control.Announce)),
-            Frame.LOST: lambda link, body: self.paths.lost(link, control.decode(body, control.Lost)),
+            Frame.LOST: lambda link, body: self._lost(link, control.decode(body, control.Lost)),
             Frame.FETCH: lambda link, body: self._fetch(control.decode(body, control.Fetch)),
             Frame.PAGE: lambda link, body: self._page(control.decode(body, control.Page)),
             Frame.PROBE: lambda link, body: self.probes.probed(link, control.decode(body, control.Probe)),
@@ -170,7 +144,8 @@ class Router:
     def session_ended(self, link: Link) -> None:
         peer = link.peer
         del self._links[peer]
-        self.own.link_ended(peer)
+        self.losses.link_ended(link, self.own.link_ended(peer))
+        self.losses.way_lost(peer, peer, self.paths.behind(peer))
         self._wanted.clear()
         self.strategy.link_ended(peer)
         self.paths.link_ended(peer)
@@ -245,6 +220,13 @@ class Router:
         if self.paths.clients_are_at(address) and self._links:
             self._announce_soon(ask=False)
 
+    def close_to_clients(self, closed: bool) -> None:
+        """Whether others are to send us clients."""
+        if self.paths.closed != closed:
+            self.paths.closed = closed
+            if self._links:
+                self._announce_soon(ask=False)
+
     def announce_pending(self) -> None:
         """What has changed about us goes out now, ahead of what is said next."""
         self._announce_now()
@@ -279,10 +261,21 @@ class Router:
     def in_turn(self, action: Callable[[], None]) -> None:
         self._local.in_turn(action)
 
+    def _lost(self, link: str, lost: control.Lost) -> None:
+        origins = [origin for origin in lost.origins if self.paths.link_to(origin) == link]
+        self.losses.way_lost(link, lost.origins[0] if lost.origins else "", origins)
+        self.paths.lost(link, lost)
+
     def path_changed(self, origin: str, link: str) -> None:
+        self.losses.found(origin)
         self.strategy.origin_routed(origin, link)
         self.streams.path_changed(origin)
         self._local.origin_found(origin)
+
+    def path_left(self, origin: str, link: str) -> None:
+        found = self._links.get(link)
+        if found is not None:
+            self.losses.left(found, origin, self.paths.behind(link))
 
     def path_lost(self, origin: str) -> None:
         self.strategy.origin_routed(origin, None)
@@ -336,18 +329,25 @@ class Router:
         if links is None:
             if len(self._wanted) >= REMEMBERED_MAX:
                 self._wanted.clear()
-            links = self._wanted[topic] = self.strategy.links_for(topic)
+            links = self.strategy.links_for(topic)
+            if self.losses.misses(topic, links):
+                links = [*links, NOWHERE]
+            self._wanted[topic] = links
         return links
 
     def send_sequenced(self, link: str, body: bytes, records: int, topic: bytes) -> None:
         """The topic is that of the only record."""
-        self._links[link].send(SEQUENCED, body, topic if records == 1 else b"")
-        self.counters.forwarded += records
+        found = self._links.get(link)
+        if found is not None:
+            found.send(SEQUENCED, body, topic if records == 1 else b"")
+            self.counters.forwarded += records
 
     def send_loose(self, link: str, body: bytes, records: int, topic: bytes) -> None:
-        found = self._links[link]
-        if found.congested:
-            self.counters.loose_dropped += records
+        found = self._links.get(link)
+        if found is None:
+            self.losses.nowhere(body, self.strategy.links_for)
+        elif found.congested:
+            self.losses.not_taken(found, body)
         else:
             found.send(LOOSE, body, topic if records == 1 else b"")
             self.counters.forwarded += records
@@ -410,8 +410,11 @@ class Router:
         number, position = read_number(body, position)
         records = read_loose(body, position)
         seen = self._loose_seen.get(origin)
-        if self.paths.link_to(origin) != link or (seen is not None and (epoch, number) <= seen):
-            self.counters.refused += len(records)
+        is_new = seen is None or (epoch, number) > seen
+        if self.paths.link_to(origin) != link or not is_new:
+            messages = sum([record.count for record in records])
+            self.counters.refused += messages
+            self.losses.count(ASTRAY, messages if is_new else 0)
             return
         self._loose_seen[origin] = (epoch, number)
         if len(records) == 1:  # where messages come one by one, nothing has to be sorted

@@ -32,6 +32,9 @@ class RoutingOutput(Protocol):
     def changed(self, topic_filter: bytes | None) -> None:
         """For topics this filter matches (None: all), ask `links_for` again, and say `publishing` again."""
 
+    def no_longer_wanted(self, link: str, filters: list[bytes]) -> None:
+        """A neighbour has taken these back, or its session has ended."""
+
 
 class Strategy(Protocol):
     name: ClassVar[str]

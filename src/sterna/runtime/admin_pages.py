@@ -120,7 +120,7 @@ class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Evacuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of POST /evacuate."""
 
-    node: str = ""
+    node: str
     rate: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
     stop: bool = False
 
@@ -201,7 +201,7 @@ def _change(asked: Asked, page: str, node: Observed) -> Answer:
     try:
         change = msgspec.json.decode(asked.body, type=Change)
         node.change_neighbours(change.add, change.remove)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return _text(400, f'{error}; send {{"add": ["host:port"], "remove": ["host:port"]}}\n')
     except ConfigurationError as error:
         return _text(400, f"{error}\n")
@@ -215,7 +215,7 @@ def _order(asked: Asked, page: str, desk: MovesDesk) -> Answer:
             return _json(desk.move(move.client, move.to))
         order = msgspec.json.decode(asked.body, type=Evacuate)
         return _json(desk.evacuate(order.node, order.rate, stop=order.stop))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return _text(400, f"{error}; / says what to send\n")
     except MigrationError as error:
         return _text(409, f"{error}\n")

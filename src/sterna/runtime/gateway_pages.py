@@ -23,6 +23,9 @@ _INDEX = b"""Sterna gateway
 /clients  who is connected, through which node, and what is not answered yet (JSON)
 """
 
+#: What the admin port of a node has and this one has not.
+_OF_NODES = ("/network", "/neighbours", "/migrations", "/move", "/evacuate", "/sessions")
+
 #: counter -> what it counts
 _COUNTERS = {
     "bytes_up": "Bytes from clients to nodes.",
@@ -78,6 +81,8 @@ class _Snapshot(Collector):
 
 def answer(asked: Asked, observed: Observed, guard: Guard) -> Answer:
     page = asked.target.partition("?")[0]
+    if page in _OF_NODES:
+        return Answer(404, b"this is the admin port of a gateway; ask that of a node\n")
     if asked.method not in ("GET", "HEAD"):
         return Answer(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
     refused = refusal(asked, page, guard)

@@ -89,16 +89,25 @@ class NetworkMetric(NamedTuple):
     name: str
     help: str
     family: _Family
-    read: Callable[[NetworkView], float]
+    read: Callable[[NetworkView], float | Mapping[str, int]]
+    """A number, or numbers by reason."""
 
 
 NETWORK_METRICS = (
     NetworkMetric("links", "Links with a connection now.", _GAUGE, lambda v: sum(one.connected for one in v.links)),
-    NetworkMetric("network_messages_forwarded", "Messages sent on to neighbours.", _COUNTER, lambda v: v.forwarded),
+    NetworkMetric(
+        "network_messages_forwarded",
+        "Messages sent on to neighbours; of QoS 0 on one topic as many as come in one piece count once.",
+        _COUNTER,
+        lambda v: v.forwarded,
+    ),
     NetworkMetric("network_messages_taken", "Messages from other nodes for clients here.", _COUNTER, lambda v: v.taken),
     NetworkMetric("network_messages_refused", "Messages that came again or astray.", _COUNTER, lambda v: v.refused),
     NetworkMetric(
-        "network_messages_dropped", "QoS 0 a congested link did not take.", _COUNTER, lambda v: v.loose_dropped
+        "network_messages_dropped",
+        "QoS 0 messages that did not go on to another node, by reason.",
+        _COUNTER,
+        lambda v: v.loose_dropped,
     ),
     NetworkMetric(
         "network_unconfirmed", "Times SUBACK went out before every node answered.", _COUNTER, lambda v: v.unconfirmed
@@ -131,7 +140,7 @@ class _NetworkSnapshot(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for metric in NETWORK_METRICS:
-            yield metric.family(f"sterna_{metric.name}", metric.help, value=metric.read(self._view))
+            yield _family(metric, metric.read(self._view))
         for of_link in LINK_METRICS:
             links = CounterMetricFamily(f"sterna_link_{of_link.name}", of_link.help, labels=["peer"])
             for link in self._view.links:
@@ -163,15 +172,19 @@ class _Snapshot(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for metric in METRICS:
-            value = metric.read(self._statistics)
-            name = f"sterna_{metric.name}"
-            if not isinstance(value, Mapping):
-                yield metric.family(name, metric.help, value=value)
-                continue
-            family = metric.family(name, metric.help, labels=["reason"])
-            for reason, number in sorted(value.items()):
-                family.add_metric([reason], number)
-            yield family
+            yield _family(metric, metric.read(self._statistics))
+
+
+def _family(
+    metric: Metric | NetworkMetric, value: float | Mapping[str, int]
+) -> CounterMetricFamily | GaugeMetricFamily:
+    name = f"sterna_{metric.name}"
+    if not isinstance(value, Mapping):
+        return metric.family(name, metric.help, value=value)
+    family = metric.family(name, metric.help, labels=["reason"])
+    for reason, number in sorted(value.items()):
+        family.add_metric([reason], number)
+    return family
 
 
 def exposition(statistics: Statistics, view: NetworkView | None = None, feed: FeedView | None = None) -> bytes:

@@ -42,7 +42,7 @@ class MovesDesk:
                 "number": session.number,
             }
             for session in islice(broker.sessions.values(), CLIENTS_SHOWN)
-            if not session.is_remains
+            if not (session.is_remains or session.is_arriving)
         ]
         elsewhere = (
             {"client": client.decode(), "node": owner, "number": number, "persistent": True}
@@ -76,6 +76,15 @@ class MovesDesk:
                 }
                 for client, one in moving.arrivals.items()
             ],
+            "not_moved": [
+                {
+                    "client": one.client.decode(),
+                    "to": one.target,
+                    "reason": one.reason,
+                    "seconds": round(now - one.at, 3),
+                }
+                for one in moving.plans.not_moved
+            ],
             "evacuation": None
             if evacuation is None
             else {
@@ -98,7 +107,7 @@ class MovesDesk:
 
     def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]:
         self._server.broker.at(self._clock())
-        if node not in ("", self._moving.node):
+        if node != self._moving.node:
             self._moving.plans.evacuate_elsewhere(node, rate, stops=stop)
             self._server.after_work()
             return {"told": node}

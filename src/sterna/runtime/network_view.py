@@ -52,7 +52,8 @@ class NetworkView:
     forwarded: int = 0
     taken: int = 0
     refused: int = 0
-    loose_dropped: int = 0
+    loose_dropped: dict[str, int] = field(default_factory=dict)
+    """QoS 0 messages that did not go on to another node, by reason."""
     moves: dict[str, int] = field(default_factory=dict)
     """Sessions that came from other nodes or went to them, by what became of that."""
     unconfirmed: int = 0
@@ -77,7 +78,7 @@ def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> Netwo
         forwarded=router.counters.forwarded,
         taken=router.counters.taken,
         refused=router.counters.refused,
-        loose_dropped=router.counters.loose_dropped,
+        loose_dropped=dict(sorted(router.losses.by_reason.items())),
         moves=asdict(network.moving.counters),
         unconfirmed=router.probes.timed_out,
     )
