@@ -27,6 +27,7 @@ HOT_MODULES = [
     "src/sterna/journal/journal.py",
     "src/sterna/broker/acknowledgements.py",
     "src/sterna/broker/broker.py",
+    "src/sterna/broker/catching_up.py",
     "src/sterna/broker/commitments.py",
     "src/sterna/broker/computation.py",
     "src/sterna/broker/computing.py",

@@ -7,10 +7,8 @@ QoS 0, is dropped and counted with a reason.
 
 from __future__ import annotations
 
-from functools import partial
-
-from sterna.broker import effort
 from sterna.broker.barriers import Barriers
+from sterna.broker.catching_up import CatchingUp
 from sterna.broker.commitments import Commitments
 from sterna.broker.decisions import is_for_share, is_for_shares_only
 from sterna.broker.durability import SessionLog
@@ -18,7 +16,6 @@ from sterna.broker.effort import Turns
 from sterna.broker.encoding import Encodings, encode_again, with_properties, without_properties
 from sterna.broker.network import Network
 from sterna.broker.outbox import MOVING, NOT_COUNTED, send_to_all
-from sterna.broker.queue import OffsetQueue
 from sterna.broker.routes import Route
 from sterna.broker.session import Session
 from sterna.broker.shares import Share
@@ -33,18 +30,16 @@ from sterna.vocabulary.errors import JournalError
 
 class Delivery:
     __slots__ = (
-        "_catching_up",
         "_commitments",
         "_counters",
         "_dirty",
-        "_effort",
         "_journal",
         "_limits",
         "_log",
         "_retained",
         "_routes",
-        "_turns",
         "barriers",
+        "catching_up",
         "network",
         "node",
         "wall",
@@ -61,10 +56,7 @@ class Delivery:
         self._retained = state.retained
         self._counters = state.counters
         self._dirty = state.dirty
-        self._effort = state.effort
-        self._turns = turns
-        #: Sessions that go on with retained messages in a later turn.
-        self._catching_up: set[Session] = set()
+        self.catching_up = CatchingUp(state, turns, self._send_retained_now)
         #: This node's name among others, and the others; of a lone node "" and None.
         self.node = ""
         self.network: Network | None = None
@@ -285,7 +277,7 @@ class Delivery:
             self._resend_more(session)  # what was sent before goes first; it comes back here when that is done
             return
         if session.catching_up is not None:
-            self._catch_up(session, session.catching_up)
+            self.catching_up.go_on(session, session.catching_up)
         queue = session.queue
         while queue and session.ready:
             offset, grant = queue.pop()
@@ -450,54 +442,14 @@ class Delivery:
         self.enqueue(session, message.offset, grant)
         return True
 
+    def _send_retained_now(self, session: Session, message: Message, grant: Grant) -> None:
+        if message.expires_at == NEVER or message.expires_at > self.wall:
+            self._send_qos0(session, message, grant, Encodings(message, self.wall))
+
     def send_retained(self, session: Session, message: Message, grant: Grant) -> None:
         if min(message.qos, grant.qos) == 0 or message.offset < 0:
-            self._send_retained_qos0(session, message, grant)
+            self.catching_up.send(session, message, grant)
         elif session.ready and not session.queue:
             self._send(session, message, grant, Encodings(message, self.wall))
         else:
             self.enqueue(session, message.offset, grant)
-
-    def _send_retained_qos0(self, session: Session, message: Message, grant: Grant) -> None:
-        """A subscriber may ask for more than its socket holds: the rest is sent as it reads, as long as it stays."""
-        waiting = session.catching_up
-        if (waiting is None and not session.outbox.congested) or message.offset < 0:
-            self._send_qos0(session, message, grant, Encodings(message, self.wall))
-            return
-        if waiting is None:
-            waiting = session.catching_up = OffsetQueue()
-        if len(waiting) < self._limits.queued:
-            waiting.push(message.offset, grant)
-        else:
-            self._counters.dropped("queue-full")
-
-    def catch_up(self, session: Session, found: OffsetQueue[Grant]) -> None:
-        """Retained messages at QoS 0, to be sent as the client reads; `pump` does."""
-        if session.catching_up is None:
-            session.catching_up = found if found else None
-            return
-        for offset, grant in found:
-            session.catching_up.push(offset, grant)
-
-    def _catch_up(self, session: Session, waiting: OffsetQueue[Grant]) -> None:
-        while waiting and not session.outbox.congested:
-            if self._effort.spent >= effort.TURN:
-                if session not in self._catching_up:
-                    self._catching_up.add(session)
-                    self._turns.ask(partial(self._go_on, session))
-                return
-            offset, grant = waiting.pop()
-            self._effort.spent += effort.MESSAGE
-            message = self._retained.at_offset(offset)  # nothing, if another has taken its place
-            if message is None or (message.expires_at != NEVER and message.expires_at <= self.wall):
-                continue
-            if session.permissions.may_receive(message.topic):
-                self._send_qos0(session, message, grant, Encodings(message, self.wall))
-        if not waiting:
-            session.catching_up = None
-
-    def _go_on(self, session: Session) -> bool:
-        self._catching_up.discard(session)
-        if session.catching_up is not None:
-            self._catch_up(session, session.catching_up)
-        return True  # it has asked again if there is more

@@ -126,7 +126,7 @@ class Requests:
         if task.connection.state == State.CONNECTED:
             for message, grant in task.aside_sys:
                 self._broker.delivery.send_retained(task.session, message, grant)
-            self._broker.delivery.catch_up(task.session, task.aside)
+            self._broker.delivery.catching_up.add(task.session, task.aside)
             self._broker.delivery.pump(task.session)
         task.connection.asking -= 1
 

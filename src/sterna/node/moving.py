@@ -65,7 +65,7 @@ class Moving:
         #: Clients for which we have lately said that their session is ours all the same.
         self._contested: dict[bytes, None] = {}
         #: Clients that began anew here, and whose sessions are not safe yet: nobody is to hear of them.
-        self._unsafe: dict[bytes, None] = {}
+        self.unsafe: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
         self._awaited: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         #: Nodes that cannot be reached any more -> since when; others were not there when this one came.
@@ -74,7 +74,7 @@ class Moving:
         self.plans = Plans(self)
         self.estates = Estates(self)
         self.predecessors = Predecessors(self)
-        self._transients = Transients(self)
+        self.transients = Transients(self)
         self._words = Words(self)
         self._meeting = Meeting(self, self._fetch_all)
         broker.keeper = self
@@ -91,7 +91,7 @@ class Moving:
             if session.leaving is not None:
                 self.depart(session, *session.leaving, by_plan=False)
             elif owner != self.node:
-                self._owner_changed(session.client_id, owner, number)
+                self.owner_changed(session.client_id, owner, number)
             else:
                 session.number = number
         for client, (owner, number) in list(self.broker.state.owners.items()):
@@ -237,12 +237,12 @@ class Moving:
             if missing:
                 # Whoever hears of it ends its own: not before it is safe that there is this one.
                 self.directory.learn(client, self.node, session.number)
-                self._unsafe[client] = None
+                self.unsafe[client] = None
                 self.broker.when_safe(partial(self._tell_owner, client, session.number))
             else:
                 self.learn(client, self.node, session.number, noted=False)
             return True
-        self._transients.opened(client, session.user)
+        self.transients.opened(client, session.user)
         return False
 
     def missing(self) -> list[str]:
@@ -257,7 +257,7 @@ class Moving:
 
     def ended(self, session: Session) -> None:
         client = session.client_id
-        self._transients.ended(client)
+        self.transients.ended(client)
         departure = self.departures.get(client)
         if departure is not None:
             departure.trouble("the session has ended")
@@ -265,7 +265,7 @@ class Moving:
             self.learn(client, "", max(session.number, self.directory.get(client)[1]) + 1)
 
     def _tell_owner(self, client: bytes, number: int, safe: bool) -> None:
-        self._unsafe.pop(client, None)
+        self.unsafe.pop(client, None)
         if self.directory.get(client) == (self.node, number):
             self._news.append((client, self.node, number))
 
@@ -419,32 +419,15 @@ class Moving:
                 departure.path_found()
 
     def news_came(self, link: str, body: bytes) -> None:
-        news = messages.decode_news(body)
-        if isinstance(news, Owners):
-            fresh = [entry for entry in news.entries if self.directory.learn(*entry)]
-            if fresh:
-                others = [other for other in self.router.links() if other != link]
-                self.router.tell(others, messages.encode(Owners(fresh, news.after)))
-                self.predecessors.told(news.after, fresh)
-                for entry in fresh:
-                    self._owner_changed(*entry)
-        elif isinstance(news, Digests):
-            for page in self.directory.differing(news.numbers):
-                self.router.tell([link], messages.encode(Owners([one for one in page if one[0] not in self._unsafe])))
-        elif self.router.link_to(news.node) == link:
-            self.router.tell([other for other in self.router.links() if other != link], body)
-            for client, wall, user in news.entries:
-                self._transients.claimed(news.node, client, wall, user)
-        else:
-            self.counters.refused += 1
+        self._words.told(link, body)
 
     def _check_owner(self, client: bytes) -> None:
         owner, number = self.directory.get(client)
         session = self.broker.sessions.get(client)
         if session is not None and owner != self.node and number:
-            self._owner_changed(client, owner, number)
+            self.owner_changed(client, owner, number)
 
-    def _owner_changed(self, client: bytes, owner: str, number: int) -> None:
+    def owner_changed(self, client: bytes, owner: str, number: int) -> None:
         """The directory says something new about a client: is it one of ours?"""
         self.estates.owner_changed(client)
         session = self.broker.sessions.get(client)

@@ -1,4 +1,4 @@
-"""What other nodes say about one session, and to which move under way it belongs.
+"""What other nodes say: to everybody, and about one session, and then to which move under way it belongs.
 
 What belongs to none is old, repeated or forged: it is counted, and answered where the other side may be waiting to hear
 how a move ended.
@@ -12,6 +12,7 @@ from sterna.migration import messages
 from sterna.migration.messages import (
     WHOLE,
     Absent,
+    Digests,
     Evacuate,
     MigAbort,
     MigAck,
@@ -22,6 +23,7 @@ from sterna.migration.messages import (
     MigTo,
     MigToAck,
     OfRemains,
+    Owners,
     Pull,
 )
 from sterna.migration.tables import Arriving, On
@@ -57,6 +59,28 @@ class Words:
             self._for_arrival(source, message)
         else:
             self._for_departure(source, message)
+
+    def told(self, link: str, body: bytes) -> None:
+        """What a neighbour says to everybody, about who owns what and who is where."""
+        moving, router = self._moving, self._moving.router
+        news = messages.decode_news(body)
+        if isinstance(news, Owners):
+            fresh = [entry for entry in news.entries if moving.directory.learn(*entry)]
+            if fresh:
+                others = [other for other in router.links() if other != link]
+                router.tell(others, messages.encode(Owners(fresh, news.after)))
+                moving.predecessors.told(news.after, fresh)
+                for entry in fresh:
+                    moving.owner_changed(*entry)
+        elif isinstance(news, Digests):
+            for page in moving.directory.differing(news.numbers):
+                router.tell([link], messages.encode(Owners([one for one in page if one[0] not in moving.unsafe])))
+        elif router.link_to(news.node) == link:
+            router.tell([other for other in router.links() if other != link], body)
+            for client, wall, user in news.entries:
+                moving.transients.claimed(news.node, client, wall, user)
+        else:
+            moving.counters.refused += 1
 
     def _pulled(self, source: str, pull: Pull) -> None:
         client = pull.client
