@@ -18,7 +18,7 @@ from sterna.broker.broker import Broker
 from sterna.broker.decisions import is_for_shares_only
 from sterna.broker.durability import will_from
 from sterna.broker.held import Held
-from sterna.broker.inheritance import inheritance_from
+from sterna.broker.inheritance import Inheritance, inheritance_from
 from sterna.broker.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
@@ -218,15 +218,7 @@ def complete(
         ]
     )
     waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
-    queue: OffsetQueue[Grant] = OffsetQueue()
-    for offset, grant in waiting:
-        message = read(offset) if inheritance is not None and inheritance.rivals else None
-        origin = set_aside_for(inheritance, message, node) if inheritance is not None and message is not None else None
-        if inheritance is not None and origin is not None:
-            inheritance.set_one_aside(origin, offset, grant)
-        else:
-            queue.push(offset, grant)
-    session.queue = queue
+    session.queue = _queue(broker, waiting, inheritance, node)
     held.messages = [one for one in held.messages if not results.is_served(one[0], held.made_of)]
     for one, message in inflight:
         if one.grant is None:
@@ -260,6 +252,21 @@ def complete(
     if rest.gone_s < 0:
         _await_client(broker, session, -rest.gone_s)
         broker.delivery.let_go(session)
+
+
+def _queue(
+    broker: Broker, waiting: list[tuple[int, Grant]], inheritance: Inheritance | None, node: str
+) -> OffsetQueue[Grant]:
+    """What waits, but for what other sessions of the client may have served."""
+    queue: OffsetQueue[Grant] = OffsetQueue()
+    for offset, grant in waiting:
+        message = broker.journal.read(offset) if inheritance is not None and inheritance.rivals else None
+        origin = set_aside_for(inheritance, message, node) if inheritance is not None and message is not None else None
+        if inheritance is not None and origin is not None:
+            inheritance.set_one_aside(origin, offset, grant)
+        else:
+            queue.push(offset, grant)
+    return queue
 
 
 def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int], received: list[int]) -> None:
