@@ -337,6 +337,15 @@ class Estates:
             reason = "another session of a client gives way"
             broker.report(reason, client=session.name(), node=node, doubtful=len(doubtful))
 
+    def tell_resent(self, session: Session, node: str) -> None:
+        """Its client had been at another node before it came back here, and may have had that twice."""
+        inheritance = session.inheritance
+        if inheritance is not None and inheritance.resent:
+            self.moving.counters.remains_resent += inheritance.resent
+            reason = "what was in doubt was sent again to a client that had begun anew"
+            self.moving.broker.report(reason, client=session.name(), node=node, resent=inheritance.resent)
+            inheritance.resent = 0
+
     def _count_doubtful(self, count: int) -> None:
         self.moving.counters.remains_doubtful += count
         if count:
@@ -353,6 +362,7 @@ class Estates:
             return
         doubtful = len(in_doubt(session))
         self._count_doubtful(doubtful)
+        self.tell_resent(session, owner)
         heir = broker.state.new_session(
             remains_key(session.client_id, session.number), session.user, session.permissions
         )

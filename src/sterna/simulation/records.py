@@ -104,6 +104,8 @@ class Records:
     """Nothing happens to nodes and links: a publisher's messages come in order even if it moves meanwhile."""
     doubtful: dict[str, int] = field(default_factory=dict)
     """client -> messages at QoS 2 that nodes said they had sent it, do not know if it has, and do not send again."""
+    resent: dict[str, int] = field(default_factory=dict)
+    """client -> those that nodes said they had sent again, not knowing that it had begun anew elsewhere meanwhile."""
 
     def arrived(self, client: str, arrival: Arrival) -> None:
         self.arrivals.setdefault(client, []).append(arrival)
