@@ -162,6 +162,26 @@ def test_a_node_that_was_started_again_meets_the_others_before_it_sends_again_wh
     assert town["A"].network.moving.counters.remains_doubtful == 1
 
 
+def test_what_is_sent_again_to_a_client_that_had_begun_anew_elsewhere_is_counted() -> None:
+    town = row()
+    client = town["A"].resume("c")
+    client.subscribe("t", 2)
+    town["A"].join("p").publish("t", b"1", 2)
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    elsewhere = town["C"].resume("c")
+    elsewhere.subscribe("t", 2)
+    elsewhere.vanish()
+    back = town["A"].resume("c")
+    assert [message.payload for message in back.messages()] == [b"1"]
+    counters = town["A"].network.moving.counters
+    assert counters.remains_resent == 0
+    town.connect("AB")
+    town.pass_time(5)
+    assert counters.remains_resent == 1
+    assert left_over(town) == []
+
+
 @pytest.mark.parametrize("hangs_up", [False, True])
 def test_what_the_session_that_stays_had_sent_is_in_doubt_too_if_its_client_has_begun_anew(hangs_up: bool) -> None:
     """The clock of A is ahead, so the session there is taken for the later one."""

@@ -99,6 +99,16 @@ def test_overtaking_is_seen_by_first_arrivals() -> None:
     assert history.claims() == ["reordered"]
 
 
+def test_at_qos_2_only_what_a_node_said_it_had_sent_again_may_come_again() -> None:
+    for times, claims in ((2, []), (3, ["duplicated"])):
+        history = History(qos=2)
+        history.records.resent["s"] = 1
+        history.published(1, qos=2)
+        for _ in range(times):
+            history.arrived(1, qos=2)
+        assert history.claims() == claims
+
+
 def test_what_was_owed_to_a_session_that_is_gone_may_come_after_what_the_new_one_has_had() -> None:
     """It was until the client had subscribed again; unless it came before it began anew."""
     for began, subscribed, is_late in ((0.5, 3.0, True), (3.0, 3.5, True), (0.5, 0.6, False), (6.0, 7.0, False)):

@@ -82,6 +82,7 @@ class Inheritance:
         "is_known",
         "is_new",
         "opening",
+        "resent",
         "rivals",
         "set_aside",
         "settled",
@@ -109,6 +110,8 @@ class Inheritance:
         self.opening: set[bytes] = set()
         #: node -> the number of the last session there of which it has been heard that its client had begun that anew.
         self.heard_of: dict[str, int] = {}
+        #: Messages in doubt that were sent again when its client came back while nodes were missing.
+        self.resent = 0
         #: The connection it had then, with that node and the time: nobody may be at the other end; not written down.
         self.suspect: tuple[Connection, str, float] | None = None
         #: When its client subscribed to something last; not written down.
@@ -223,6 +226,8 @@ class Inheritance:
             waiting = self.set_aside.pop(origin, None)
             if waiting is not None:
                 let_go += waiting
+        if not self.rivals:
+            self.resent = 0
         return let_go  # what it has heard is kept in mind: somebody may have had a session all the same
 
     # -- as it is written down --
@@ -249,11 +254,12 @@ class Inheritance:
             since,
             [tuple(identity) for identity in self.early],
             list(self.heard_of.items()),
+            self.resent,
         ]
 
 
 def inheritance_from(fields: list[Any]) -> Inheritance:
-    is_new, anew_at, clean_at, is_known, rivals, settled, since, early, *heard_of = fields
+    is_new, anew_at, clean_at, is_known, rivals, settled, since, early, *more = fields
     found = Inheritance(is_new=is_new)
     found.anew_at, found.clean_at = anew_at, clean_at
     found.is_known = is_known
@@ -263,7 +269,8 @@ def inheritance_from(fields: list[Any]) -> Inheritance:
         found.settled[node, number] = Coverage(since_of, vector_from(upto), identities_from(*heard))
     found.since = {name: vector_from(vector) for name, vector in since}
     found.early = identities_from(early)
-    found.heard_of = dict(*heard_of)  # an older release did not say so
+    if more:  # an older release did not say so
+        found.heard_of, found.resent = dict(more[0]), more[1]
     return found
 
 

@@ -13,7 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker import moves
-from sterna.broker.inheritance import SOMEBODY, Coverage, Inheritance, identities_from, vector_fields, vector_from
+from sterna.broker.inheritance import (
+    SOMEBODY,
+    Coverage,
+    Inheritance,
+    identities_from,
+    in_doubt,
+    vector_fields,
+    vector_from,
+)
 from sterna.broker.moves import Staged
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
@@ -122,13 +130,18 @@ class Heirs:
             self.opened(session, [*self._moving.router.paths.origins, *self._moving.missing()], is_new=True)
 
     def comes_again(self, session: Session) -> None:
-        """Its client does, here or elsewhere, on another connection than the one it had."""
+        """Its client does, here or elsewhere, on another connection than the one it had.  What is in doubt is sent
+        again, unless we know of another session that has served it meanwhile."""
         inheritance = session.inheritance
         if inheritance is not None and inheritance.suspect is not None:
             connection, node, at = inheritance.suspect
             inheritance.suspect = None
             if connection.heard_at <= at:
                 self._moving.estates.doubt(session, node)
+        doubtful = len(in_doubt(session))
+        if doubtful and inheritance is not None and inheritance.rivals:
+            inheritance.resent += doubtful
+            self._broker.log.inherits(session)
 
     def outlive(self, session: Session) -> None:
         """From where on it has heard matters as long as somebody may come with what a session before it was owed."""
@@ -251,6 +264,7 @@ class Heirs:
             return  # it will be offered again, here or elsewhere
         inheritance = session.inheritance
         if inheritance is not None and inheritance.hears_of(source, number):
+            self._moving.estates.tell_resent(session, source)
             self._broker.log.inherits(session)
             if session.connection is None:
                 self._moving.estates.doubt(session, source)

@@ -23,6 +23,9 @@ class MovingCounters:
     """Messages that waited in them and that nobody wanted, or not in time."""
     remains_doubtful: int = 0
     """Messages at QoS 2 that they had sent and that were not acknowledged: their clients may have them or not."""
+    remains_resent: int = 0
+    """Such messages that were sent again, as it was not known that their clients had begun anew: they may have come
+    twice."""
     remains_added: int = 0
     """Messages from other nodes' sessions that were added to sessions here."""
     remains_unwanted: int = 0

@@ -340,6 +340,15 @@ class Estates:
         self.moving.counters.remains_doubtful += len(doubtful)
         return len(doubtful)
 
+    def tell_resent(self, session: Session, node: str) -> None:
+        """Its client had been at another node before it came back here, and may have had that twice."""
+        inheritance = session.inheritance
+        if inheritance is not None and inheritance.resent:
+            self.moving.counters.remains_resent += inheritance.resent
+            reason = "what was in doubt was sent again to a client that had begun anew"
+            self.moving.broker.report(reason, client=session.name(), node=node, resent=inheritance.resent)
+            inheritance.resent = 0
+
     def lay_by(self, session: Session) -> None:
         """It is fenced: keep what is left of it.  Not before everything that is safe has been delivered."""
         self.moving.broker.between_groups(partial(self._lay_by, session))
@@ -350,6 +359,7 @@ class Estates:
         if broker.sessions.get(session.client_id) is not session:
             return
         doubtful = self._give_up_doubtful(session)
+        self.tell_resent(session, owner)
         heir = broker.state.new_session(
             remains_key(session.client_id, session.number), session.user, session.permissions
         )

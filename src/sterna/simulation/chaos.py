@@ -294,6 +294,8 @@ class Chaos:
         for machine in scene.machines:
             for client, count in machine.doubtful.items():
                 records.doubtful[client] = records.doubtful.get(client, 0) + count
+            for client, count in machine.resent.items():
+                records.resent[client] = records.resent.get(client, 0) + count
         return [
             *checkers.check_delivery(records),
             *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),

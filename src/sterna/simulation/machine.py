@@ -112,6 +112,8 @@ class Machine:
         self.damage: list[str] = []
         #: client -> messages at QoS 2 of which the node does not know whether the client has them.
         self.doubtful: dict[str, int] = {}
+        #: client -> those that the node sent again, and found out later that the client may have had them.
+        self.resent: dict[str, int] = {}
         #: The moment at which it is to be killed next, if any: one of MOMENTS.
         self.doom = ""
         self._doom_dice = kernel.dice(f"{name} doom")
@@ -325,9 +327,10 @@ class Running:
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         self.reports[event] = self.reports.get(event, 0) + 1
-        if "doubtful" in fields:
-            doubtful = self.machine.doubtful
-            doubtful[fields["client"]] = doubtful.get(fields["client"], 0) + fields["doubtful"]
+        for kind, counts in (("doubtful", self.machine.doubtful), ("resent", self.machine.resent)):
+            if kind in fields:
+                counts[fields["client"]] = counts.get(fields["client"], 0) + fields[kind]
+        if "doubtful" in fields or "resent" in fields:
             self.tell(f"reports {event}: {fields}")
         about = fields.get("peer") or fields.get("origin")
         if about:

@@ -102,6 +102,8 @@ class Records:
     """Sessions may begin anew because their node is away.  Clients subscribe again, and what they are owed goes on."""
     doubtful: dict[str, int] = field(default_factory=dict)
     """client -> messages at QoS 2 that nodes said they had sent it, do not know if it has, and do not send again."""
+    resent: dict[str, int] = field(default_factory=dict)
+    """client -> those that nodes said they had sent again, not knowing that it had begun anew elsewhere meanwhile."""
 
     def arrived(self, client: str, arrival: Arrival) -> None:
         self.arrivals.setdefault(client, []).append(arrival)
