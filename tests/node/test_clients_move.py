@@ -288,6 +288,19 @@ def test_an_evacuated_node_is_empty_and_stays_so() -> None:
     assert town["B"].resume("c0", 4).connack.session_present
 
 
+def test_the_log_says_who_went_where_and_who_was_not_let_in() -> None:
+    town = row("subscription-flooding")
+    town["A"].resume("c")
+    town["A"].network.moving.plans.move(b"c", "C")
+    town.pass_time(1)
+    assert ("session moved", {"client": "c", "to": "C"}) in town["A"].reports
+    town["B"].network.moving.plans.evacuate(1.0)
+    town["B"].dial(4).send(Connect("old", False))
+    town.settle()
+    (fields,) = (fields for event, fields in town["B"].reports if event == "connection failed")
+    assert (fields["client"], fields["reason"]) == ("old", "this node is being emptied")
+
+
 def test_nobody_is_sent_to_a_node_that_is_being_emptied_too() -> None:
     town = row("subscription-flooding", "ABCD")
     for number in range(8):

@@ -197,6 +197,8 @@ class Broker:
             fields["address"] = connection.peer.address
             if connection.session is not None:
                 fields["client"] = connection.session.name()
+            elif connection.connect is not None and connection.connect.client_id:
+                fields["client"] = connection.connect.client_id.decode()  # who it says it is
         self._world.report(event, fields)
 
     def tell(self, event: str, fields: dict[str, Any]) -> None:

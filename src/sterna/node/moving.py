@@ -354,6 +354,7 @@ class Moving:
         self.plans.departed(departure)
         if departure.state is Leaving.GONE:
             self.counters.departed += 1
+            self.broker.tell("session moved", {"client": client.decode(), "to": departure.target})
         else:
             self.counters.rolled_back += 1
             self._check_owner(client)
