@@ -150,6 +150,11 @@ class Moving:
         """The last of our own messages that has been delivered."""
         return self._network.frontier()
 
+    def has_read(self, node: str, stamp: Stamp) -> None:
+        """It says so itself, by the way its messages take: a restart is to know."""
+        self.router.streams.passed(node, stamp)
+        self._network.note_vector()
+
     def heard_up_to(self) -> VersionVector:
         """What a session that begins to listen now has not heard: what came before."""
         return {**self.vector(), self.node: self.frontier()}

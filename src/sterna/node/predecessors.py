@@ -32,7 +32,7 @@ class Predecessors:
         #: What is published here from this offset on, in order -> comes after these messages of other nodes.
         self._offsets: list[int] = []
         self._before: list[VersionVector] = []
-        #: Clients that are not let in yet.
+        #: Clients that wait to be let in.
         self._held_up: dict[bytes, None] = {}
         #: What everybody is to hear of with the news.
         self._untold: VersionVector = {}
@@ -65,29 +65,32 @@ class Predecessors:
         self._note(session)
         if session.came is None:
             return
-        client, (_, node, *fields) = session.client_id, session.came
-        stamp = Stamp(*fields)
+        _, node, epoch, sequence = session.came
+        stamp = Stamp(epoch, sequence)
         self._untold[node] = max(stamp, self._untold.get(node, BEFORE_ALL))
-        if not self._is_read(node, stamp):
-            self._held_up[client] = None
-            self._moving.once(partial(self._may_come_in, client, node, stamp), partial(self._let_in, client))
-            self._moving.later(self._moving.settings.patience_s, partial(self._let_in, client))
-
-    def _is_read(self, node: str, stamp: Stamp) -> bool:
-        """What it says comes by the same way as its messages, behind them."""
-        streams = self._moving.router.streams
-        return streams.synced(node) or streams.is_read(node, stamp)
-
-    def _may_come_in(self, client: bytes, node: str, stamp: Stamp) -> bool:
-        return client not in self._held_up or self._is_read(node, stamp)
-
-    def _let_in(self, client: bytes) -> None:
-        if client in self._held_up:
-            del self._held_up[client]
-            self._moving.fetch(client)
+        # What a node says about a session comes by the way of its messages, behind them.
+        self._moving.has_read(node, stamp)
 
     def holds_up(self, client: bytes) -> bool:
-        return client in self._held_up
+        """Is it not to be let in yet, because here somebody else would hear what it says now before what it said?"""
+        session = self._moving.broker.sessions.get(client)
+        if session is None or session.came is None:
+            return False
+        _, node, epoch, sequence = session.came
+        stamp, streams = Stamp(epoch, sequence), self._moving.router.streams
+        if streams.is_read(node, stamp):
+            return False
+        if client not in self._held_up:
+            self._held_up[client] = None
+            self._moving.once(partial(streams.is_read, node, stamp), partial(self._let_in, client, node, stamp))
+            self._moving.later(self._moving.settings.patience_s, partial(self._let_in, client, node, stamp))
+        return True
+
+    def _let_in(self, client: bytes, node: str, stamp: Stamp) -> None:
+        if client in self._held_up:
+            del self._held_up[client]
+            self._moving.router.streams.give_up(node, stamp)
+            self._moving.fetch(client)
 
     # -- readers --
 
