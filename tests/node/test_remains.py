@@ -454,3 +454,28 @@ def test_what_is_left_of_two_sessions_at_one_node_comes_from_both(monkeypatch: p
     assert left_over(town) == []
     came = [packet.payload for packet in again.received() if isinstance(packet, Publish)]
     assert sorted(came) == [b"for the session that came back", b"waits at A", b"while A was cut off"]
+
+
+def test_remains_that_were_added_elsewhere_are_not_added_again() -> None:
+    """Their node did not hear of it, and the client began anew there once more."""
+    town = row()
+    client, _ = begun_anew(town)
+    moving = town["C"].network.moving
+    moving.send = lambda node, message: (  # type: ignore[method-assign]
+        None if isinstance(message, RemainsAck) else Moving.send(moving, node, message)
+    )
+    town.connect("AB")
+    town.pass_time(5)
+    assert client.payloads() == [b"waits at A"]
+    client.vanish()
+    town["B"].join("q").publish("t/2", b"waits at C", 2)
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    again = town["A"].resume("c")
+    assert not again.connack.session_present
+    again.subscribe("t/#", 2)
+    del moving.send
+    town.connect("AB")
+    town.pass_time(30)
+    assert left_over(town) == []
+    assert [packet.payload for packet in again.received() if isinstance(packet, Publish)] == [b"waits at C"]

@@ -222,6 +222,7 @@ HARSH = [
     (9148, 2, "subscription-flooding", "spanning-tree"),
     (9127, 3, "advertisement", "static"),
     (9312, 3, "publication-flooding", "spanning-tree"),
+    (9344, 2, "subscription-flooding", "spanning-tree"),
 ]
 
 

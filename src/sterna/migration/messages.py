@@ -188,6 +188,8 @@ class RemainsPage(msgspec.Struct, tag=13, array_like=True, frozen=True):
     """With the last page: what it was not sent of what came up to here are the items, and no more."""
     early: list[tuple[str, int, int]] = []
     """What it had heard of it all the same."""
+    added: list[tuple[str, int]] = []
+    """With the last page: nodes and numbers of sessions whose remains had been added to it."""
 
 
 class RemainsAck(msgspec.Struct, tag=14, array_like=True, frozen=True):

@@ -63,6 +63,8 @@ class Inheriting:
     filters: list[tuple[bytes, VersionVector]] = field(default_factory=list)
     staged: list[Staged] = field(default_factory=list)
     early: dict[Identity, None] = field(default_factory=dict)
+    #: Others whose remains are among these.
+    added: list[Remnant] = field(default_factory=list)
     upto: VersionVector | None = None
 
     @property
@@ -334,6 +336,7 @@ class Heirs:
         if page.upto is None:
             self._moving.send(source, RemainsAck(page.client, page.number, page.page))
         else:
+            coming.added = page.added
             coming.upto = vector_from(page.upto)
             self._add(page.client, source, coming)
 
@@ -348,13 +351,15 @@ class Heirs:
             self._forget(client, (source, coming.number))  # it has gone elsewhere meanwhile, and is offered there
             return
         assert coming.upto is not None
-        if session.inheritance.opening or self._waits_for_others(client, coming, session.inheritance):
+        if (source, coming.number) in session.inheritance.settled:
+            self._added(session, source, coming, safe=True)  # it has come with another's
+        elif session.inheritance.opening or self._waits_for_others(client, source, coming, session.inheritance):
             self._moving.later(LOOK_S, partial(self._add, client, source, coming))
         else:
             action = partial(self._broker.between_groups, partial(self._add_now, session, source, coming))
             when_read(self._moving, partial(self._broker.commitments.in_turn, action))  # and delivered
 
-    def _waits_for_others(self, client: bytes, coming: Inheriting, inheritance: Inheritance) -> bool:
+    def _waits_for_others(self, client: bytes, source: str, coming: Inheriting, inheritance: Inheritance) -> bool:
         """One of several sessions may have served what is left of another: nothing is added before it is known what
         each has, unless nobody hears of one for too long."""
         if self._broker.now - coming.heard_at > self._moving.settings.patience_s:
@@ -363,7 +368,8 @@ class Heirs:
         nodes = {node for node, _ in every}
         silent = (node for node in inheritance.rivals if node not in nodes)
         is_known = all(self.questions.has_spoken(client, node) for node in silent)
-        return not is_known or any(other.upto is None for other in every.values())
+        remnant = source, coming.number
+        return not is_known or any(other.upto is None or remnant in other.added for other in every.values())
 
     def _others(self, client: bytes, coming: Inheriting) -> list[Claim]:
         """What is to be added besides.  May raise JournalError."""
@@ -380,6 +386,9 @@ class Heirs:
         if self._heir(client) is not session or inheritance is None:
             self._forget(client, (source, coming.number))
             return
+        if (source, coming.number) in inheritance.settled:
+            self._add(client, source, coming)
+            return
         coverage = coming.coverage
         try:
             others = self._others(client, coming)
@@ -389,6 +398,9 @@ class Heirs:
             return
         for packet_id in self._unreleased(session, coming):  # one that is in use here is beyond help
             session.inflight.setdefault(packet_id, None)
+        for node, number in coming.added:
+            if (node, number) not in inheritance.settled:
+                inheritance.settle(node, number, Coverage([], {}, {}))
         inheritance.settle(source, coming.number, coverage)
         inheritance.look_ahead(self._moving.node, self._moving.router.streams.vector)
         moves.watch(self._broker, session)

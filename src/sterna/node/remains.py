@@ -201,8 +201,10 @@ class Estate:
                 self._moving.later(LOOK_S, self._catch_up)  # the disk did not give what is there
                 return
         upto = vector_fields(self._upto) if is_last else None
+        inheritance = self.session.inheritance
+        added = list(inheritance.settled) if is_last and inheritance is not None else []
         self._retries = 0
-        self._page = RemainsPage(self.client, self.number, number, filters, items, upto, early)
+        self._page = RemainsPage(self.client, self.number, number, filters, items, upto, early, added)
         self._moving.send(self._target, self._page)
 
     def _some_filters(self) -> list[tuple[bytes, list[tuple[str, int, int]]]]:
