@@ -410,7 +410,7 @@ class Moving:
         self.estates.node_found(origin)
         for departure in list(self.departures.values()):
             if departure.target == origin:
-                departure.on(On.RETRY)
+                departure.path_found()
 
     def news_came(self, link: str, body: bytes) -> None:
         news = messages.decode_news(body)

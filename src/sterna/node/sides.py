@@ -60,6 +60,15 @@ class Side:
         self.reason = reason
         self.on(On.TROUBLE)
 
+    def path_found(self) -> None:
+        """Say it again, and once more: the other node may not have found the way to us yet, and hears nobody before."""
+        self._say_again()
+        self._moving.later(self._moving.settings.retry_s, self._say_again)
+
+    def _say_again(self) -> None:
+        if self._is_under_way():
+            self.on(On.RETRY)
+
     def _ask_again_later(self) -> None:
         """Ever more seldom: what is said again may be a page that a thin line has not carried yet."""
         settings = self._moving.settings
