@@ -177,7 +177,10 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
 @pytest.mark.parametrize(
     ("seed", "nodes", "strategy", "overlay"),
     [
-        *((seed, 3, "subscription-flooding", "spanning-tree") for seed in (4, 11, 13, 14, 25, 319, 9178, 9302, 9336)),
+        *(
+            (seed, 3, "subscription-flooding", "spanning-tree")
+            for seed in (4, 11, 13, 14, 25, 319, 9178, 9302, 9318, 9336)
+        ),
         (224, 3, "subscription-flooding", "static"),
         (204, 3, "advertisement", "static"),
         (240, 3, "advertisement", "static"),
