@@ -194,7 +194,7 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
     [
         *(
             (seed, 3, "subscription-flooding", "spanning-tree")
-            for seed in (4, 11, 13, 14, 25, 319, 9178, 9302, 9316, 9336)
+            for seed in (4, 11, 13, 14, 25, 319, 9178, 9302, 9316, 9318, 9336)
         ),
         (224, 3, "subscription-flooding", "static"),
         (204, 3, "advertisement", "static"),

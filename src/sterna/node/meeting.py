@@ -2,9 +2,9 @@
 
 Sessions may have begun elsewhere while it was away, and it may have forgotten what it could not write down.  So such
 clients wait until a neighbour has told what it knows; not for ever, as there may be nobody.  Those whose sessions are
-here wait for nothing, unless they may have begun anew elsewhere and have forgotten what is in flight to them here; nor
-do those who want none of what was.  Those let in before anybody was met begin anew: whoever is met later may have had
-their sessions.
+here wait for nothing, unless they may have begun anew elsewhere: because this node was away for long, or because they
+would have forgotten then what is in flight to them here.  Nor do those wait who want none of what was.
+Those let in before anybody was met begin anew: whoever is met later may have had their sessions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,17 @@ class Meeting:
         #: It is told by others what it may have forgotten.
         self.has_met = self.is_over
         self._may_begin_anew = moving.settings.owner_unreachable == "begin-anew"
+        segments = moving.broker.journal.segments()
+        silent_s = moving.broker.wall - (segments[-1].newest_us / 1e6 if segments else 0.0)
+        #: As far as the journal tells; others may have missed it for longer.
+        self._was_away = silent_s >= moving.settings.owner_absent_s / 2
         if not self.is_over:
             moving.later(MEET_S if self._may_begin_anew else moving.settings.owner_absent_s, self._end)
 
     def keeps_waiting(self, session: Session) -> bool:
-        """Would a client that has begun anew since get something twice from what is here?"""
-        return not self.is_over and self._may_begin_anew and bool(in_doubt(session))
+        """May its client have begun anew since?  Then it would get something twice from what is here, or what it sends
+        again be published twice."""
+        return not self.is_over and self._may_begin_anew and (self._was_away or bool(in_doubt(session)))
 
     def link_started(self) -> None:
         """It is told of differences before it answers: links keep the order."""
