@@ -15,7 +15,7 @@ from sterna.broker.durability import SessionLog
 from sterna.broker.effort import Turns
 from sterna.broker.encoding import Encodings, encode_again, with_properties, without_properties
 from sterna.broker.network import Network
-from sterna.broker.outbox import MOVING, NOT_COUNTED, send_to_all
+from sterna.broker.outbox import send_to_all
 from sterna.broker.routes import Route
 from sterna.broker.session import Session
 from sterna.broker.shares import Share
@@ -167,11 +167,9 @@ class Delivery:
         """False if it was dropped."""
         outbox = session.outbox
         if outbox.congested:
-            held = session.held
-            if held is None or not held.hold(message, grant):
-                reason = outbox.why_not() or (MOVING if held is not None and held.is_full else NOT_COUNTED)
-                if reason:
-                    self._drop(session, message, grant, reason)
+            is_held = session.held is not None and session.held.hold(message, grant)
+            if not is_held and (reason := session.why_not()):
+                self._drop(session, message, grant, reason)
             return False
         packet = encodings.packet(session, grant, 0, 0)
         if session.packet_bytes_max and len(packet) > session.packet_bytes_max:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sterna.broker.authorization import Permissions
 from sterna.broker.held import Held
 from sterna.broker.inheritance import REMAINS, Inheritance
-from sterna.broker.outbox import Outbox
+from sterna.broker.outbox import MOVING, NOT_COUNTED, Outbox
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.repeats import NO_NUMBER, Number
 from sterna.broker.statistics import Counters
@@ -176,6 +176,11 @@ class Session:
         """Is something in flight that a client would take for another message if it came again?  At QoS 2 it knows what
         it has had by the packet identifier."""
         return any(entry is not None and min(entry[0].qos, entry[1].qos) == 1 for entry in self.inflight.values())
+
+    def why_not(self) -> str:
+        """The reason for which it did not take a message at QoS 0; NOT_COUNTED if another node says it."""
+        is_full = self.held is not None and self.held.is_full
+        return self.outbox.why_not() or (MOVING if is_full else NOT_COUNTED)
 
     def put_in_flight(self, packet_id: int, message: Message, grant: Grant) -> None:
         self.inflight[packet_id] = (message, grant)

@@ -128,7 +128,8 @@ class Words:
         broker = self._moving.broker
         is_full = len(broker.sessions) >= broker.limits.sessions
         if is_full or len(self._moving.arrivals) >= self._moving.settings.at_once:
-            self._moving.send(source, MigRefuse(client, offer.number, "too much is arriving here"))
+            reason = "it has as many sessions as it may" if is_full else "too much is arriving there"
+            self._moving.send(source, MigRefuse(client, offer.number, reason))
             return
         arrival = self._moving.arrivals[client] = Arrival(self._moving, client, source, offer.number)
         arrival.begin(pull=False)
