@@ -12,6 +12,7 @@ import pytest
 from broker.lone_node import Client
 from node.faulty_nodes import FaultyTown
 from operators.expression_making import ORDINARY, RULES
+from sterna.node.meeting import MEET_S
 from sterna.operators.grammar import parse
 from sterna.operators.halves import halves
 from sterna.operators.reference import Reference
@@ -92,7 +93,11 @@ class Weather:
             self.town.start(name)
             settle_for(self.town, name)
             if name == "a":
-                self.watcher = self.town["a"].resume("watcher", session_expiry=100_000)
+                self._watch_again()
+
+    def _watch_again(self) -> None:
+        self.town.pass_time(MEET_S)  # it might have begun anew elsewhere, and nobody is there who could tell
+        self.watcher = self.town["a"].resume("watcher", session_expiry=100_000)
 
     def checkpoint(self) -> None:
         name = self.dice.choice([name for name in NAMES if name in self.town.nodes])
@@ -114,7 +119,7 @@ class Weather:
                 self.town.start(name)
                 settle_for(self.town, name)
                 if name == "a":
-                    self.watcher = self.town["a"].resume("watcher", session_expiry=100_000)
+                    self._watch_again()
         self.town.connect(*sorted(self.links - self.up))
         self.town.pass_time(6)
         self.read()
