@@ -209,6 +209,7 @@ def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(
         # and it was not told to forget what the one that gave way had sent it.
         (5012, 2, "advertisement", "static"),
         (9132, 2, "subscription-flooding", "spanning-tree"),
+        (9323, 2, "subscription-flooding", "spanning-tree"),
         (9108, 3, "advertisement", "static"),
         (9165, 3, "advertisement", "static"),
     ],

@@ -119,11 +119,14 @@ def nothing_twice(records: Records) -> Iterable[Violation]:
     """But for what a node has said it could not know: that the client it was sent to again had begun anew elsewhere."""
     for client, arrivals in records.arrivals.items():
         yield from _twice(client, records, _live(records, client), records.resent.get(client, 0))
-        wills: dict[str, int] = {}
+        wills: dict[tuple[str, int], int] = {}
         for arrival in arrivals:
             if arrival.identity in records.wills and not arrival.retain:
-                wills[arrival.identity] = wills.get(arrival.identity, 0) + 1
-                if wills[arrival.identity] > 1 and arrival.qos != 1:
+                # At QoS 0 it does not wait for the note that it has been said, which a crash may take along.
+                crashed = records.crashes.get(records.wills[arrival.identity].node, ())
+                key = arrival.identity, 0 if arrival.qos else sum(at <= arrival.at for at in crashed)
+                wills[key] = wills.get(key, 0) + 1
+                if wills[key] > 1 and arrival.qos != 1:
                     detail = f"the will {arrival.identity} came to {client} twice"
                     yield Violation("duplicated", detail, (arrival.identity, client))
 
