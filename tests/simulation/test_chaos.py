@@ -217,6 +217,7 @@ def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(
 #: (seed, nodes, strategy, overlay): of storms with twice as many faults.
 HARSH = [
     (9132, 2, "subscription-flooding", "spanning-tree"),
+    (9323, 2, "subscription-flooding", "spanning-tree"),
     (9108, 3, "advertisement", "static"),
     (9165, 3, "advertisement", "static"),
     (9148, 2, "subscription-flooding", "spanning-tree"),

@@ -208,3 +208,13 @@ def test_qos_0_may_come_again_after_its_node_was_killed_and_only_then() -> None:
     assert history.claims() == ["duplicated"]
     history.records.crashes["node1"].append(6.0)
     assert history.claims() == []
+
+
+def test_a_will_comes_twice_at_qos_0_only_if_its_node_crashed_in_between() -> None:
+    for qos, crashed_at, claims in ((0, 4.0, []), (0, 2.0, ["duplicated"]), (2, 4.0, ["duplicated"])):
+        history = History(qos=2)
+        history.records.wills["s/will1"] = LastWill("s/will1", "s", "node", "net", b"t", qos)
+        history.records.crashes["node"] = [crashed_at]
+        for at in (3.0, 5.0):
+            history.records.arrived("s", Arrival(at, b"t", "s/will1", qos, False))
+        assert history.claims() == claims

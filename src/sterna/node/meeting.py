@@ -43,6 +43,12 @@ class Meeting:
         again be published twice."""
         return not self.is_over and self._may_begin_anew and (self._was_away or bool(in_doubt(session)))
 
+    @property
+    def has_forgotten(self) -> bool:
+        """It was started before, and does not know a single other node yet."""
+        moving = self._moving
+        return not self.has_met and all(origin == moving.node for origin in moving.router.streams.vector)
+
     def link_started(self) -> None:
         """It is told of differences before it answers: links keep the order."""
         if not self.has_met:

@@ -226,7 +226,7 @@ class Moving:
                 missing.append(self._anew.pop(client))
             if missing and not is_old:  # what we are still reading of others it may have been served elsewhere
                 missing += [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
-            if not missing and not is_old and not is_clean(session) and not self._meeting.has_met:
+            if not missing and not is_old and not is_clean(session) and self._meeting.has_forgotten:
                 missing = [SOMEBODY]
             if missing:
                 clean = not is_old and is_clean(session)

@@ -114,9 +114,10 @@ def _twice(
             yield Violation("duplicated", detail, (arrival.identity, who))
 
 
-def _crashes_before(records: Records, arrival: Arrival) -> int:
-    """Of the node that sent it, as far as it matters."""
-    return 0 if arrival.qos else sum(at <= arrival.at for at in records.crashes.get(arrival.node, ()))
+def _crashes_before(records: Records, arrival: Arrival, said_at: str = "") -> int:
+    """Of the node that sent it, and of the one where it was said, as far as they matter."""
+    crashes = [at for node in {arrival.node, said_at} for at in records.crashes.get(node, ())]
+    return 0 if arrival.qos else sum(at <= arrival.at for at in crashes)
 
 
 def nothing_twice(records: Records) -> Iterable[Violation]:
@@ -126,7 +127,9 @@ def nothing_twice(records: Records) -> Iterable[Violation]:
         wills: dict[tuple[str, int], int] = {}
         for arrival in arrivals:
             if arrival.identity in records.wills and not arrival.retain:
-                key = arrival.identity, _crashes_before(records, arrival)
+                # At QoS 0 it does not wait for the note that it has been said, which a crash may take along.
+                said_at = records.wills[arrival.identity].node
+                key = arrival.identity, _crashes_before(records, arrival, said_at)
                 wills[key] = wills.get(key, 0) + 1
                 if wills[key] > 1 and arrival.qos != 1:
                     detail = f"the will {arrival.identity} came to {client} twice"
