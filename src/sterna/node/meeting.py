@@ -4,7 +4,7 @@ Sessions may have begun elsewhere while it was away, and it may have forgotten w
 clients wait until a neighbour has told what it knows; not for ever, as there may be nobody.  Those whose sessions are
 here wait for nothing, unless they may have begun anew elsewhere: because this node was away for long, or because they
 would have forgotten then what is in flight to them here.  Nor do those wait who want none of what was.
-Those let in before anybody was met begin anew: whoever is met later may have had their sessions.
+If it has forgotten all others, those let in before it meets one begin anew: that one may have had their sessions.
 """
 
 from __future__ import annotations
