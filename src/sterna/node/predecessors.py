@@ -89,7 +89,7 @@ class Predecessors:
     def _let_in(self, client: bytes, node: str, stamp: Stamp) -> None:
         if client in self._held_up:
             del self._held_up[client]
-            self._moving.router.streams.give_up(node, stamp)
+            self._moving.router.streams.count_as_read(node, stamp)
             self._moving.fetch(client)
 
     # -- readers --

@@ -221,7 +221,7 @@ class Streams:
     def needed(self, origin: str, stamp: Stamp, by: list[str]) -> None:
         """Publishers have gone from there to these: what they published before is to be read first."""
         if self.synced(origin):  # links keep the order: we had it before we could hear of this
-            self.give_up(origin, stamp)
+            self.count_as_read(origin, stamp)
         elif not self.is_read(origin, stamp):
             for other in by:
                 self.read_anew(other)
@@ -230,8 +230,8 @@ class Streams:
         read = max(self.vector.get(origin, BEFORE_ALL), self._met.get(origin, BEFORE_ALL))
         return origin == self._node or stamp <= read
 
-    def give_up(self, origin: str, stamp: Stamp) -> None:
-        """That it is read before what comes after it."""
+    def count_as_read(self, origin: str, stamp: Stamp) -> None:
+        """Nobody is to wait for it any more."""
         self._met[origin] = max(stamp, self._met.get(origin, BEFORE_ALL))
 
     def taken_back(self, vector: VersionVector) -> None:
@@ -368,7 +368,7 @@ class Streams:
         is_late = self._now() - stream.needy_since > NEEDS_S
         if is_late:
             stream.needy_since = 0.0
-            self.give_up(other, stamp)
+            self.count_as_read(other, stamp)
             self._local.read_out_of_turn(origin, other)
         if not self.is_read(other, stamp):
             return False
