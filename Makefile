@@ -9,14 +9,21 @@ CROWD := $(shell expr $(JOBS) + $(JOBS))
 # Every node a test starts would otherwise compile all it imports, once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check fast lint compiled interpreted bench clean help
+# How much of each sweep `make soak` does.
+LINK_FRAMES ?= 100000
+PACKETS ?= 1000000
+
+.PHONY: demo test check fast lint soak compiled interpreted wheel bench clients clean help
 
 help:
 	@echo "make demo         set up, three nodes, a computation, Spark watching, two killed, a client moved, nothing lost"
 	@echo "make test         everything: make check, then all live tests on the compiled node (about 14 minutes)"
 	@echo "make check        lint, types, layers and the fast tests (about 2 minutes)"
+	@echo "make soak         long sweeps: damaged packets (PACKETS=1000000) and damaged frames between nodes (LINK_FRAMES=100000)"
 	@echo "make bench        the broker beside Mosquitto (about 6 minutes)"
+	@echo "make clients      how long real clients are out when they are moved or their node dies (about 4 minutes)"
 	@echo "make compiled     compile the hot modules; make interpreted: back to plain Python"
+	@echo "make wheel        a wheel with compiled modules in dist/, installed into an empty environment and tried"
 	@echo "make clean        remove what the other targets made"
 
 demo: compiled
@@ -25,7 +32,7 @@ demo: compiled
 # What keeps one core busy runs beside something else that does.  Tests of real processes mostly wait, so that there are
 # twice as many at a time.
 test: .venv/installed
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint .venv/spark.jsa
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint .venv/spark.jsa .venv/javascript/installed
 	@$(MAKE) --no-print-directory fast
 	@$(MAKE) --no-print-directory compiled
 	STERNA_TEST_COMPILED=1 $(PYTHON) -m pytest tests -m "slow or compiled" \
@@ -43,8 +50,17 @@ lint: .venv/installed
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
 
+# What `make test` does briefly, at length; a failure names the seed that repeats it.
+soak: compiled
+	STERNA_TEST_COMPILED=1 STERNA_LINK_FRAMES=$(LINK_FRAMES) STERNA_LINK_SEED=$${STERNA_LINK_SEED:-$$(date +%s)} \
+		STERNA_MUTATED_PACKETS=$(PACKETS) STERNA_MUTATED_SEED=$${STERNA_MUTATED_SEED:-$$(date +%s)} \
+		$(PYTHON) -m pytest tests/node/test_mutated_links.py tests/live/test_mutated_packets.py -n $(JOBS)
+
 bench: compiled
 	$(PYTHON) -m sterna bench brokers
+
+clients: compiled .venv/javascript/installed .venv/node-red/installed
+	@$(PYTHON) scripts/real-clients
 
 compiled: .venv/compiled
 
@@ -52,7 +68,8 @@ compiled: .venv/compiled
 .venv/compiled: .venv/installed setup.py $(HOT)
 	@echo "Compiling the hot modules (a minute or two)"
 	@find src -name '*.so' -delete
-	@MYPYPATH=src $(PYTHON) setup.py -q build_ext --inplace >.venv/compile.log 2>&1 || \
+	@MYPYPATH=src $(PYTHON) setup.py -q build_ext --inplace >.venv/compile.log 2>&1 || true
+	@find src -name '*.so' | grep -q . || \
 		echo "Could not compile (see .venv/compile.log): running interpreted, at about half the speed."
 	@find src -name '*.so' -exec touch {} +
 	@touch $@
@@ -60,6 +77,10 @@ compiled: .venv/compiled
 interpreted:
 	@find src -name '*.so' -delete
 	@rm -f .venv/compiled
+
+# pip builds it from the tracked files, as it would for anybody: in an environment with nothing but [build-system].
+wheel: .venv/installed
+	STERNA_WHEEL=dist $(PYTHON) -m pytest tests/live/test_wheel.py
 
 .venv/installed: pyproject.toml constraints.txt
 	@scripts/system-parts
@@ -75,5 +96,14 @@ interpreted:
 	@echo "Keeping Spark's classes for the tests"
 	@$(PYTHON) scripts/spark-classes $@ >.venv/spark-classes.log 2>&1 || echo "Could not (see .venv/spark-classes.log)."
 
+# The lock files name no registry: packages come from the one that npm is set up for.
+.venv/javascript/installed: tests/live/javascript/package-lock.json
+.venv/node-red/installed: tests/live/javascript/node-red/package-lock.json
+.venv/javascript/installed .venv/node-red/installed: | .venv/installed
+	@scripts/system-parts javascript
+	@echo "Installing clients written in JavaScript into $(@D)"
+	@mkdir -p $(@D) && cp $(<D)/package.json $(<D)/package-lock.json $(<D)/.npmrc $(@D)
+	@npm ci --silent --fetch-retries 1 --prefix $(@D) && test -d $(@D)/node_modules && touch $@ || echo "Could not: live tests with these clients will fail."
+
 clean: interpreted
-	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,7 @@
 """The code stays small and says what it promises: a ratchet, after TigerBeetle's tidy.zig.
 
-Whoever outgrows a bound splits the file or function, or names the function among the exceptions with a reason.
+A function that outgrows its bound is split, or named among the exceptions with a reason.  Files have no
+bound: a limit on their lines cut single objects over two files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 
 #: Functions longer than the bound, and why: hot paths only.
@@ -24,16 +24,12 @@ LONG_FUNCTIONS: dict[str, str] = {}
 COMMANDS = [
     "node", "gateway", "check-config", "network", "neighbours", "pub", "sub", "passwd", "bench", "simulate",
     "experiment", "demo", "operators", "pipeline", "clients", "migrations", "move", "evacuate",
+    "reload",
 ]  # fmt: skip
 
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def test_no_file_outgrows_its_bound() -> None:
-    lines = {name(path): len(path.read_text().splitlines()) for path in SOURCES + TESTS}
-    assert {path: count for path, count in lines.items() if count > FILE_LINES_MAX} == {}
 
 
 def test_no_function_outgrows_its_bound() -> None:
@@ -74,7 +70,18 @@ def test_every_command_exists_and_explains_itself(command: str) -> None:
 
 
 def test_a_node_loads_only_what_its_configuration_asks_for() -> None:
-    costly = {"pandas", "jwt", "scramp", "argon2", "cryptography", "sqlglot", "pyspark", "matplotlib"}
+    costly = {
+        "pandas",
+        "jwt",
+        "scramp",
+        "argon2",
+        "cryptography",
+        "sqlglot",
+        "pyspark",
+        "matplotlib",
+        "pyarrow",
+        "numpy",
+    }
     program = f"import sys, sterna.cli.node, sterna.runtime.server; print(sorted({costly!r} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert run.stdout == "[]\n", run.stderr

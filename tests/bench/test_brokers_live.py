@@ -29,7 +29,9 @@ needs_mosquitto = pytest.mark.skipif(
 
 @pytest.mark.slow
 @needs_mosquitto
-@pytest.mark.parametrize("name", ["fan-out", "fan-in", "qos1", "qos2", "qos2-fsync", "wildcards", "fan-out-10k"])
+@pytest.mark.parametrize(
+    "name", ["fan-out", "fan-in", "qos1", "qos2", "qos2-fsync", "wildcards", "new-topics", "fan-out-10k"]
+)
 def test_mosquitto_delivers_everything(name: str) -> None:
     measured = run_once(MOSQUITTO, BY_NAME[name], BRIEF)
     assert measured.lost == 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from sterna.bench.packets import publish_bytes
-from sterna.bench.saturation import blocks
-from sterna.bench.workloads import BY_NAME, WORKLOADS, Lane, Paced, Saturation
+from sterna.bench.saturation import blocks, stock
+from sterna.bench.workloads import BY_NAME, WORKLOADS, InTurn, Lane, Paced, Saturation
 from sterna.broker.limits import Limits
 
 
@@ -48,6 +50,38 @@ def test_each_wildcard_topic_reaches_exactly_the_subscriber_its_number_says() ->
             number = topic.split("/")[1]
             assert matches(by_number[number], topic)
             assert owner[number] == sequence % lane.step
+
+
+def sent(lane: Lane, publisher: int, blocks_max: int) -> list[str]:
+    """The topics of a publisher's first blocks, as they stand in its packets."""
+    size = publish_bytes(lane.publishers[0][0])
+    cut = stock(
+        publisher, lane.publishers[publisher], 100 * (len(lane.publishers[publisher]) // 100), 100, lane.numbers
+    )
+    taken = [bytes(block) for block in islice(cut, blocks_max)]
+    return [block[at + 4 : at + 20].decode() for block in taken for at in range(0, len(block), size)]
+
+
+def test_of_new_topics_none_comes_twice_and_each_reaches_the_subscriber_its_number_says() -> None:
+    (lane,) = lanes("new-topics")
+    (same,) = lanes("wildcards")
+    assert lane.subscribers == same.subscribers
+    by_number = {name.split("/")[1]: name for names in lane.subscribers for name in names}
+    for publisher in (0, len(lane.publishers) - 1):
+        topics = sent(lane, publisher, 100)
+        assert len(set(topics)) == len(topics) == 10_000
+        assert all(matches(by_number[topic.split("/")[1]], topic) for topic in topics)
+        assert not any("*" in topic for topic in topics)
+
+
+def test_topics_in_turn_are_as_many_as_it_says() -> None:
+    load = BY_NAME["topics-in-turn"].load
+    assert isinstance(load, InTurn)
+    for each, wanted in zip(load.loads, (1_000, 100_000, 1_000_000), strict=True):
+        (lane,) = each.lanes
+        topics = sent(lane, 0, 2 * lane.numbers)
+        assert len(set(topics)) * len(lane.publishers) == wanted
+        assert sorted(topics) == sorted([*set(topics)] * 2)
 
 
 @pytest.mark.parametrize("workload", [w for w in WORKLOADS if isinstance(w.load, Saturation)], ids=lambda w: w.name)

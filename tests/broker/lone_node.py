@@ -180,8 +180,8 @@ class LoneNode:
 
     # -- clients --
 
-    def dial(self, version: int = 5, address: str = "192.0.2.1:1000") -> Client:
-        return Client(self, version, address)
+    def dial(self, version: int = 5, address: str = "192.0.2.1:1000", certificate_name: str | None = None) -> Client:
+        return Client(self, version, Peer(address, certificate_name))
 
     def join(
         self,
@@ -213,7 +213,7 @@ class LoneNode:
 class Client:
     """One connection to the node, and what came out of it."""
 
-    def __init__(self, node: LoneNode, version: int, address: str) -> None:
+    def __init__(self, node: LoneNode, version: int, peer: Peer) -> None:
         self._node = node
         self.version = version
         self.wire = Wire()
@@ -222,9 +222,7 @@ class Client:
         self._read = 0
         self._unread: list[Received] = []
         node.broker.at(node.now)
-        connection = node.broker.accept(self.wire, Peer(address))
-        assert connection is not None, "refused before a word was said"
-        self.connection = connection
+        self.connection = node.broker.accept(self.wire, peer)
 
     def send(self, *packets: Sent | bytes) -> None:
         """All of it in one piece; nothing is committed or flushed yet."""

@@ -69,6 +69,9 @@ class SurvivingNode:
         self._operators = operators
         self._limits = limits or Limits()
         self._now = 0.0
+        #: By how much the wall's clock is wrong.
+        self.clock_error_s = 0.0
+        self.reports: list[tuple[str, dict[str, Any]]] = []
         self._start()
 
     def _start(self) -> None:
@@ -85,15 +88,20 @@ class SurvivingNode:
             world=self,
             rng=Random(1),
             now=self._now,
-            wall=WALL + self._now,
+            wall=self.wall,
             functions=self._functions,
             operators=self._operators,
         )
         self.broker = self.node.broker
 
+    @property
+    def wall(self) -> float:
+        return WALL + self._now + self.clock_error_s
+
     # -- what the broker asks of its world --
 
-    def report(self, event: str, fields: dict[str, Any]) -> None: ...
+    def report(self, event: str, fields: dict[str, Any]) -> None:
+        self.reports.append((event, fields))
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         raise AssertionError("nobody has a password here")
@@ -154,6 +162,17 @@ class SurvivingNode:
 
     def crash(self) -> None:
         self._start()
+
+    def be_off(self, seconds: float) -> None:
+        """Crash, and start again after a while."""
+        self._now += seconds
+        self._start()
+
+    def tidy(self) -> None:
+        """What a running node does every few seconds."""
+        self.broker.tell_time(self._now, self.wall)
+        self.node.tidy()
+        self.settle()
 
     def wait(self, seconds: float) -> None:
         self._now += seconds

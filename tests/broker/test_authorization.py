@@ -249,3 +249,34 @@ def test_an_incomplete_or_misspelt_rule_is_refused() -> None:
     for written in misspelt:
         with pytest.raises(ConfigurationError, match='write "'):
             AccessRule(("*",), ("a",), **written)
+
+
+@pytest.mark.parametrize(
+    ("user", "client_id", "allowed"),
+    [
+        ("alice", "alice", True),
+        ("alice", "alice:1", True),
+        ("alice", "alice:", True),
+        ("alice", "alicea", False),
+        ("alice", "bob", False),
+        ("alice", "bob:1", False),
+        ("bob", "alice", False),
+        (None, "alice", False),
+        (None, "", False),
+        (None, ":1", False),
+        (None, "guest-7", True),
+        ("%u", "alice", False),
+        ("*", "alice", False),
+        ("*", "*:1", True),
+    ],
+)
+def test_client_identifiers_are_bound_to_users(user: str | None, client_id: str, allowed: bool) -> None:
+    access = AccessList([], "allow", ["%u", "%u:*", "guest-*"])
+    assert access.may_be_called(user, client_id) is allowed
+    assert AccessList([], "allow").may_be_called(user, client_id), "without such a list any will do"
+
+
+@pytest.mark.parametrize("pattern", ["", "*-%u", "a*b"])
+def test_a_pattern_for_client_identifiers_that_means_nothing_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match="client_ids"):
+        AccessList([], "allow", [pattern])

@@ -177,12 +177,14 @@ def test_expressions_with_the_same_rules_share_their_numbers(node: SurvivingNode
 
 def test_rules_count_among_those_that_may_concern_one_message() -> None:
     node = SurvivingNode(operators=SPARKS, limits=Limits(overlapping_expressions=2))
-    watcher, computations = node.client("watcher"), node.broker.routes.computations
-    for text in ("$GT;1/#", "$HOURLYSUM/#", "$GT;2/t"):
-        assert computations.refusal(text.encode()) is None
+    first, second, third = (node.client(name) for name in ("first", "second", "third"))
+    for watcher, text in ((first, "$GT;1/#"), (first, "$HOURLYSUM/#"), (second, "$GT;2/t"), (third, "$GT;3/t")):
         watcher.subscribe(text, 1)
-        node.settle()
-    assert "2 other expressions" in (computations.refusal(b"$GT;3/t") or "")
-    watcher.unsubscribe("$GT;2/t")
+        node.wait(1)
+    computations = node.broker.routes.computations
+    assert [computations.get(b"$GT;%d/t" % number) is not None for number in (2, 3)] == [True, False]
+    second.unsubscribe("$GT;2/t")
     node.settle()
-    assert computations.refusal(b"$GT;3/t") is None
+    third.subscribe("$GT;3/t", 1)
+    node.wait(1)
+    assert [computations.get(b"$GT;%d/t" % number) is not None for number in (2, 3)] == [False, True]

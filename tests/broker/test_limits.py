@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from dataclasses import fields
 
+import argon2
 import pytest
 from lone_node import Client, LoneNode
 
 from conformance.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Subscribe, Unsubscribe, Will
-from sterna.broker.connection import Peer
+from sterna.broker.authentication import Authenticator
 from sterna.broker.limits import Limits
+from sterna.broker.passwords import PasswordFile, hash_password
+from sterna.broker.retained import RETAINED_BYTES
+from sterna.broker.scram import METHODS
+from sterna.broker.subscriptions import memory_of
 from sterna.operators.functions import Functions
+from sterna.runtime.socket_quota import SocketQuota
 
 
 def test_every_limit_has_a_test_here() -> None:
@@ -63,14 +70,45 @@ def test_limit_connections__refuses_one_more(version: int, code: int) -> None:
 
 
 def test_limit_connections_per_address__refuses_one_more_of_that_address() -> None:
-    node = LoneNode(Limits(connections_per_address=2))
-    clients = [node.dial(address=f"192.0.2.1:{port}") for port in (1, 2)]
-    assert node.broker.accept(clients[0].wire, Peer("192.0.2.1:3")) is None
-    assert node.broker.accept(clients[0].wire, Peer("192.0.2.2:3")) is not None
-    assert all(node.broker.accept(clients[0].wire, Peer("unix")) for _ in range(5))
-    clients[0].vanish()
-    assert node.broker.accept(clients[0].wire, Peer("192.0.2.1:4")) is not None
-    assert node.broker.counters.connections_refused == {"connections-per-address": 1}
+    refused: list[str] = []
+    quota = SocketQuota(100, Limits(connections_per_address=2), refused.append)
+    assert [quota.take("192.0.2.1") for _ in range(3)] == [True, True, False]
+    assert quota.take("192.0.2.2")
+    assert all(quota.take("") for _ in range(5)), "Unix sockets have no address"
+    quota.give_back("192.0.2.1")
+    assert quota.take("192.0.2.1")
+    assert refused == ["connections-per-address"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_limit_connect_bytes__bounds_a_connect_and_no_other_packet(version: int) -> None:
+    node = LoneNode(Limits(connect_bytes=300))
+    stranger = node.dial(version)
+    stranger.send(Connect("c", will=Will("t", b"x" * 300)).encode(version)[:5])  # its length alone is enough
+    assert stranger.wire.closed
+    client = node.join("c", version)
+    client.send(Publish("t", b"x" * 1000))
+    assert not client.wire.closed
+    eager = node.dial(version)  # CONNECT and a larger packet in one piece
+    eager.send(Connect("d").encode(version) + Publish("t", b"x" * 1000).encode(version))
+    assert not eager.wire.closed
+
+
+def test_limit_unauthenticated_bytes__is_for_all_strangers_together() -> None:
+    node = LoneNode(Limits(unauthenticated_bytes=1000))
+    unfinished = Connect("c", will=Will("t", b"x" * 500)).encode(5)[:-1]
+    first, second = node.dial(), node.dial()
+    first.send(unfinished)
+    assert not first.wire.closed
+    second.send(unfinished)
+    assert second.wire.closed
+    assert node.broker.unauthenticated.held == len(unfinished), "nothing is kept of one that was refused"
+    third = node.join("third")
+    third.send(Publish("t", b"x" * 2000).encode(5)[:-1])
+    assert not third.wire.closed, "a client that was let in is no stranger"
+    first.vanish()
+    assert node.broker.unauthenticated.held == 0
+    assert node.broker.counters.connections_refused == {"quota-exceeded": 1}
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 3), (5, 0x97)])
@@ -81,6 +119,41 @@ def test_limit_sessions__refuses_one_more(version: int, code: int) -> None:
     assert refused(node, "c", version) == code
     assert node.resume("a").connack.session_present
     assert sorted(node.broker.sessions) == [b"a", b"b"]
+
+
+def test_limit_sessions_per_user__refuses_one_more_of_that_user_only() -> None:
+    node = LoneNode(Limits(sessions_per_user=2), authenticator=Authenticator(certificates=True))
+
+    def came(client_id: str, user: str) -> int | None:
+        client = node.dial(certificate_name=user)
+        client.send(Connect(client_id, False, properties={"session_expiry": 9}))
+        node.settle()
+        return None if not client.wire.closed else client.farewell()
+
+    assert [came(name, "ada") for name in "abc"] == [None, None, 0x97]
+    assert came("d", "bob") is None
+    assert came("a", "ada") is None, "an old session is not one more"
+    node.broker.lifecycle.end_session(node.broker.sessions[b"b"])
+    assert came("c", "ada") is None
+
+
+def test_limit_will_bytes__bounds_the_wills_of_all_sessions() -> None:
+    node = LoneNode(Limits(will_bytes=1000))
+
+    def came(client_id: str, size: int) -> int | None:
+        client = node.dial()
+        client.send(Connect(client_id, False, will=Will("t", b"x" * size), properties={"session_expiry": 9}))
+        node.settle()
+        return None if not client.wire.closed else client.farewell()
+
+    assert [came("a", 600), came("b", 600)] == [None, 0x97]
+    assert came("a", 700) is None, "another will in the place of its own"
+    assert came("b", 200) is None
+    assert came("a", 1) is None
+    assert came("c", 700) is None
+    for client_id in (b"a", b"b", b"c"):
+        node.broker.lifecycle.end_session(node.broker.sessions[client_id])
+    assert node.broker.state.holdings.wills.held == 0
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -101,6 +174,32 @@ def test_limit_subscriptions_per_client__refuses_one_more(version: int, code: in
     client.unsubscribe("a")
     assert client.subscribe("c", 1) == 1
     assert node.broker.routes.size == 2
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x97)])
+def test_limit_subscription_bytes_per_client__refuses_one_more(version: int, code: int) -> None:
+    node, client = joined(version=version, subscription_bytes_per_client=2 * memory_of(b"12345678"))
+    assert [client.subscribe(f, 1) for f in ("12345678", "12345678/", "1234567", "12345678", "a")] == [
+        1,
+        code,
+        1,
+        1,
+        code,
+    ]
+    client.unsubscribe("1234567")
+    assert client.subscribe("a", 1) == 1
+    assert node.join("other").subscribe("12345678", 1) == 1
+    client.leave()
+    assert node.broker.routes.subscription_bytes == memory_of(b"12345678")
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x97)])
+def test_limit_subscription_bytes__is_for_all_sessions_together(version: int, code: int) -> None:
+    node, client = joined(version=version, subscription_bytes=2 * memory_of(b"ab"))
+    other = node.join("other", version)
+    assert (client.subscribe("ab", 1), other.subscribe("a", 1), client.subscribe("b", 1)) == (1, 1, code)
+    other.leave()
+    assert client.subscribe("b", 1) == 1
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x97)])
@@ -224,7 +323,7 @@ def test_limit_retained__refuses_one_more_topic() -> None:
 
 
 def test_limit_retained_bytes__refuses_one_more_byte() -> None:
-    _, client = joined(retained_bytes=10)
+    _, client = joined(retained_bytes=RETAINED_BYTES + 2 + 9)
     assert client.publish("a", b"x" * 10, 1, retain=True) == 0x97
     assert client.publish("a", b"x" * 9, 1, retain=True) == 0x10
 
@@ -275,6 +374,34 @@ def test_limit_connect_s__closes_who_does_not_say_who_it_is() -> None:
     assert silent.wire.closed
     assert slow.wire.closed
     assert not ready.wire.closed
+
+
+def with_a_password() -> Authenticator:
+    hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    line = hash_password("ann", "ann's", random_bytes=random.Random(7).randbytes, scram_methods=METHODS, hasher=hasher)
+    return Authenticator(passwords=PasswordFile.parse(line, "users"), nonce=lambda: "nonce")
+
+
+def test_limit_connect_s__ends_who_does_not_go_on_with_its_authentication() -> None:
+    node = LoneNode(Limits(connect_s=5), authenticator=with_a_password())
+    client = node.dial()
+    client.send(Connect("c", properties={"authentication_method": METHODS[0]}))
+    node.pass_time(4)
+    assert not client.wire.closed
+    node.pass_time(1)
+    assert client.farewell() == 0xA0
+
+
+def test_limit_connect_s__is_not_for_those_who_wait_for_us() -> None:
+    """A password is being checked where that may take its time."""
+    node = LoneNode(Limits(connect_s=5), authenticator=with_a_password())
+    client = node.dial()
+    client.send(Connect("c", username="ann", password=b"ann's"))
+    node.pass_time(6)
+    ((connection, credentials),) = node.waiting_for_verdict
+    connection.proceed_with(node.broker.authenticator.verify(credentials, now=node.wall))
+    node.settle()
+    assert client.take(Connack).code == 0
 
 
 def test_limit_keep_alive_s__is_the_longest_silence_for_both_versions() -> None:
@@ -353,10 +480,24 @@ def test_limit_expressions_per_client__bounds_those_of_one() -> None:
 
 
 def test_limit_overlapping_expressions__bounds_what_one_message_may_set_going() -> None:
-    _, client = joined(overlapping_expressions=2)
-    assert [client.subscribe(text) for text in ("$SUM/a/+", "$AVG/a/#", "$MAX/a/b", "$MAX/c")] == [0, 0, 0x8F, 0]
-    client.unsubscribe("$AVG/a/#")
-    assert client.subscribe("$MAX/a/b") == 0
+    node, client = joined(overlapping_expressions=2)
+    other = node.join("other")
+    assert [client.subscribe("$SUM/a/+"), other.subscribe("$AVG/a/#")] == [0, 0]
+    third = node.join("third")
+    assert [third.subscribe(text) for text in ("$MAX/a/b", "$MAX/c")] == [0x8F, 0]
+    other.unsubscribe("$AVG/a/#")
+    assert third.subscribe("$MAX/a/b") == 0
+
+
+def test_limit_overlapping_expressions__leaves_room_for_those_who_hold_few() -> None:
+    node, greedy = joined(overlapping_expressions=8)
+    assert [greedy.subscribe(f"$QUANTILE;0.{n}/x/#") for n in range(1, 6)] == [0, 0, 0, 0, 0x8F]
+    second = node.join("second")
+    assert [second.subscribe(f"$QUANTILE;0.{n}1/x/#") for n in range(1, 4)] == [0, 0, 0x8F]
+    assert node.join("third").subscribe("$AVG/x/y") == 0
+    greedy.unsubscribe("$QUANTILE;0.1/x/#")
+    greedy.unsubscribe("$QUANTILE;0.2/x/#")
+    assert second.subscribe("$QUANTILE;0.31/x/#") == 0
 
 
 def computing(qos: int, **limits: int) -> LoneNode:

@@ -13,7 +13,8 @@ from sterna.broker.authorization import AccessRule
 from sterna.broker.limits import Limits
 from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, SESSIONS, _frame, parse_header
 from sterna.journal.memory_store import MemoryStore
-from sterna.journal.records import SessionRecord, session_batch
+from sterna.journal.record_columns import session_batch
+from sterna.journal.records import SessionRecord
 from sterna.journal.settings import JournalSettings
 from sterna.node.feed_records import unpack_records
 from sterna.vocabulary.errors import JournalCorrupt

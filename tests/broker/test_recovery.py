@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from surviving_node import Client, Packet, SurvivingNode
 
@@ -281,6 +283,66 @@ def test_a_session_does_not_live_longer_because_the_node_crashes_again_and_again
         node.crash()
         node.settle()
         node.wait(40)
+    assert node.broker.sessions == {}
+
+
+HOUR, DAY = 3600, 86400
+
+
+def clocks_set(node: SurvivingNode) -> list[tuple[str, int]]:
+    return [(event, fields["seconds"]) for event, fields in node.reports if event.startswith("the clock was set")]
+
+
+@pytest.mark.parametrize("cleanly", [False, True])
+@pytest.mark.parametrize("errors_s", [[-DAY, 0], [0, -DAY, 0], [0, DAY, 0, DAY], [-30 * DAY, 0, -30 * DAY, 0]])
+def test_no_session_expires_because_the_clock_is_set_between_two_starts(cleanly: bool, errors_s: list[int]) -> None:
+    node = SurvivingNode(Limits(session_expiry_s=2 * HOUR))
+    for number, error_s in enumerate(errors_s):
+        node.clock_error_s = float(error_s)
+        node.be_off(10)
+        node.wait(1)
+        assert list(node.broker.sessions) == [b"reader"][:number]
+        node.client("reader").vanish()
+        node.settle()
+        node.wait(30)
+        node.tidy()
+        if cleanly:
+            node.checkpoint()
+    back = [seconds for event, seconds in clocks_set(node) if event == "the clock was set back"]
+    by = [before - after for before, after in pairwise(errors_s) if after < before]
+    assert [round(seconds / DAY) * DAY for seconds in back] == by
+
+
+def test_no_session_expires_because_the_clock_is_set_while_the_node_runs() -> None:
+    node = SurvivingNode(Limits(session_expiry_s=2 * HOUR))
+    node.client("reader").vanish()
+    for error_s in (-DAY, 0, 400 * DAY):
+        node.clock_error_s = float(error_s)
+        node.tidy()
+        node.tidy()
+        node.wait(60)
+    node.crash()
+    assert list(node.broker.sessions) == [b"reader"]
+    node.wait(2 * HOUR - 60)
+    assert node.broker.sessions == {}
+    assert clocks_set(node) == [
+        ("the clock was set back", DAY),
+        ("the clock was set forward", DAY),
+        ("the clock was set forward", 400 * DAY),
+    ]
+
+
+def test_time_in_which_the_node_was_off_counts_for_a_minute_at_most_and_time_in_which_it_ran_for_all() -> None:
+    node = SurvivingNode(Limits(session_expiry_s=HOUR))
+    node.client("reader").vanish()
+    node.settle()
+    for _ in range(300):
+        node.wait(10)
+        node.tidy()
+    node.be_off(30 * DAY)
+    node.wait(400)
+    assert list(node.broker.sessions) == [b"reader"]
+    node.wait(200)
     assert node.broker.sessions == {}
 
 

@@ -15,6 +15,7 @@ from sterna.broker import routes as routes_module
 from sterna.broker.authorization import AccessRule
 from sterna.broker.limits import Limits
 from sterna.broker.routes import Route, Routes
+from sterna.mqtt import wire
 
 
 @pytest.fixture
@@ -26,9 +27,15 @@ def node() -> LoneNode:
 def writer(node: LoneNode) -> Client:
     """A client whose topic `a/b` already has a route to nobody."""
     writer = node.join("writer")
-    writer.publish("a/b", b"to nobody")
-    assert b"a/b" in node.broker.routes.remembered
+    remember(node, writer, "a/b")
     return writer
+
+
+def remember(node: LoneNode, writer: Client, topic: str) -> Route:
+    """Publish until the topic is remembered by name."""
+    for _ in range(routes_module.REMEMBERED_ONE_IN):
+        writer.publish(topic, b"to nobody")
+    return node.broker.routes.remembered[topic.encode()]
 
 
 @pytest.mark.parametrize("topic_filter", ["a/b", "a/+", "#", "$share/g/a/b", "$share/g/a/#"])
@@ -53,8 +60,7 @@ def test_after_unsubscribing_nothing_more_comes(node: LoneNode, writer: Client, 
 
 
 def test_an_exact_subscription_leaves_the_routes_of_other_topics_alone(node: LoneNode, writer: Client) -> None:
-    writer.publish("c", b"")
-    route = node.broker.routes.remembered[b"c"]
+    route = remember(node, writer, "c")
     node.join("reader").subscribe("a/b")
     assert node.broker.routes.remembered.get(b"c") is route
     assert b"a/b" not in node.broker.routes.remembered
@@ -108,10 +114,63 @@ def test_the_memory_starts_anew_when_it_is_full(
 ) -> None:
     if not routes_module.__file__.endswith(".py"):
         pytest.skip("compiled modules hold their constants fast")
-    monkeypatch.setattr(routes_module, "REMEMBERED_MAX", 10)
+    size = routes_module.TOPIC_BYTES + len("many/00")
+    monkeypatch.setattr(routes_module, "REMEMBERED_BYTES", 10 * size)
     for number in range(25):
-        writer.publish(f"many/{number}")
-    assert 0 < len(node.broker.routes.remembered) <= 10
+        remember(node, writer, f"many/{number:02}")
+        assert 0 < len(node.broker.routes.remembered) <= 10
+        assert node.broker.routes._names.size == len(node.broker.routes.remembered)
+
+
+def test_topics_that_were_met_once_are_not_all_remembered(node: LoneNode) -> None:
+    writer, reader = node.join("writer"), node.join("reader")
+    reader.subscribe("many/+")
+    for number in range(160):
+        writer.publish(f"many/{number}", b"%d" % number)
+    assert reader.payloads() == [b"%d" % number for number in range(160)]
+    assert len(node.broker.routes.remembered) <= 160 / routes_module.REMEMBERED_ONE_IN + 1
+
+
+@pytest.mark.parametrize("topic", ["$aws/x", "caf\u00e9/x", "a//", "/"])
+def test_topics_that_deserve_a_closer_look_are_delivered_each_time(node: LoneNode, topic: str) -> None:
+    writer, reader = node.join("writer"), node.join("reader")
+    reader.subscribe("$aws/#")
+    reader.subscribe("#")
+    for number in range(40):
+        writer.publish(topic, b"%d" % number)
+    assert reader.payloads() == [b"%d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize("topic", [b"", b"a/+", b"#", b"a\0", b"\xff", b"/" * 128, b"x" * 4097])
+def test_a_topic_that_is_no_name_ends_the_connection_however_often_others_were_sent(
+    node: LoneNode, writer: Client, topic: bytes
+) -> None:
+    writer.connection.feed(b"\x30" + wire.variable(len(topic) + 3) + wire.two(len(topic)) + topic + b"\0")
+    assert writer.wire.closed
+
+
+def test_filters_of_one_session_share_a_route(node: LoneNode) -> None:
+    writer, reader = node.join("writer"), node.join("reader")
+    for number in range(10):
+        reader.subscribe(f"{number}/+")
+        writer.publish(f"{number}/x", b"%d" % number)
+    assert reader.payloads() == [b"%d" % number for number in range(10)]
+    assert len({id(node.broker.routes.route(b"%d/y" % number)) for number in range(10)}) == 1
+
+
+def test_a_combination_of_filters_has_one_route_until_one_of_them_changes(node: LoneNode) -> None:
+    writer, one, two = node.join("writer"), node.join("one"), node.join("two")
+    one.subscribe("#")
+    two.subscribe("a/+")
+    routes = node.broker.routes
+    before = routes.route(b"a/1")
+    assert before is routes.route(b"a/2") is not routes.route(b"b/2")
+    two.subscribe("a/+", 1)
+    assert [grant.qos for _, grant in routes.route(b"a/3").deliveries] == [0, 1]
+    two.unsubscribe("a/+")
+    writer.publish("a/4", b"4")
+    assert (one.payloads(), two.payloads()) == ([b"4"], [])
+    assert routes._combined == {}
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -130,11 +189,10 @@ def test_a_client_cannot_publish_to_a_topic_of_the_broker_that_was_just_used(nod
 def test_a_wildcard_subscription_leaves_the_routes_it_does_not_match_alone(
     node: LoneNode, writer: Client, topic_filter: str
 ) -> None:
-    writer.publish("c", b"")
-    route = node.broker.routes.remembered[b"c"]
+    route = remember(node, writer, "c")
     reader = node.join("reader")
     for change in (reader.subscribe, reader.unsubscribe):
-        writer.publish("a/b", b"")
+        remember(node, writer, "a/b")
         reader.received()
         change(topic_filter)
         assert node.broker.routes.remembered.get(b"c") is route
@@ -143,11 +201,13 @@ def test_a_wildcard_subscription_leaves_the_routes_it_does_not_match_alone(
 
 def test_a_subscription_that_matches_more_than_can_be_looked_through_forgets_everything(node: LoneNode) -> None:
     writer, reader = node.join("writer"), node.join("reader")
+    routes = node.broker.routes
     for number in range(effort.TURN):
-        writer.publish(f"a/{number}/x")
+        routes._remember(b"a/%d/x" % number, routes.route(b"a/%d/x" % number))
+    writer.publish("a/1/x")
     reader.subscribe("a/+/y")
-    assert node.broker.routes.remembered == {}
-    assert node.broker.routes._names.match(b"#", 1000) == ([], 0)
+    assert routes.remembered == {}
+    assert list(routes._names) == []
 
 
 def told(route: Route) -> tuple[object, ...]:
@@ -161,10 +221,10 @@ def told(route: Route) -> tuple[object, ...]:
 
 
 def assert_true_to_the_subscriptions(routes: Routes) -> None:
-    names, _ = routes._names.match(b"#", 1000)
-    assert sorted(names or []) == sorted(routes.remembered)
+    assert sorted(routes._names) == sorted(routes.remembered)
+    assert routes._bytes == sum(routes_module._remembered_bytes(*pair) for pair in routes.remembered.items())
     for topic, route in routes.remembered.items():
-        assert told(route) == told(routes._build(topic)), topic
+        assert told(route) == told(routes._build(topic, routes._match(topic))), topic
 
 
 LEVELS = ["a", "b", ""]
@@ -176,7 +236,7 @@ filters = st.builds(
     st.sampled_from([["#"], ["+"], ["a"]]),
 )
 changes = st.one_of(
-    st.tuples(st.just("publish"), st.integers(0, 1), topics, st.just(0)),
+    st.tuples(st.just("publish"), st.integers(0, 1), topics, st.sampled_from([1, 16])),
     st.tuples(st.just("subscribe"), st.integers(0, 1), filters, st.integers(0, 2)),
     st.tuples(st.just("unsubscribe"), st.integers(0, 1), filters, st.just(0)),
     st.tuples(st.just("leave"), st.integers(0, 1), st.just(""), st.just(0)),
@@ -189,13 +249,16 @@ def test_what_is_remembered_always_equals_a_fresh_match(steps: list[tuple[str, i
     node = LoneNode()
     clients = [node.join("0", 4), node.join("1", 5)]
     spent = 0
+    met: dict[bytes, None] = {}
     for what, who, text, number in steps:
         client = clients[who]
         node.broker.at(node.now)
         node.broker.effort.begin(node.now)
         node.broker.effort.spent = spent
         if what == "publish":
-            node.broker.routes.route(text.encode())
+            met[text.encode()] = None
+            for _ in range(number):
+                node.broker.routes.route(text.encode())
         elif what == "subscribe":
             client.connection.feed(Subscribe(1, [(text, number)]).encode(client.version))
         elif what == "unsubscribe":
@@ -206,7 +269,10 @@ def test_what_is_remembered_always_equals_a_fresh_match(steps: list[tuple[str, i
         else:
             spent = number  # of the turns to come: little left means that everything is forgotten at once
         node.settle()
-        assert_true_to_the_subscriptions(node.broker.routes)
+        routes = node.broker.routes
+        assert_true_to_the_subscriptions(routes)
+        for topic in met:
+            assert told(routes.route(topic)) == told(routes._build(topic, routes._match(topic))), topic
 
 
 def test_filters_made_to_branch_at_every_level_are_bounded_in_what_they_cost_a_message() -> None:

@@ -126,8 +126,9 @@ def test_a_retained_will_is_retained(node: LoneNode) -> None:
 @pytest.mark.parametrize(
     ("will", "code"),
     [
-        (Will("a/+", b""), 0x90),
-        (Will("", b""), 0x90),
+        (Will("a/+", b""), 0x81),
+        (Will("", b""), 0x82),
+        (Will("a/" * 200, b""), 0x90),
         (Will("$SYS/x", b""), 0x87),
         (Will("forbidden", b""), 0x87),
         (Will("t", b"\xff", properties={"payload_format": 1}), 0x99),

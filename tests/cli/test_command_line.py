@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import typer
 from commands import run
-from rich.text import Text
 
 from sterna import __version__
 from sterna.broker.passwords import PasswordFile
@@ -32,8 +31,8 @@ def test_help_lists_every_command_and_h_is_not_help() -> None:
     assert run("sterna", "pub", "-h")[0] == 1
 
 
-def test_help_shows_what_stands_in_brackets() -> None:
-    """Names of tables and defaults look like markup to what draws the help."""
+def test_help_is_plain_text() -> None:
+    """No marks for what would draw it, no types behind flags that take no value, and no flag cut."""
 
     def every(command: Any) -> Iterator[str | None]:
         yield command.help
@@ -42,8 +41,46 @@ def test_help_shows_what_stands_in_brackets() -> None:
             yield from every(one)
 
     texts = [text for text in every(typer.main.get_command(assemble(""))) if text]
-    assert any("\\[" in text for text in texts)
-    assert [text for text in texts if Text.from_markup(text).plain != text.replace("\\[", "[")] == []
+    assert any("[" in text for text in texts)
+    assert [text for text in texts if "\\[" in text] == []
+    shown = run("sterna", "sub", "--help")[1].decode()
+    assert "--disable-clean-session " in shown
+    assert "<bool>" not in shown
+    assert "…" not in shown
+
+
+def test_completion_has_a_script_and_completes_commands_and_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    def completed(line: str) -> list[str]:
+        words = line.split(" ")
+        monkeypatch.setenv("COMP_WORDS", "\n".join(words))
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        code, out, _ = run("sterna")
+        assert code == 0, "as shells want it"
+        return out.decode().split()
+
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # there is no shell above a test
+    code, script, _ = run("sterna", "--show-completion", "bash")
+    assert code == 0
+    assert b"complete -o default -F _sterna_completion sterna" in script
+    monkeypatch.setenv("_STERNA_COMPLETE", "complete_bash")
+    assert set(completed("sterna ")) == set(COMMANDS)
+    assert completed("sterna mi") == ["migrations"]
+    assert completed("sterna pub --ret") == ["--retain"]
+    assert "archive" in completed("sterna pipeline ")
+
+
+def test_the_plan_of_an_expression_can_be_had_as_json() -> None:
+    code, out, err = run("sterna", "operators", "explain", "$AVG/room/+/temp", "--json")
+    assert (code, err) == (0, "")
+    plan = json.loads(out)
+    assert plan["expression"] == "$AVG/room/+/temp"
+    assert plan["accepted"] is True
+    assert [step["step"] for step in plan["steps"]] == ["messages", "$AVG", "result", "engine"]
+    assert plan["steps"][0]["gives"] == "room/+/temp"
+    code, out, err = run("sterna", "operators", "explain", "$AVGG/room/+/temp", "--json")
+    assert (code, err) == (1, "")
+    fault = {"operator": "$AVGG", "byte": 0, "error": "unknown operator; write $AVG"}
+    assert json.loads(out) == {"expression": "$AVGG/room/+/temp", "accepted": False} | fault
 
 
 @pytest.mark.parametrize(

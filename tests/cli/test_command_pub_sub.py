@@ -286,12 +286,15 @@ def test_sub_comes_back_when_the_connection_is_lost(topic: str) -> None:
 def test_being_hung_up_on_before_connack_ends_the_command_with_a_hint(topic: str, command: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT_S)
-        client = start("sterna", *command, "-p", server.getsockname()[1], "-t", topic)
+        port = server.getsockname()[1]
+        client = start("sterna", *command, "-p", port, "-t", topic)
         server.accept()[0].close()
         assert client.wait(WAIT_S) == 7, "without waiting for input either"
         out, err = client.communicate(timeout=WAIT_S)
     assert out == b""
-    assert err.decode().startswith("Error: The connection was closed before CONNACK. Is this a TLS port?")
+    where, _, what = err.decode().removeprefix("Error: ").partition(": ")
+    assert where == f"localhost:{port}"
+    assert what.startswith("The connection was closed before CONNACK. Is this a TLS port?")
 
 
 @pytest.mark.slow
@@ -301,7 +304,7 @@ def test_keep_trying_outlasts_a_refusal_and_a_connection_hung_up_on(topic: str) 
         server.bind(("127.0.0.1", 0))  # taken and not listening: whoever comes is refused
         reader = start("sterna", "sub", "--keep-trying", "-p", server.getsockname()[1], "-t", topic, "-C", 1)
         assert reader.stderr is not None
-        assert reader.stderr.readline() == b"Error: Connection refused\n"
+        assert reader.stderr.readline() == b"Error: localhost:%d: Connection refused\n" % server.getsockname()[1]
         server.listen()
         server.accept()[0].close()
         _serve_hello(server, topic)
@@ -317,7 +320,7 @@ def test_pub_keeps_trying_too_and_delivers_in_the_end(topic: str) -> None:
         server.bind(("127.0.0.1", 0))
         writer = start("sterna", "pub", "--keep-trying", "-p", server.getsockname()[1], "-t", topic, "-m", "at last")
         assert writer.stderr is not None
-        assert writer.stderr.readline() == b"Error: Connection refused\n"
+        assert writer.stderr.readline() == b"Error: localhost:%d: Connection refused\n" % server.getsockname()[1]
         server.listen()
         with server.accept()[0] as connection:
             connection.settimeout(WAIT_S)

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from .packets import NO_LOCAL, RETAINED_IF_NEW, RETAINED_NEVER, Connect, frame
 from .properties import data, text, u16, varint
 
-MALFORMED, PROTOCOL_ERROR, TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID = 0x81, 0x82, 0x8F, 0x90
+MALFORMED, PROTOCOL_ERROR, TOPIC_FILTER_INVALID = 0x81, 0x82, 0x8F
 UNSUPPORTED_VERSION, CLIENT_ID_INVALID, PACKET_ID_IN_USE, PACKET_TOO_LARGE = 0x84, 0x85, 0x91, 0x95
 EITHER = (MALFORMED, PROTOCOL_ERROR)
 """Where the standard leaves open which of the two it is."""
-BAD_NAME, BAD_FILTER = (*EITHER, TOPIC_NAME_INVALID), (*EITHER, TOPIC_FILTER_INVALID)
+BAD_NAME = EITHER
+"""0x90 is for a name that is well-formed and not accepted (table 2-6)."""
+BAD_FILTER = (*EITHER, TOPIC_FILTER_INVALID)
 V4, V5, BOTH = (4,), (5,), (4, 5)
 
 NUL, SURROGATE, OVERLONG, TRUNCATED = b"a\0b", b"a\xed\xa0\x80", b"a\xc0\xafb", b"a\xe2\x82"
@@ -84,7 +86,7 @@ FROM_A_CONNECTED_CLIENT = [
     Bad("DUP with QoS 0", lambda p: frame(0x38, text("a") + p)),  # [MQTT-3.3.1-2]
     Bad("PUBLISH without a topic", lambda p: frame(0x30)),
     Bad("PUBLISH with half a topic", lambda p: frame(0x30, u16(100) + b"abc")),
-    Bad("PUBLISH to an empty topic", publish_to(b""), BAD_NAME),  # [MQTT-4.7.3-1]; in 5.0 without an alias
+    Bad("PUBLISH to an empty topic", publish_to(b""), (PROTOCOL_ERROR,)),  # section 3.3.2.1; in 5.0 without an alias
     Bad("PUBLISH to a/+", publish_to(b"a/+"), BAD_NAME),  # [MQTT-3.3.2-2]
     Bad("PUBLISH to a/#", publish_to(b"a/#"), BAD_NAME),
     Bad("PUBLISH to a+b", publish_to(b"a+b"), BAD_NAME),
@@ -113,7 +115,7 @@ FROM_A_CONNECTED_CLIENT = [
     Bad("topic alias twice", publish_with(b"\x23\0\x01" * 2), (PROTOCOL_ERROR,), V5),
     Bad("an unknown property", publish_with(b"\x7f\0"), (MALFORMED,), V5),
     Bad("an unknown property of two bytes", publish_with(b"\x80\x01\0"), (MALFORMED,), V5),
-    Bad("a property of another packet", publish_with(SESSION_EXPIRY), EITHER, V5),
+    Bad("a property of another packet", publish_with(SESSION_EXPIRY), (MALFORMED,), V5),  # section 2.2.2.2, also below
     Bad("a subscription identifier in PUBLISH", publish_with(b"\x0b\x01"), (PROTOCOL_ERROR,), V5),  # [MQTT-3.3.4-6]
     Bad("payload format 2", publish_with(b"\x01\x02"), EITHER, V5),
     Bad("a cut number", publish_with(b"\x02\0\0"), (MALFORMED,), V5),
@@ -128,9 +130,9 @@ FROM_A_CONNECTED_CLIENT = [
     Bad("subscription identifier 0", subscribe_with(b"\x0b\0"), (PROTOCOL_ERROR,), V5),
     Bad("two subscription identifiers", subscribe_with(b"\x0b\x01\x0b\x02"), (PROTOCOL_ERROR,), V5),
     Bad("a subscription identifier of five bytes", subscribe_with(b"\x0b" + FIVE_BYTES), EITHER, V5),
-    Bad("a property of CONNECT in SUBSCRIBE", subscribe_with(SESSION_EXPIRY), EITHER, V5),
+    Bad("a property of CONNECT in SUBSCRIBE", subscribe_with(SESSION_EXPIRY), (MALFORMED,), V5),
     Bad("session expiry twice in DISCONNECT", disconnect_with(SESSION_EXPIRY * 2), (PROTOCOL_ERROR,), V5),
-    Bad("a property of PUBLISH in DISCONNECT", disconnect_with(CONTENT_TYPE), EITHER, V5),
+    Bad("a property of PUBLISH in DISCONNECT", disconnect_with(CONTENT_TYPE), (MALFORMED,), V5),
 ]
 
 
@@ -181,13 +183,14 @@ BAD_CONNECTS = [
     Bad("request problem information 2", connect_with(b"\x17\x02"), (PROTOCOL_ERROR,), V5),
     Bad("request response information 2", connect_with(b"\x19\x02"), (PROTOCOL_ERROR,), V5),
     Bad("an unknown property", connect_with(b"\x7f\0"), (MALFORMED,), V5),
-    Bad("a property of PUBLISH", connect_with(b"\x23\0\x01"), EITHER, V5),
-    Bad("a property of the will", connect_with(b"\x18\0\0\0\x01"), EITHER, V5),
+    Bad("a property of PUBLISH", connect_with(b"\x23\0\x01"), (MALFORMED,), V5),
+    Bad("a property of the will", connect_with(b"\x18\0\0\0\x01"), (MALFORMED,), V5),
     Bad("a cut property", connect_with(b"\x11\0\0"), (MALFORMED,), V5),
     Bad("authentication data without a method", connect_with(b"\x16" + text("x")), (PROTOCOL_ERROR,), V5),
     Bad("will delay twice", will(b"t", b"\x18\0\0\0\x01" * 2), (PROTOCOL_ERROR,), V5),
     Bad("will payload format 2", will(b"t", b"\x01\x02"), EITHER, V5),
-    Bad("a property of CONNECT in the will", will(b"t", SESSION_EXPIRY), EITHER, V5),
+    Bad("a property of CONNECT in the will", will(b"t", SESSION_EXPIRY), (MALFORMED,), V5),
+    Bad("a wildcard in the response topic of the will", will(b"t", b"\x08" + text("a/#")), BAD_NAME, V5),
 ]
 
 NOT_CONNECT = {

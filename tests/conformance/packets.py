@@ -45,6 +45,8 @@ class Connect:
     username: str | None = None
     password: bytes | None = None
     properties: Properties = field(default_factory=Properties)
+    protocol: tuple[str, int] | None = None
+    """Name and level, if they are not those of the version."""
 
     @property
     def flags(self) -> int:
@@ -54,7 +56,8 @@ class Connect:
         return flags
 
     def encode(self, version: int) -> bytes:
-        body = text("MQTT") + bytes([version, self.flags]) + u16(self.keep_alive)
+        name, level = self.protocol or ("MQTT", version)
+        body = text(name) + bytes([level, self.flags]) + u16(self.keep_alive)
         body += _properties_if(version, self.properties) + text(self.client_id)
         if self.will:
             body += _properties_if(version, self.will.properties) + text(self.will.topic) + data(self.will.payload)

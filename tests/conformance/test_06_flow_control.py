@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from .packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Sent, Subscribe
+from .packets import (
+    Connack,
+    Connect,
+    Pingreq,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Sent,
+    Subscribe,
+    Unsubscribe,
+)
 from .peer import Broker
 from .properties import Properties
 
@@ -158,6 +170,50 @@ def test_a_refusal_keeps_to_the_clients_packet_size_too(broker: Broker) -> None:
     asking = Properties(maximum_packet_size=20, authentication_method="semaphore flags")
     client.send(Connect(client.client_id, properties=asking))
     assert len(client.receive_bytes()) in range(5, 21)
+
+
+def test_connack_keeps_to_the_clients_packet_size(broker: Broker, client_id: str) -> None:
+    """[MQTT-3.1.2-24]: with what it must say, or with 0x95 if that does not fit, or not at all."""
+    answers: dict[int, bytes] = {}
+    for size in range(1, 40):
+        client = broker.dial()
+        client.send(Connect(client_id, properties=Properties(maximum_packet_size=size)))
+        answers[size] = client.receive_bytes()
+        assert len(answers[size]) <= size
+        client.drop()
+    codes = {size: answer[3] if answer else None for size, answer in answers.items()}
+    # Two bytes of fixed header, flags, code, property length; the limits that this broker has and that ours has not.
+    first_welcome = min(size for size, code in codes.items() if code == 0)
+    assert all(code == 0 for size, code in codes.items() if size >= first_welcome)
+    assert all(code == 0x95 for size, code in codes.items() if 5 <= size < first_welcome)
+    assert all(code is None for size, code in codes.items() if size < 5)
+    assert first_welcome == 8  # with Receive Maximum, which has to be kept to
+
+
+def test_a_client_that_is_too_narrow_for_connack_leaves_no_session(broker: Broker, client_id: str) -> None:
+    client = broker.dial(5, client_id)
+    client.send(Connect(client_id, properties=Properties(maximum_packet_size=5, session_expiry=60)))
+    client.expect_refusal(0x95)
+    assert broker.resume(5, client_id).connack == Connack(0, session_present=False)
+
+
+@pytest.mark.parametrize("request_kind", [Subscribe, Unsubscribe])
+def test_an_answer_too_large_for_the_client_is_not_sent(
+    broker: Broker, topic: str, request_kind: type[Subscribe | Unsubscribe]
+) -> None:
+    """[MQTT-3.1.2-24]: there is no shorter SUBACK or UNSUBACK, so nothing is done and 0x95 says why."""
+    size = 200
+
+    def asking(filters: int) -> Subscribe | Unsubscribe:
+        names = [f"{topic}/{number}" for number in range(filters)]
+        return Subscribe(1, [(name, 0) for name in names]) if request_kind is Subscribe else Unsubscribe(1, names)
+
+    fits = broker.join(maximum_packet_size=size)
+    fits.send(asking(size - 6))
+    assert len(fits.receive_bytes()) == size
+    client = broker.join(maximum_packet_size=size)
+    client.send(asking(size - 5), Pingreq())
+    client.expect_close(0x95)
 
 
 def test_a_packet_larger_than_the_broker_takes_closes_the_connection(broker: Broker, version: int, topic: str) -> None:

@@ -28,6 +28,16 @@ def test_a_message_says_how_long_it_is_still_good(broker: Broker, topic: str, qo
     assert 3590 <= message.properties["message_expiry"] <= 3600
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_that_is_still_good_does_not_say_it_has_expired(broker: Broker, topic: str, qos: int) -> None:
+    """[MQTT-3.3.2-6]: what is left of a second is a second, or whoever passes it on would drop it."""
+    client = broker.join()
+    client.subscribe(topic, qos)
+    for _ in range(3):
+        client.publish(topic, b"x", qos=qos, message_expiry=1)
+    assert [message.properties["message_expiry"] for message in client.messages(3)] == [1, 1, 1]
+
+
 def test_what_expired_while_waiting_is_not_delivered(broker: Broker, topic: str, client_id: str) -> None:
     """[MQTT-3.3.2-5], [MQTT-3.3.2-6]: queued or retained; what is left arrives with what is left of its time."""
     absent = broker.resume(5, client_id)

@@ -22,7 +22,7 @@ from .bad_packets import (
     connect,
 )
 from .client import Client
-from .packets import Connack, Connect, Pingreq, Publish, Pubrec, Pubrel, Suback, Subscribe, Will, frame
+from .packets import Connect, Pingreq, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsubscribe, Will, frame
 from .peer import Broker
 from .properties import encode_properties, text, u16
 
@@ -80,14 +80,6 @@ def test_another_protocol_level_is_refused_politely(broker: Broker, level: int) 
     client.expect_close()
 
 
-def test_mqtt_3_1_is_refused_politely(broker: Broker) -> None:
-    """Its name was MQIsdp, its level 3, and its CONNACK knows 0x01 as well."""
-    client = broker.dial(4)
-    client.send(frame(0x10, text("MQIsdp") + b"\x03\x02" + u16(60) + text("visitor")))
-    client.expect(Connack(0x01))
-    client.expect_close()
-
-
 def test_another_protocol_is_closed(broker: Broker, version: int) -> None:
     """[MQTT-3.1.2-1]: a server that wishes to reveal that it speaks MQTT may send CONNACK 0x84 first."""
     client = broker.dial(version)
@@ -106,16 +98,28 @@ def test_a_refused_connect_leaves_no_will(broker: Broker, topic: str) -> None:
     watcher.expect_nothing()
 
 
-@pytest.mark.parametrize("topic_filter", ["", "a/#/b", "#/", "a#", "#a", "a+", "+a", "a/b+", "a/+b/c", "##", "++"])
+BAD_FILTERS = ["", "a/#/b", "#/", "a#", "#a", "a+", "+a", "a/b+", "a/+b/c", "##", "++"]
+BAD_SHARED_FILTERS = ["$share//x", "$share/g+/x", "$share/#/x", "$share/g/", "$share/g/a#"]
+
+
+@pytest.mark.parametrize("topic_filter", BAD_FILTERS)
 def test_a_bad_filter_is_refused(broker: Broker, version: int, topic_filter: str) -> None:
     """[MQTT-4.7.1-1], [MQTT-4.7.1-2], [MQTT-4.7.3-1]"""
     _expect_refused_filter(broker.join(version), topic_filter)
 
 
-@pytest.mark.parametrize("topic_filter", ["$share//x", "$share/g+/x", "$share/#/x", "$share/g/", "$share/g/a#"])
+@pytest.mark.parametrize("topic_filter", BAD_SHARED_FILTERS)
 def test_a_bad_shared_filter_is_refused(broker: Broker, topic_filter: str) -> None:
     """[MQTT-4.8.2-1], [MQTT-4.8.2-2]"""
     _expect_refused_filter(broker.join(), topic_filter)
+
+
+@pytest.mark.parametrize("topic_filter", BAD_FILTERS + BAD_SHARED_FILTERS)
+def test_unsubscribing_from_a_bad_filter_is_not_acknowledged(broker: Broker, version: int, topic_filter: str) -> None:
+    """[MQTT-4.7.1-1], [MQTT-4.7.1-2], [MQTT-4.7.3-1], [MQTT-4.8.2-1], [MQTT-4.8.2-2]: it can be in no session."""
+    client = broker.join(version)
+    client.send(Unsubscribe(1, ["good", topic_filter]), Pingreq())
+    client.expect_close(*BAD_FILTER)
 
 
 def _expect_refused_filter(client: Client, topic_filter: str) -> None:

@@ -65,7 +65,8 @@ def test_the_commands_do_what_the_page_shows(tmp_path: Path) -> None:
         wait_until(lambda: hears(first, ["second"]) and hears(second, ["first"]), "the nodes hear each other")
         meter = Paho("127.0.0.1", first.port, Settings(client_id="meter-17", persistent=True))
         assert sterna(*move.split()).strip() == moved
-        assert meter.wait_for_end() == 0x9C
+        assert meter.wait_for_end() is None
         meter = Paho("127.0.0.1", second.port, Settings(client_id="meter-17", persistent=True))
-        assert sterna(*clients.split()).strip() == listed
+        port = re.compile(r"(?<=127\.0\.0\.1:)\d+")
+        assert port.sub("PORT", sterna(*clients.split()).strip()) == port.sub("PORT", listed)
         meter.close()

@@ -81,6 +81,9 @@ class User:
     def accepts(self, peer: str) -> str | None:
         return None
 
+    def stands_by(self, peer: str) -> str | None:
+        return None
+
     def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
         self.taken += frames
 

@@ -68,14 +68,15 @@ def test_who_never_says_connect_is_let_go_in_time() -> None:
     assert client.end.closing
 
 
-@pytest.mark.parametrize(("version", "answer"), [(4, b"\x20\x02\x00\x03"), (5, b"\x20\x03\x00\x88\x00")])
-def test_without_any_node_the_client_is_told_so(version: int, answer: bytes) -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_without_any_node_the_client_is_closed_without_a_connack(version: int) -> None:
+    """That passes, and some libraries never try again after a CONNACK that refuses them."""
     town = Town()
     town.down = {"a:1", "b:1"}
     client = ModelClient(town, version)
     client.connect()
     town.pass_time(12)
-    assert bytes(client.end.sent) == answer
+    assert bytes(client.end.sent) == b""
     assert client.end.closing
 
 
@@ -95,7 +96,8 @@ def test_a_node_that_is_busy_is_not_the_last_word() -> None:
     client.connect()
     client.talk(1)
     assert town.dialled == ["a:1", "b:1"]
-    assert client.heard == [(0x20, b"\x00\x89\x00")]
+    assert client.heard == []
+    assert client.end.closing
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import pytest
 
+from sterna.gateway.servers import Servers
+from sterna.gateway.settings import Patience
 from sterna.mqtt.gateway_packets import Cancel, Farewell, Prepare, Redirect
 from sterna.mqtt.packets import packet
 from sterna.simulation.client_packets import LastWords
@@ -158,6 +163,60 @@ def test_a_plain_redirection_is_followed_without_the_client(code: int) -> None:
     assert town.wire().server == "c:7"
     assert not client.pending
     assert not client.end.closing
+
+
+def _sent_by_disconnect(town: Town) -> None:
+    town.wire().node.dismiss(0x9C, "evil:7")
+
+
+def _sent_by_a_word(town: Town) -> None:
+    town.wire().node.say(Prepare("evil:7"))
+    town.pass_time(0.1)
+    town.wire().node.say(Redirect("evil:7"))
+
+
+@pytest.mark.parametrize("sent", [_sent_by_disconnect, _sent_by_a_word])
+def test_a_password_goes_to_no_server_that_is_not_allowed(sent: Callable[[Town], None]) -> None:
+    town = Town(references=("*.example.org",))
+    client = connected(town)
+    sent(town)
+    client.publish(b"m", 1)
+    client.talk(2)
+    assert set(town.dialled) == {"a:1", "b:1"}
+    assert not client.pending, "one of the nodes it knows serves the client"
+    assert town.gateway.counters.references_refused >= 1
+    reasons = [fields["reason"] for event, fields in town.reports if event.startswith("a node names a server")]
+    assert "references" in reasons[0]
+
+
+def test_nor_when_a_node_refuses_the_client_and_names_one() -> None:
+    town = Town(references=())
+    reference = b"\x1c" + b"\x00\x06evil:7"
+    town.network.refusal = packet(0x20, b"\x00\x9c" + bytes((len(reference),)) + reference)
+    client = ModelClient(town)
+    client.connect()
+    town.pass_time(1)
+    assert set(town.dialled) == {"a:1", "b:1"}
+
+
+@pytest.mark.parametrize(
+    ("server", "allowed"),
+    [
+        ("a:1", True),
+        ("A:99", True),
+        ("n.example.org:1", True),
+        ("N.Example.Org.:1", True),
+        ("example.org:1", False),
+        ("evilexample.org:1", False),
+        ("n.example.org.evil:1", False),
+        ("[::1]:5", True),
+        ("[::2]:5", False),
+        ("10.0.0.1:1", False),
+    ],
+)
+def test_references_are_hosts_of_nodes_or_match_a_pattern(server: str, allowed: bool) -> None:
+    servers = Servers(["a:1"], Patience(), Random(1), references=["*.example.org", "[::1]"])
+    assert servers.may_follow(server) is allowed
 
 
 def test_a_refused_connect_with_a_server_reference_is_followed() -> None:

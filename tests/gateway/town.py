@@ -106,6 +106,7 @@ class Town:
         limits: Limits | None = None,
         patience: Patience | None = None,
         seed: int = 1,
+        references: tuple[str, ...] = ("*",),
     ) -> None:
         self.now = 1000.0
         self.network = ModelNetwork()
@@ -118,7 +119,13 @@ class Town:
         patience = patience or Patience()
         rng = Random(seed)
         self.gateway = Gateway(
-            "g", Servers(list(servers), patience, rng), limits or Limits(), patience, self, rng, self.now
+            "g",
+            Servers(list(servers), patience, rng, references=references),
+            limits or Limits(),
+            patience,
+            self,
+            rng,
+            self.now,
         )
 
     # -- what the gateway asks --

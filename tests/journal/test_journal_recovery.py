@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -276,28 +279,6 @@ def test_a_write_whose_beginning_never_reached_the_disk_is_torn_though_its_end_d
     assert [cut[1:] for cut in replay.recovery.cuts] == [(start, GROUP_BYTES)]
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_a_flipped_bit_anywhere_is_noticed_and_costs_no_more_than_it_must(data: st.DataObject) -> None:
-    _, store = filled(groups=12, per_group=2, settings=SMALL_SEGMENTS)
-    files = store.segments()
-    file = data.draw(st.sampled_from(files))
-    byte = data.draw(st.integers(0, file.size - 1))
-    flip(store, file.serial, byte)
-    replay = Replay(store)
-    recovery = replay.recovery
-    assert recovery.cuts or recovery.damage
-    lost = set(range(24)) - set(replay.offsets)
-    reported = {offset for piece in recovery.damage for offset in range(piece.first_offset, piece.stop_offset)}
-    if file is files[-1]:
-        reported |= set(range(file.first_offset, 24)) if recovery.cuts else set()
-    else:
-        assert recovery.cuts == []
-    assert lost <= reported
-    in_segment = set(range(file.first_offset, next((f.first_offset for f in files if f.serial > file.serial), 24)))
-    assert lost <= in_segment
-
-
 @pytest.mark.parametrize("groups", [3, 30])
 def test_a_rotten_body_costs_its_own_frame_in_the_last_segment_and_in_earlier_ones(groups: int) -> None:
     journal, store = filled(groups=groups, settings=SMALL_SEGMENTS)
@@ -313,13 +294,88 @@ def test_a_rotten_body_costs_its_own_frame_in_the_last_segment_and_in_earlier_on
     assert (reopened.read(1), reopened.statistics().lost_messages) == (None, 3)
 
 
-def test_a_rotten_frame_header_costs_the_rest_of_its_segment_and_says_which_offsets() -> None:
+def test_a_rotten_frame_header_costs_its_own_frame_and_says_which_offsets() -> None:
     _, store = filled(groups=30, settings=SMALL_SEGMENTS)
-    second = store.segments()[1]
-    flip(store, 1, SEGMENT_HEADER_BYTES)
+    events, messages = frame_starts(whole(store)[SEGMENT_HEADER_BYTES:])[:2]
+    flip(store, 1, SEGMENT_HEADER_BYTES + messages)
     replay = Replay(store)
-    assert replay.offsets == list(range(second.first_offset, 90))
-    assert [piece[1:4] for piece in replay.damage] == [(SEGMENT_HEADER_BYTES, 0, second.first_offset)]
+    assert (replay.offsets, len(replay.events)) == (list(range(3, 90)), 30)
+    assert [piece[1:4] for piece in replay.damage] == [(SEGMENT_HEADER_BYTES + messages, 0, 3)]
+    flip(store, 1, SEGMENT_HEADER_BYTES + events)
+    replay = Replay(store)
+    assert (replay.offsets, len(replay.events)) == (list(range(3, 90)), 29)
+    assert [piece[2:4] for piece in replay.damage] == [(0, 3)]
+
+
+@cache
+def many_groups(settings: JournalSettings) -> tuple[MemoryStore, list[tuple[int, int, int, range]], Replay]:
+    """A journal, some of whose payloads are frames of a journal, and its groups: serial, first byte, end, offsets.
+
+    For everybody: whoever changes it takes a copy.
+    """
+    store = MemoryStore(settings, "node-1")
+    journal = Journal(store, settings, epoch=1)
+    groups = []
+    for number in range(14):
+        for _ in range(number % 4):
+            payload = whole(store)[SEGMENT_HEADER_BYTES:] if number in (3, 7) else None
+            journal.append(message(journal.next_offset, payload))
+        if number % 4 == 0 or number % 3:
+            journal.note(b"event of group %d" % number)
+        group = journal.close_group()
+        assert group is not None
+        at = store.write(group)
+        journal.committed(group, at)
+        groups.append((at.serial, at.byte, at.byte + len(group.data), range(group.base_offset, group.end_offset)))
+    return store, groups, Replay(store)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_a_changed_byte_anywhere_costs_only_the_group_it_lies_in_and_what_is_missing_is_reported(
+    data: st.DataObject,
+) -> None:
+    store, groups, everything = many_groups(data.draw(st.sampled_from([SETTINGS, SMALL_SEGMENTS])))
+    store = deepcopy(store)
+    file = data.draw(st.sampled_from(store.segments()))
+    # Half of them in a header: bodies are so much longer.
+    starts = [SEGMENT_HEADER_BYTES + one for one in frame_starts(whole(store, file.serial)[SEGMENT_HEADER_BYTES:])]
+    in_header = st.builds(int.__add__, st.sampled_from(starts), st.integers(0, HEADER_BYTES - 1))
+    byte = data.draw(st.one_of(in_header, st.integers(0, file.size - 1)))
+    rotten = bytearray(whole(store, file.serial))
+    rotten[byte] ^= data.draw(st.one_of(st.sampled_from([1 << bit for bit in range(8)]), st.integers(1, 255)))
+    overwrite(store, file.serial, bytes(rotten))
+    replay = Replay(store)
+    hit = [group for group in groups if group[0] == file.serial and group[1] <= byte < group[2]]
+    missing = set(everything.offsets) - set(replay.offsets)
+    reported = {offset for piece in replay.damage for offset in range(piece.first_offset, piece.stop_offset)}
+    assert missing <= {offset for group in hit for offset in group[3]}
+    assert len(everything.events) - len(replay.events) <= 1
+    if hit == groups[-1:]:  # nothing tells it from a group that a crash tore
+        assert (missing, reported) == (set(hit[0][3]), set())
+        assert [cut.byte for cut in replay.recovery.cuts] == [hit[0][1]]
+    else:
+        assert (reported, replay.recovery.cuts) == (missing, [])
+        assert replay.damage
+    assert replay.offsets == sorted(replay.offsets)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**9), st.integers(2, 600))
+def test_destroyed_bytes_cost_the_groups_they_lie_in(where: int, length: int) -> None:
+    store, groups, everything = many_groups(SETTINGS)
+    store = deepcopy(store)
+    data = whole(store)
+    start = SEGMENT_HEADER_BYTES + where % (groups[-2][2] - length - SEGMENT_HEADER_BYTES)
+    overwrite(store, 1, data[:start] + bytes(length) + data[start + length :])
+    replay = Replay(store)
+    missing = set(everything.offsets) - set(replay.offsets)
+    reported = {offset for piece in replay.damage for offset in range(piece.first_offset, piece.stop_offset)}
+    hit = [group for group in groups if group[1] < start + length and start < group[2]]
+    assert missing <= {offset for group in hit for offset in group[3]}
+    assert (reported, replay.recovery.cuts) == (missing, [])
 
 
 def test_a_rotten_segment_header_costs_nothing_but_is_told() -> None:

@@ -23,10 +23,10 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 PATIENCE_S = 15.0
 
-_PROTOCOLS = {4: MQTTProtocolVersion.MQTTv311, 5: MQTTProtocolVersion.MQTTv5}
+_PROTOCOLS = {3: MQTTProtocolVersion.MQTTv31, 4: MQTTProtocolVersion.MQTTv311, 5: MQTTProtocolVersion.MQTTv5}
 #: paho makes their attributes up as it goes, so their types are nobody's to know.
 _new_properties: Any = Properties
-_FLAGS = {4: "mqttv311", 5: "mqttv5"}
+_FLAGS = {3: "mqttv31", 4: "mqttv311", 5: "mqttv5"}
 
 
 def properties(packet: str, **values: Any) -> Properties:

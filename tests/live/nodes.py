@@ -44,6 +44,7 @@ class LiveNode:
     """`with LiveNode(tmp_path, '[journal]\\ndurability = "os"') as node:` is a node that takes clients."""
 
     command = "node"
+    program: tuple[str, ...] = (sys.executable, "-m", "sterna")
 
     def __init__(self, directory: Path, toml: str = "", *, within: Sequence[str] = ()) -> None:
         """`within` are words before the command, such as those that take it into a network namespace."""
@@ -90,7 +91,7 @@ class LiveNode:
         """Start it without waiting."""
         assert self._process is None or self._process.poll() is not None, "it is still running"
         self._lived = self._log.stat().st_size if self._log.exists() else 0
-        command = [*self._within, sys.executable, "-m", "sterna", self.command, "--config", str(self.file)]
+        command = [*self._within, *self.program, self.command, "--config", str(self.file)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
 
@@ -134,6 +135,11 @@ class LiveNode:
     def kill(self) -> None:
         """SIGKILL: no farewell, nothing written any more."""
         self._end(signal.SIGKILL)
+
+    def hang_up(self) -> None:
+        """SIGHUP: it reads its configuration again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
 
     def _end(self, number: signal.Signals) -> int:
         assert self._process is not None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 
 import aiomqtt
 import pytest
@@ -333,3 +336,63 @@ def test_mosquitto_rr_asks_and_is_answered(node: LiveNode, join: Join, topic: st
         carried = {"CorrelationData": question.CorrelationData} if hasattr(question, "CorrelationData") else {}
         server.publish(question.ResponseTopic, b"pong", 1, **carried)
         assert output(asker) == b"pong\n"
+
+
+# -- what goes wrong is said --
+
+
+def test_sub_shows_why_a_subscription_was_refused(node: LiveNode) -> None:
+    words = [sys.executable, "-m", "sterna", "sub", "-p", str(node.port), "-V", "5", "-t", "$AVGG/x"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    warning = (
+        "Warning: Subscribing to $AVGG/x failed: Topic filter invalid: $AVGG (byte 0): unknown operator; write $AVG"
+    )
+    assert ended.stderr.splitlines()[0] == warning
+
+
+def test_a_packet_that_is_too_large_is_logged_with_the_setting_that_bounds_it(
+    start_node: Callable[[str], LiveNode], join: Join
+) -> None:
+    node = start_node("[limits]\npacket_bytes = 1000\n")
+    client = join(node, version=5)
+    client.send("t", b"x" * 2000)
+    assert client.wait_for_end() == 0x95
+    [failed] = node.events("connection failed")
+    assert failed["reason"] == "packet of 2007 bytes; limits.packet_bytes allows 1000"
+
+
+# -- MQTT 3.1 --
+
+
+@pytest.mark.parametrize(("publish", "subscribe"), [("mosquitto", "sterna"), ("sterna", "mosquitto")])
+def test_commands_speak_mqtt_3_1_with_a_node(
+    node: LiveNode, join: Join, topic: str, publish: str, subscribe: str
+) -> None:
+    words = {"mosquitto": ["mosquitto_{}"], "sterna": [sys.executable, "-m", "sterna", "{}"]}
+    common = ["-p", str(node.port), "-V", "31", "-q", "2", "-t", topic]
+    join(node, version=4).publish(topic, b"kept", 1, retain=True)
+    listen = [word.format("sub") for word in words[subscribe]] + [*common, "-C", "2", "-v"]
+    say = [word.format("pub") for word in words[publish]] + [*common, "-m", "said"]
+    # Mosquitto's commands call the version by another name.
+    flags = {"mosquitto": "mqttv31", "sterna": "31"}
+    listen[listen.index("31")], say[say.index("31")] = flags[subscribe], flags[publish]
+    with subprocess.Popen(listen, stdout=subprocess.PIPE) as listener:
+        assert listener.stdout is not None
+        lines = [listener.stdout.readline()]  # what is retained comes once it has subscribed
+        assert subprocess.run(say, timeout=20, check=False).returncode == 0
+        lines.append(listener.stdout.readline())
+        assert listener.wait(20) == 0
+    assert lines == [f"{topic} kept\n".encode(), f"{topic} said\n".encode()]
+
+
+def test_paho_speaks_mqtt_3_1_with_a_node(node: LiveNode, join: Join, topic: str, client_id: str) -> None:
+    client = join(node, version=3, client_id=client_id, persistent=True)
+    client.subscribe(topic, 2)
+    for qos in range(3):
+        client.publish(topic, b"%d" % qos, qos)
+    assert [(m.payload, m.qos) for m in client.receive(3)] == [(b"0", 0), (b"1", 1), (b"2", 2)]
+    client.close()
+    join(node).publish(topic, b"meanwhile", 2)
+    again = join(node, version=3, client_id=client_id, persistent=True)
+    assert again.payloads() == [b"meanwhile"]

@@ -170,7 +170,8 @@ def test_our_own_clients_say_what_is_wrong_with_a_plain_connection_to_a_tls_port
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STERNA_")}
     ended = subprocess.run(words, capture_output=True, text=True, timeout=20, env=kept)
     assert (ended.returncode, ended.stdout) == (7, "")
-    assert ended.stderr == "Error: The connection was closed before CONNACK. Is this a TLS port? Try --cafile.\n"
+    complaint = "The connection was closed before CONNACK. Is this a TLS port? Try --cafile."
+    assert ended.stderr == f"Error: localhost:{doors.tls}: {complaint}\n"
 
 
 # -- Origin --
@@ -202,7 +203,9 @@ def test_a_page_of_another_host_is_refused_and_named_in_the_log(doors: Doors, or
         upgrade(doors, origin)
     assert refusal.value.response.status_code == 403
     wait_until(lambda: len(doors.node.events("connection failed")) > before, "the refusal is logged")
-    assert origin in doors.node.events("connection failed")[-1]["reason"]
+    reason = doors.node.events("connection failed")[-1]["reason"]
+    assert origin in reason
+    assert reason.endswith("add it to allowed_origins of this [[listener]]")
 
 
 @pytest.mark.parametrize(

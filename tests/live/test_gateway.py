@@ -13,6 +13,7 @@ from pathlib import Path
 import aiomqtt
 import pytest
 
+from conformance.packets import Connect
 from sterna.broker.passwords import hash_password
 
 from .certificates import Authority
@@ -267,3 +268,48 @@ def connect_and_settle(client: Steadfast, gateway: LiveGateway) -> None:
         assert client.is_connected
     finally:
         client.vanish()
+
+
+HELLO = b"\x00\x0c\x94\x01\xa2gw\x01\xa51.2.3"
+"""[1, "gw", 1, "1.2.3"] in MessagePack, as a packet of type 0."""
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_only_addresses_that_are_listed_may_say_that_they_are_gateways(
+    start_node: Callable[[str], LiveNode], is_listed: bool
+) -> None:
+    node = start_node("" if is_listed else '[mqtt]\ngateways = ["192.0.2.7"]\n')
+    with socket.create_connection(node.address, 10) as stranger:
+        stranger.sendall(HELLO + Connect("stranger").encode(4))
+        assert stranger.recv(4) == (b"\x20\x02\x00\x00" if is_listed else b"")
+    failures = [event["reason"] for event in node.events("connection failed")]
+    assert failures == (
+        [] if is_listed else ["it says that it is a gateway, and its address is not in gateways of [mqtt]"]
+    )
+
+
+def test_a_gateway_that_is_not_listed_is_served_as_its_clients_are(
+    start_node: Callable[[str], LiveNode], tmp_path: Path, join: Join, version: int, topic: str
+) -> None:
+    node = start_node('[mqtt]\ngateways = ["192.0.2.7"]\n')
+    with LiveGateway(tmp_path / "gateway", [node.port]) as gateway:
+        client = join(gateway.port, version=version)
+        client.subscribe(topic, 1)
+        client.publish(topic, b"through", 1)
+        assert client.payloads() == [b"through"]
+
+
+def test_a_client_of_3_1_keeps_its_session_through_the_loss_of_a_node(
+    start_node: Callable[[str], LiveNode], tmp_path: Path, join: Join, topic: str, client_id: str
+) -> None:
+    """3.1 has no Session Present, by which a gateway knows whether a node has kept it."""
+    node = start_node("")
+    with LiveGateway(tmp_path / "gateway", [node.port]) as gateway:
+        client = join(gateway.port, version=3, client_id=client_id)
+        client.subscribe(topic, 1)
+        node.kill()
+        node.restart()
+        publisher = join(node, version=5)
+        publisher.publish(topic, b"after", 1)
+        assert client.payloads() == [b"after"]
+        assert not gateway.events("session lost")

@@ -179,12 +179,16 @@ def test_large_structured_payloads_for_hundreds_of_expressions_do_not_stop_the_n
 ) -> None:
     bystander, sensor = join(), join()
     bystander.subscribe("bystander", 1)
-    for number in range(2):
+    taken = 0
+    for number in range(8):
         watcher = join()
         for place in range(95):
-            assert watcher.subscribe(f"$SUM;.f{number}.{place}/t/+") == 0
+            if watcher.subscribe(f"$SUM;.f{number}.{place}/t/+") != 0:
+                break  # the others are to have a share of them
+            taken += 1
+    assert taken > 180
     dear = b"\x99\x40\x00" + b"\xc5\x82\x19\x7f\xff\x01" * 0x2900  # big fractions, 63 KiB of them
     for _ in range(20):
         sensor.send("t/1", dear, 1)
     assert max(round_trip(node, bystander) for _ in range(5)) < PATIENCE_S
-    wait_until(lambda: not_numbers(node) == 20 * 190, "all are counted", 30.0)
+    wait_until(lambda: not_numbers(node) == 20 * taken, "all are counted", 30.0)

@@ -52,14 +52,14 @@ def test_a_client_finds_its_session_at_another_node(
     assert client.payloads(21)[20:] == [b"more"]
 
 
-def test_sterna_move_sends_an_mqtt_5_client_to_its_new_node(
+def test_sterna_move_brings_a_client_s_session_to_another_node(
     network: LiveNetwork, join: Join, topic: str, client_id: str
 ) -> None:
     client = join(network["a"], client_id=client_id, persistent=True)
     client.subscribe(topic, 1)
     said = sterna("move", client_id, "--to", "c", "--admin", network["b"].admin)
     assert "node a moves" in said
-    assert client.wait_for_end() == 0x9C
+    assert client.wait_for_end() is None, "its connection ends without a DISCONNECT"
     join(network["b"]).publish(topic, b"meanwhile", 1)
     client = join(network["c"], client_id=client_id, persistent=True)
     assert client.payloads() == [b"meanwhile"]

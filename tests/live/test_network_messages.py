@@ -77,6 +77,25 @@ def test_mosquittos_clients_at_both_ends(network: LiveNetwork, topic: str, clien
         assert output(subscriber) == lines
 
 
+def test_what_was_taken_away_at_one_node_is_not_found_at_another(network: LiveNetwork, join: Join, topic: str) -> None:
+    """Once its publisher has been told so, and somebody subscribes then."""
+    publisher = join(network["a"], version=4)
+    for number in range(20):
+        name = f"{topic}/{number}"
+        publisher.publish(name, b"old", 1, retain=True)
+        early, late = join(network["d"], version=4), join(network["d"], version=4)
+        early.subscribe(name, 1)
+        assert early.payloads() == [b"old"]
+        publisher.publish(name, b"", 1, retain=True)
+        late.subscribe(name, 1)
+        late.subscribe(f"{name}/last", 1)
+        late.publish(f"{name}/last", b"last", 1)
+        wait_until(lambda: b"last" in [message.payload for message in late.messages], "the last message")  # noqa: B023
+        assert [bytes(message.payload) for message in late.messages] in ([b"last"], [b"", b"last"])
+        for client in early, late:
+            client.close()
+
+
 def test_what_is_retained_anywhere_is_found_everywhere(network: LiveNetwork, join: Join, topic: str) -> None:
     join(network["d"]).publish(topic, b"old", 1, retain=True)
     join(network["d"]).publish(topic, b"kept", 1, retain=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import shutil
 import socket
 import ssl
@@ -181,6 +182,52 @@ def test_a_client_without_a_certificate_we_believe_in_does_not_get_through_mutua
     shown = house.stranger.issue("alice") if certificate != "none" else None
     assert not is_welcome(house.port("mutual"), house.authority.context(shown))
     assert is_welcome(house.port("mutual"), house.authority.context(house.authority.issue("alice")))
+
+
+@pytest.mark.parametrize("tls", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("certificate", "alert"),
+    [
+        ("none", "ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)|HANDSHAKE_FAILURE"),
+        ("a stranger's", "ALERT_UNKNOWN_CA"),
+    ],
+)
+def test_a_refused_certificate_is_answered_with_an_alert(
+    house: House, certificate: str, alert: str, tls: ssl.TLSVersion
+) -> None:
+    context = house.authority.context(house.stranger.issue("alice") if certificate != "none" else None)
+    context.minimum_version = context.maximum_version = tls
+    with (
+        socket.create_connection(("127.0.0.1", house.port("mutual")), 10) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1", do_handshake_on_connect=False) as secured,
+        pytest.raises(ssl.SSLError) as told,
+    ):
+        _finish(secured)
+    assert re.search(alert, str(told.value.reason)), told.value.reason
+
+
+def _finish(secured: ssl.SSLSocket) -> None:
+    secured.do_handshake()
+    secured.recv(1)  # in TLS 1.3 the server has the last word
+
+
+def test_certificates_alone_may_say_who_comes_in(house: House, start_node: Callable[[str], LiveNode]) -> None:
+    """Nobody need show one to get through TLS, but who shows none has no name, and the nameless are refused."""
+    certificate, key = house.authority.issue("server")
+    node = start_node(
+        f"""
+[authentication]
+certificates = true
+[[listener]]
+bind = "127.0.0.1:0"
+certificate = "{certificate}"
+key = "{key}"
+client_ca = "{house.authority.file}"
+anonymous = false
+"""
+    )
+    assert is_welcome(node.port, house.authority.context(house.authority.issue("alice")))
+    assert not is_welcome(node.port, house.authority.context())
 
 
 def is_welcome(port: int, context: ssl.SSLContext) -> bool:

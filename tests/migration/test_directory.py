@@ -13,12 +13,15 @@ entries = st.lists(
         st.sampled_from([b"a", b"b", "ü/#+\u0001".encode(), b"x" * 300]),
         st.sampled_from(["", "one", "two"]),
         st.integers(1, 6),
+        st.none(),
+        st.just(0),
+        st.just(False),
     )
 )
 
 
 def directory() -> Directory:
-    return Directory("here", {}, lambda client, node, number: None)
+    return Directory("here", {}, {}, lambda entry: None)
 
 
 def table(of: Directory) -> set[OwnerEntry]:
@@ -59,7 +62,7 @@ def test_what_a_restart_finds_is_the_same() -> None:
     owners = {b"a": ("one", 3), b"b": ("", 4)}
     for client, (node, number) in owners.items():
         one.learn(client, node, number)
-    again = Directory("here", dict(owners), lambda client, node, number: None)
+    again = Directory("here", dict(owners), {}, lambda entry: None)
     assert again.digests() == one.digests()
     assert len(again) == 1
 

@@ -208,7 +208,10 @@ def test_connect_flags_that_contradict_themselves_are_refused(flags: int, versio
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize("name", [b"\0\6MQIsdp\3", b"\0\4MQTT\3", b"\0\4MQTT\6", b"\0\4HTTP\4", b"\0\0\4"])
+@pytest.mark.parametrize(
+    "name",
+    [b"\0\6MQIsdp\4", b"\0\6MQIsdp\x85", b"\0\4MQTT\3", b"\0\4MQTT\x85", b"\0\4MQTT\6", b"\0\4HTTP\4", b"\0\0\4"],
+)
 def test_other_protocols_are_refused_as_such(name: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
         DECODERS["CONNECT"](name + b"\2\0\0\0\0", 4)

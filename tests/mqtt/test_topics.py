@@ -68,9 +68,9 @@ def test_the_topic_tree_finds_exactly_the_names_that_match(held: list[bytes], to
 
 def branches(tree: Any) -> int:
     def count(branch: Any) -> int:
-        return sum(1 + count(below) for below in branch.below.values())
+        return sum(1 + count(below) for below in branch.branches())
 
-    return count(tree._root)
+    return count(getattr(tree, "_tree", tree).root)
 
 
 @given(st.lists(st.tuples(filters, st.integers(0, 2)), max_size=12), st.randoms(use_true_random=False))
@@ -134,7 +134,7 @@ def test_a_walk_takes_a_step_for_every_branch_it_looks_at() -> None:
     for number in range(100):
         tree.put(b"a/%d/x" % number, b"")
     assert len(list(tree.walk(b"a/+/y"))) == 102
-    assert len(list(tree.walk(b"b/#"))) == 1
+    assert len(list(tree.walk(b"b/#"))) == 2
 
 
 def test_results_come_in_the_order_of_subscribing() -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from broker.lone_node import LoneNode
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
+from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import NetworkSettings
 from sterna.overlay.channel import Channel
 from sterna.overlay.link_settings import LinkSettings
@@ -55,7 +56,10 @@ class Pipe:
 class Town:
     journal = JournalSettings(durability="os")
 
-    def __init__(self, names: str, strategy: str = "subscription-flooding") -> None:
+    def __init__(
+        self, names: str, strategy: str = "subscription-flooding", migration: MigrationSettings | None = None
+    ) -> None:
+        self.migration = migration or MigrationSettings()
         self.now = 100.0
         self.strategy = strategy
         self.pipes: list[Pipe] = []
@@ -65,13 +69,18 @@ class Town:
         return self.nodes[name]
 
     def connect(self, *pairs: str) -> None:
+        self.connect_now(*pairs)
+        self.pass_time(1)
+
+    def connect_now(self, *pairs: str) -> None:
+        """The handshake is done when this returns, and little else."""
         for one, other in pairs:
             a, b = Pipe(), Pipe()
             a.other, b.other = b, a
             self.pipes += a, b
             a.channel = self[one].network.dialled(a, other)
             b.channel = self[other].network.accept(b, one)
-        self.pass_time(1)
+        self.pass_time(0.05)
 
     def cut(self, one: str, other: str) -> None:
         """The connection breaks, bytes under way are lost, and the session is not resumed."""
@@ -124,7 +133,9 @@ class JoinedNode(LoneNode):
 
     def _settings(self, epoch: int) -> NetworkSettings:
         return NetworkSettings(
-            LinkSettings("test", self.name, epoch, self.town.strategy, b"key"), clients=f"{self.name}:1883"
+            LinkSettings("test", self.name, epoch, self.town.strategy, b"key"),
+            clients=f"{self.name}:1883",
+            migration=self.town.migration,
         )
 
     def work(self) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from conformance.packets import Connack, Connect
 from node.test_clients_move import row
+from sterna.mqtt import gateway_packets
+from sterna.mqtt.gateway_packets import Hello
 from sterna.vocabulary.errors import MigrationError
 
 
@@ -37,10 +39,10 @@ def test_nobody_is_sent_to_a_node_that_is_being_emptied_too() -> None:
     assert (evacuation.moved, evacuation.failed) == (8, 0)
     assert len(town["D"].broker.sessions) == 8
     for name in "ABC":
-        again = town[name].dial()
-        again.send(Connect("other", False))
+        gateway = town[name].dial()
+        gateway.send(gateway_packets.encode(Hello("g", gateway_packets.VERSION, "")), Connect("other", False))
         town.settle()
-        assert again.take(Connack).properties["server_reference"] == "D:1883"
+        assert gateway.take(Connack).properties["server_reference"] == "D:1883"
     plans = town["D"].network.moving.plans
     with pytest.raises(MigrationError, match="node B is being emptied"):
         plans.move(b"c0", "B")
@@ -49,6 +51,66 @@ def test_nobody_is_sent_to_a_node_that_is_being_emptied_too() -> None:
     town["B"].network.moving.plans.stay()
     town.pass_time(0.1)
     assert plans.move(b"c0", "B") == "D"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_client_that_comes_back_to_the_node_that_was_emptied_of_it_is_served_there(version: int) -> None:
+    """It has been sent away once: it knows no other node."""
+    town = row("subscription-flooding")
+    town["A"].resume("c", version).subscribe("t", 1)
+    evacuation = town["A"].network.moving.plans.evacuate(100.0)
+    town.pass_time(1)
+    assert not town["A"].broker.sessions
+    town["B"].join("p").publish("t", b"1", 1)
+    again = town["A"].resume("c", version)
+    assert again.connack.session_present
+    assert again.payloads() == [b"1"]
+    town.pass_time(2)
+    assert not again.wire.closed, "it is not moved again while it is connected"
+    assert list(evacuation.staying) == [b"c"]
+    again.vanish()
+    town.pass_time(1)
+    assert not town["A"].broker.sessions, "it is when it has gone"
+    assert not evacuation.staying
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("client_id", ["c", "never met", ""])
+def test_a_client_that_comes_to_a_node_that_is_emptied_is_closed_once_and_then_served(
+    version: int, client_id: str
+) -> None:
+    """Without a CONNACK: if it has a list of servers it tries another one; when it comes again it has none."""
+    town = row("subscription-flooding")
+    if client_id == "c":
+        town["A"].resume("c", version).vanish()
+    plans = town["A"].network.moving.plans
+    evacuation = plans.evacuate(100.0)
+    town.pass_time(1)
+    assert not town["A"].broker.sessions
+    first = town["A"].dial(version)
+    first.send(Connect(client_id, not client_id))
+    town.pass_time(1)
+    assert first.wire.closed
+    assert first.received() == []
+    again = town["A"].join(client_id, version, clean=not client_id)
+    assert again.connack.session_present == (client_id == "c")
+    town.pass_time(2)
+    assert not again.wire.closed, "it is not moved again while it is connected"
+    assert len(evacuation.staying) == 1
+
+
+def test_a_client_that_takes_over_its_own_connection_at_a_node_that_is_emptied_stays() -> None:
+    town = row("subscription-flooding")
+    plans = town["A"].network.moving.plans
+    plans.evacuate(100.0)
+    town["A"].dial().send(Connect("c", False, properties={"session_expiry": 100}))
+    town.pass_time(1)
+    before = town["A"].resume("c")
+    town.pass_time(1)
+    after = town["A"].resume("c")
+    town.pass_time(2)
+    assert before.wire.closed
+    assert not after.wire.closed
 
 
 def test_a_node_that_is_started_again_empty_still_says_so() -> None:

@@ -73,7 +73,7 @@ def test_the_node_it_went_to_knows_that_after_a_restart(strategy: str) -> None:
     publisher.leave()
     town.crash("B")
     town.connect("BC")
-    town.pass_time(NEEDS_S / 2)
+    town.pass_time(NEEDS_S / 4)
     assert reader.payloads() == []
     town.connect("AB")
     town.pass_time(SOON_S)

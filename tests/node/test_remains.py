@@ -448,7 +448,7 @@ def test_what_is_left_of_two_sessions_at_one_node_comes_from_both(monkeypatch: p
     assert not again.connack.session_present
     again.subscribe("t/#", 2)
     monkeypatch.setattr(Moving, "send", original)
-    town.connect("AB")
+    town.connect_now("AB")
     assert len(left_over(town)) == 2
     town.pass_time(30)
     assert left_over(town) == []

@@ -107,6 +107,9 @@ class Side:
     def accepts(self, peer: str) -> str | None:
         return self.refused.get(peer)
 
+    def stands_by(self, peer: str) -> str | None:
+        return None
+
     def report(self, event: str, **fields: object) -> None:
         self.events.append((event, fields))
 

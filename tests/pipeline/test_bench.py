@@ -37,7 +37,7 @@ def test_every_row_is_measured_and_told(spark: SparkSession) -> None:
     said: list[str] = []
     report = bench.run(spark, NAMES, TINY, said.append)
     assert [row.name for row in report.rows] == list(NAMES)
-    assert [(row.name, row.remarks) for row in report.rows if row.verdict == "failed"] == []
+    assert [(row.name, row.summary) for row in report.rows if row.verdict == "failed"] == []
     assert all(row.figure is not None and row.figure > 0 for row in report.rows)
     assert sum(line.startswith("[") for line in said) == len(NAMES)
     out = io.StringIO()

@@ -77,13 +77,17 @@ def answered(text: str, told: list[Message], until_us: int) -> list[tuple[int, s
     return found + ([] if result is None else [(engine.result_us, expression.result_topic.decode(), result)])
 
 
+def at(time_us: int) -> datetime:
+    return datetime.fromtimestamp(time_us / 1e6, UTC)
+
+
 @pytest.fixture(scope="module")
 def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Message]]:
     """An archive of made-up messages, in several files."""
     told = made_up(7, 400)
     archive = Archive(tmp_path_factory.mktemp("past") / "archive")
     rows = [
-        (topic, payload, 1, False, "p", origin, 1, offset, offset, datetime.fromtimestamp(time_us / 1e6, UTC), {}, "")
+        (topic, payload, 1, False, "p", origin, 1, offset, offset, at(time_us), {}, "", [], None)
         for time_us, origin, offset, topic, payload in told
     ]
     table = spark.createDataFrame(rows, spark_schema(COLUMNS)).repartition(3)

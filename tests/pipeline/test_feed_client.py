@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 from sterna.journal.columns import SCHEMA
+from sterna.node.feed_proofs import reader_proof
 from sterna.pipeline.feed_client import TABLE_SCHEMA, FeedClient
 from sterna.pipeline.feed_errors import FeedError, Refused, Unreachable
 from sterna.pipeline.table import SCHEMA as SPARK_TABLE
 
+TOKEN = "a token of sixteen bytes or more"
 GREETING = {"version": 1, "nonce": bytes(32)}
 WELCOME = {"ok": True, "node": "n", "epoch": 1, "schema": SCHEMA.serialize().to_pybytes()}
 
@@ -101,6 +103,37 @@ def test_whoever_answers_strangely_is_named_in_one_line(words: list[object], kin
         client.status()
     assert address in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [None, b"x" * 32, reader_proof(TOKEN.encode(), bytes(32), "test")],
+    ids=["none", "made-up", "the-reader's-own"],
+)
+def test_a_node_that_does_not_know_the_token_is_not_read(proof: bytes | None) -> None:
+    welcome = WELCOME if proof is None else {**WELCOME, "proof": proof}
+    with (
+        door(says(GREETING, welcome, {"node": "n", "epoch": 1, "first": 0, "next": 5})) as address,
+        FeedClient(address, "test", TOKEN, timeout_s=5) as client,
+        pytest.raises(Refused, match="does not prove that it knows the token") as caught,
+    ):
+        client.status()
+    assert caught.value.code == "proof"
+
+
+def test_a_nonce_of_another_length_gets_no_proof() -> None:
+    """A longer one could be what a node has to prove to somebody else."""
+    with door(says({"version": 1, "nonce": bytes(68)}, WELCOME)) as address:
+        client = FeedClient(address, "test", TOKEN, timeout_s=5)
+        with pytest.raises(Refused, match="speaks another version of the feed"):
+            client.status()
+
+
+def test_an_endless_greeting_is_not_waited_for() -> None:
+    with door(says((1 << 20).to_bytes(4, "big") + bytes(1000))) as address:
+        client = FeedClient(address, "test", timeout_s=5)
+        with pytest.raises(Refused, match="is no feed of a node"):
+            client.status()
 
 
 def test_who_never_answers_is_given_up() -> None:

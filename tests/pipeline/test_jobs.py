@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
+from live.nodes import wait_until
 from sterna.pipeline.archive_files import ArchiveFiles
+from sterna.pipeline.compaction import compact
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.jobs_archive import Archive, start_archive
 from sterna.pipeline.jobs_query import messages, query
 
-from .archives import keep
+from .archives import DAY, keep, rows
 from .driving import Driver
 from .feeding import FeedingNode, finished, numbers
 
@@ -26,6 +33,7 @@ SOON_S = 180
 """Spark starts, perhaps twice, on a busy machine."""
 pytestmark = pytest.mark.timeout(4 * SOON_S)
 StartFeeding = Callable[..., FeedingNode]
+_HIVE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def run_archive(spark: SparkSession, archive: Archive, node: FeedingNode, **options: str) -> None:
@@ -51,6 +59,56 @@ def test_archive_and_nodes_are_one_table_with_each_message_once(
     sql = "select first_level, count(*) as n from messages where date >= '2020-01-01' group by first_level order by 1"
     counted = query(spark, sql, source, archive.directory).collect()
     assert [tuple(row) for row in counted] == [("office", 10), ("plant", 30)]
+
+
+ODD = ("", "x" * 80, "y" * 300, "ä" * 200, "küche", "~61", "~", _HIVE, "a=b%2F:?*", " ", "'\"\\", "\U0001f426", "1")
+
+
+def test_no_topic_stops_an_archive_and_its_level_is_the_same_there_and_live(
+    spark: SparkSession, start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    node, archive = start_feeding(), Archive(tmp_path / "archive")
+    for level in ODD:
+        node.publish(f"{level}/t", [level])
+    live = {row.topic: row.first_level for row in messages(spark, {"nodes": node.feed}, None).collect()}
+    run_archive(spark, archive, node)
+    kept = messages(spark, None, archive.directory)
+    assert {row.topic: row.first_level for row in kept.collect()} == live
+    for level in ODD:
+        column = live[f"{level}/t"]
+        assert column == level or (len(level.encode()) > 80 and column == _cut(level))
+        assert kept.where(f.col("first_level") == column).count() == 1
+    directories = [path.name for path in archive.messages.glob("date=*/*")]
+    assert len(directories) == len(ODD)
+    assert all(name.isascii() and len(name) <= 255 for name in directories)
+    # Nothing but the directory that is asked for is read.
+    plan = kept.where("first_level = 'küche'")._jdf.queryExecution().toString()
+    assert re.search(r"PartitionFilters: \[[^\]]", plan), plan
+
+
+def _cut(level: str) -> str:
+    return f"{level[:15]}~{hashlib.sha256(level.encode()).hexdigest()[:16]}"
+
+
+def test_an_archive_of_an_earlier_release_is_read_with_the_columns_and_levels_of_this_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    files = ArchiveFiles(tmp_path)
+    old = rows("plant", range(3)).drop_columns(["user_properties", "expiry_time"])
+    with files.workshop() as place:
+        for level in ("plant", "küche", _HIVE):
+            directory = place / f"date={DAY}" / f"first_level={level}"
+            directory.mkdir(parents=True)
+            for number in range(2):
+                pq.write_table(old, directory / f"part-{number}.parquet")
+        files.take_in(0, place)
+    for _ in range(2):
+        (tmp_path / "checkpoint" / "offsets").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "checkpoint" / "offsets" / "0").write_text('v1\n{}\n{"n": 5}')
+        found = messages(spark, None, tmp_path)
+        assert sorted({row.first_level for row in found.collect()}) == ["", "küche", "plant"]
+        assert found.where("user_properties is null and properties['k'] = 'v'").count() == 18
+        assert compact(files, keep_s=0).merged in (0, 6)
 
 
 def test_an_archive_without_its_checkpoint_does_not_begin_anew(spark: SparkSession, tmp_path: Path) -> None:
@@ -107,6 +165,37 @@ def test_a_question_that_is_none_is_answered_in_one_line(start_feeding: StartFee
     log, line = failed.stderr.splitlines()
     assert log.startswith("starting Spark")
     assert line.startswith("Spark: A column, variable, or function parameter with name `colour` cannot be resolved.")
+
+
+def test_an_address_of_an_object_store_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (("archive", "s3a://bucket/kept"), ("query", "select 1", "--archive", "s3a://bucket/kept")):
+        failed = subprocess.run(
+            sterna(*words, "--nodes", "127.0.0.1:1"), capture_output=True, text=True, timeout=SOON_S, cwd=tmp_path
+        )
+        assert failed.returncode == 1
+        (line,) = failed.stderr.splitlines()
+        assert "is an address; archives and jobs are kept in directories" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_job_without_a_traceback(start_feeding: StartFeeding, tmp_path: Path) -> None:
+    node = start_feeding("own", '[operators]\nengine = "spark"\n')
+    words = sterna("operators", str(tmp_path / "job"), "--nodes", node.feed)
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as job:
+        assert job.stderr is not None
+        said = []
+        for line in job.stderr:
+            said.append(line)
+            if line.startswith("computing"):
+                wait_until((tmp_path / "job" / "checkpoint" / "offsets" / "0").exists, "it computes", SOON_S)
+                job.send_signal(signal.SIGINT)
+    assert "ending; what is not finished is done at the next start\n" in said
+    assert "Traceback" not in "".join(said)
+    assert job.returncode == 0, said
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.pipeline.offsets import Place, Range, advance, capped, packed, ranges
+from sterna.pipeline.offsets import Place, Range, advance, capped, named_as_in, packed, ranges
 from sterna.vocabulary.errors import ConfigurationError
 
 OFFSETS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10**9), min_size=1)
@@ -86,3 +86,15 @@ def test_explicit_offsets_hold_for_the_nodes_they_name() -> None:
 def test_what_is_no_place_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigurationError, match="startingOffsets"):
         Place.parse(text, "startingOffsets")
+
+
+def test_offsets_under_the_bare_name_of_a_node_stand_for_the_journal_it_has_when_it_is_seen_again() -> None:
+    assert named_as_in({"a": 5, "b": 7}, ["a@j1", "c@j2"]) == {"a@j1": 5, "b": 7}
+    assert ranges({"a": 5, "b": 7}, {"a@j1": 9, "b": 8}) == [Range("a@j1", 5, 9), Range("b", 7, 8)]
+
+
+def test_a_journal_that_is_known_by_its_own_name_is_not_taken_for_another_of_its_node() -> None:
+    assert named_as_in({"a@j1": 5}, ["a@j2"]) == {"a@j1": 5}
+    # A bare name that is still in use is left alone, and nobody takes over what an identity is known for.
+    assert named_as_in({"a": 5, "a@17": 2}, ["a", "a@17"]) == {"a": 5, "a@17": 2}
+    assert ranges({"a@j1": 5}, {"a@j1": 5, "a@j2": 40}) == []

@@ -89,3 +89,16 @@ def test_columns_that_are_missing_or_of_no_use_are_named() -> None:
         check_columns(["topic"])
     with pytest.raises(ConfigurationError, match="no use for column x"):
         check_columns(["topic", "payload", "x"])
+
+
+def test_what_a_catalog_says_of_a_table_is_overlooked() -> None:
+    words = {"owner": "root", "provider": "sterna", "option.nodes": "a:1", "spark.sql.x": "1", "Comment": "c"}
+    assert ReadOptions.parse(words, streaming=False).nodes == ("a:1",)
+
+
+def test_a_filter_with_a_comma_is_named_in_an_array() -> None:
+    def topics(text: str) -> tuple[str, ...]:
+        return ReadOptions.parse({"nodes": "a:1", "topics": text}, streaming=False).topics
+
+    assert topics('["odd/a,b", "plant/#"]') == ("odd/a,b", "plant/#")
+    assert topics("[odd,plant/#") == ("[odd", "plant/#")

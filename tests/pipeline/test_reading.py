@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from live.networks import free_port
 from live.nodes import wait_until
-from sterna.pipeline.errors import DataLoss, NodesMissing
-from sterna.pipeline.feed_client import FeedClient
-from sterna.pipeline.feed_errors import Refused
+from sterna.pipeline.errors import DataLoss, NodesMissing, PipelineError
+from sterna.pipeline.feed_client import FeedClient, ParquetFile
+from sterna.pipeline.feed_errors import Busy, Refused
 from sterna.pipeline.gaps import Gap, lose, noted
-from sterna.pipeline.nodes import survey
-from sterna.pipeline.offsets import Range
+from sterna.pipeline.nodes import Seen, survey
+from sterna.pipeline.offsets import Range, node_of
 from sterna.pipeline.options import Access, ReadOptions
 from sterna.pipeline.reading import read_range
+from sterna.pipeline.sealed import before_the_journal
+from sterna.pipeline.source import BatchReader, StreamReader
+from sterna.vocabulary.errors import ConfigurationError
 
 from .feeding import FeedingNode
 
@@ -51,12 +57,17 @@ def test_a_node_whose_address_nobody_told_is_found_through_the_others(start_feed
     assert sum(batch.num_rows for batch in batches) == 3
 
 
-def test_one_node_of_a_network_knows_the_feeds_of_all(start_feeding: StartFeeding) -> None:
+def linked(start_feeding: StartFeeding) -> list[FeedingNode]:
+    """Three in a row."""
     doors = [f"127.0.0.1:{free_port()}" for _ in range(3)]
-    chain = [
+    return [
         start_feeding(f"n{place}", f'[network]\nname = "chain"\nbind = "{door}"\nneighbours = {doors[:place][-1:]}\n')
         for place, door in enumerate(doors)
     ]
+
+
+def test_one_node_of_a_network_knows_the_feeds_of_all(start_feeding: StartFeeding) -> None:
+    chain = linked(start_feeding)
     with FeedClient(chain[0].feed, "looker") as client:
         wait_until(lambda: len(client.status().peers) == 2, "the first node knows the feeds of the other two")
         assert client.status().peers == {node.name: node.feed for node in chain[1:]}
@@ -95,6 +106,88 @@ def test_a_range_of_a_journal_that_was_forgotten_is_lost_and_not_taken_from_anot
     assert list(rest) == []
     (gap,) = noted(tmp_path / "gaps")
     assert (gap.start, gap.stop, gap.messages) == (0, 5, 5)
+
+
+@pytest.mark.parametrize("name", ["/etc/x.parquet", "../x.parquet", "a/x.parquet", "..", "", "x.json", "a\0.parquet"])
+def test_a_node_cannot_name_files_outside_the_directory_of_its_segments(tmp_path: Path, name: str) -> None:
+    options = ReadOptions(("a:1",), Access(), parquet=str(tmp_path))
+    file = ParquetFile("a-1.parquet", 0, 5, 5, 10, 0, 10)
+    seen = Seen("a", "a:1", 1, 5, 10)
+    (found,) = before_the_journal(seen, [file], 10, options)
+    assert found.path == str(tmp_path / "a-1.parquet")
+    with pytest.raises(PipelineError, match=r"node a at a:1 calls a file .* which is none of its segments"):
+        before_the_journal(seen, [msgspec.structs.replace(file, name=name)], 10, options)
+
+
+def test_a_read_that_would_miss_a_node_says_so_or_is_told_not_to_mind(
+    start_feeding: StartFeeding, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if the nodes that are left were started again meanwhile."""
+    chain = linked(start_feeding)
+    with FeedClient(chain[0].feed, "looker") as client:
+        wait_until(lambda: len(client.status().peers) == 2, "the first node knows the feeds of the other two")
+    chain[0].publish("t", range(5))
+    feeds = chain[0].directory / "data" / "feeds.json"
+    wait_until(lambda: feeds.exists() and "n2" in feeds.read_text(), "the first node has written down whom it knows")
+    chain[2].kill()
+    asked = options(chain[0])
+    for again in (False, True):
+        if again:
+            chain[0].kill()
+            chain[0].restart()
+        for read in (BatchReader(asked).partitions, StreamReader(asked).prepareForTriggerAvailableNow):
+            with pytest.raises(NodesMissing, match=r"node n2 does not answer.*set ignoreMissingNodes to true"):
+                read()
+    with caplog.at_level(logging.WARNING):
+        (piece,) = BatchReader(options(chain[0], ignoreMissingNodes="true")).partitions()
+    assert [node_of(part.node) for part in piece.parts] == ["n0"]
+    assert "node n2 does not answer" in caplog.text
+    chain[2].restart()
+    BatchReader(asked).partitions()
+
+
+def test_a_node_that_has_too_many_readers_is_waited_for(start_feeding: StartFeeding) -> None:
+    node = start_feeding(connections=1)
+    node.publish("t", range(5))
+    with FeedClient(node.feed, "other") as other:
+        with occupied(other):
+            (piece,) = BatchReader(options(node)).partitions()
+        with occupied(other):
+            found = [batch for part in piece.parts for batch in read_range(part, node.feed, options(node))]
+        assert sum(batch.num_rows for batch in found) == 5
+        with occupied(other), pytest.raises(Busy, match="too many readers are connected"):
+            BatchReader(options(node, patienceSeconds="0")).partitions()
+
+
+@contextmanager
+def occupied(client: FeedClient) -> Iterator[None]:
+    """The one reader that a node takes is busy for a while."""
+    wait_until(lambda: _is_in(client), "the reader is let in")
+    waiting = threading.Thread(target=client.status, kwargs={"beyond": 5, "wait_ms": 3000})
+    waiting.start()
+    yield
+    waiting.join()
+
+
+def _is_in(client: FeedClient) -> bool:
+    try:
+        return client.status().next == 5
+    except Busy:
+        return False
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_beyond_the_journal_are_refused_and_no_loss(start_feeding: StartFeeding, option: str) -> None:
+    node = start_feeding()
+    node.publish("t", range(5))
+    said = rf'{option}: 6 is beyond the journal of node "own", which ends at 5.*write latest, or a number up to 5'
+    for forgiving in ("true", "false"):
+        with pytest.raises(ConfigurationError, match=said):
+            BatchReader(options(node, failOnDataLoss=forgiving, **{option: '{"own": 6}'})).partitions()
+    BatchReader(options(node, **{option: '{"own": 5}'})).partitions()
+    if option == "startingOffsets":
+        with pytest.raises(ConfigurationError, match=said):
+            StreamReader(options(node, **{option: '{"own": 6}'})).initialOffset()
 
 
 def test_a_gap_found_again_is_counted_once(tmp_path: Path) -> None:

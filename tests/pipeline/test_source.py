@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -195,14 +196,68 @@ def test_a_journal_in_memory_that_its_node_forgot_is_noticed(
     with pytest.raises(PySparkException) as caught:
         collected.run()
     line = one_line(caught.value)
-    assert re.match(r"node own@\d+ has lost messages, from 5 on: it was started again, and its journal was", line)
+    assert re.match(r"node own has lost messages, from 5 on: it was started again, and its journal was", line)
     gaps = tmp_path / "gaps"
     Collected(spark, tmp_path / "query", node, failOnDataLoss="false", gaps=str(gaps)).run()
     node.publish("t", range(25, 30))
     collected.run()
     assert collected.numbers() == list(range(30))
     (gap,) = noted(gaps)
-    assert (gap.node.partition("@")[0], gap.start, gap.messages) == ("own", 5, None)
+    assert (gap.node, gap.start, gap.messages) == ("own", 5, None)
+
+
+def test_a_replaced_data_directory_is_noticed_even_if_the_new_journal_is_longer(
+    spark: SparkSession, start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    node = start_feeding()
+    node.publish("t", range(5))
+    collected = Collected(spark, tmp_path / "query", node)
+    collected.run()
+    node.kill()
+    shutil.rmtree(tmp_path / "own" / "data")
+    node.restart()
+    node.publish("t", range(5, 25))
+    with pytest.raises(PySparkException) as caught:
+        collected.run()
+    line = one_line(caught.value)
+    assert line.startswith("node own has lost messages, from 5 on: its data directory was replaced")
+    assert "failOnDataLoss" in line
+    gaps = tmp_path / "gaps"
+    Collected(spark, tmp_path / "query", node, failOnDataLoss="false", gaps=str(gaps)).run()
+    node.publish("t", range(25, 30))
+    collected.run()  # what was lost was told once
+    assert collected.numbers() == list(range(30))
+    (gap,) = noted(gaps)
+    assert (gap.node, gap.start, gap.messages) == ("own", 5, None)
+
+
+def test_a_checkpoint_of_an_earlier_release_goes_on_and_knows_its_journal_from_then_on(
+    spark: SparkSession, start_feeding: StartFeeding, tmp_path: Path
+) -> None:
+    node = start_feeding()
+    node.publish("t", range(5))
+    collected = Collected(spark, tmp_path / "query", node)
+    collected.run()
+    _forget_journals(tmp_path / "query" / "checkpoint")
+    node.publish("t", range(5, 10))
+    collected.run()
+    assert collected.numbers() == list(range(10))
+    node.kill()
+    shutil.rmtree(tmp_path / "own" / "data")
+    node.restart()
+    node.publish("t", range(10, 40))
+    with pytest.raises(PySparkException) as caught:
+        collected.run()
+    assert "its data directory was replaced" in one_line(caught.value)
+
+
+def _forget_journals(checkpoint: Path) -> None:
+    """As earlier releases wrote it: offsets under the names of nodes alone."""
+    for file in (checkpoint / "offsets").glob("[0-9]*"):
+        text = file.read_text()
+        assert "own@j" in text
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        file.write_text(re.sub(r"own@j[0-9a-f]+", "own", text))
 
 
 def _first(node: FeedingNode) -> int:
@@ -244,3 +299,35 @@ def test_what_a_node_dropped_is_read_from_its_sealed_segments(
     assert numbers(since) == list(range(300, 600))
     until = table(spark, node, parquet=shelf, endingOffsets='{"small": 50}')
     assert numbers(until) == list(range(50))
+
+
+def test_a_table_of_a_catalog_is_read_with_the_options_it_was_made_with(
+    spark: SparkSession, feeding: FeedingNode, topic: str
+) -> None:
+    feeding.publish(topic, range(5))
+    options = f"nodes '{feeding.feed}', topics '{topic}'"
+    spark.sql(f"create table {topic}_o using sterna options ({options})")
+    spark.sql(f"create table {topic}_p using sterna tblproperties ('nodes' = '{feeding.feed}', 'topics' = '{topic}')")
+    spark.catalog.createTable(f"{topic}_c", source="sterna", nodes=feeding.feed, topics=topic)
+    for kind in "opc":
+        name = f"{topic}_{kind}"
+        try:
+            assert numbers(spark.sql(f"select payload from {name}")) == list(range(5))
+        finally:
+            spark.sql(f"drop table {name}")
+    with pytest.raises(PySparkException) as caught:
+        spark.sql(f"create table {topic}_s using sterna options ({options}, token 'a secret of sixteen bytes')")
+    assert "name a file with tokenFile" in one_line(caught.value)
+
+
+def test_a_schema_chooses_columns_and_must_be_that_of_the_table(
+    spark: SparkSession, feeding: FeedingNode, topic: str
+) -> None:
+    feeding.publish(topic, ["x"])
+    source = spark.read.format("sterna").option("nodes", feeding.feed).option("topics", topic)
+    (row,) = source.schema("payload binary, topic string").load().collect()
+    assert row.asDict() == {"payload": b"x", "topic": topic}
+    for schema, said in (("topic int", "topic is string, not int"), ("colour string", "colour is none of the table's")):
+        with pytest.raises(PySparkException) as caught:
+            source.schema(schema).load().collect()
+        assert f"schema: column {said}" in one_line(caught.value)

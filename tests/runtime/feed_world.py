@@ -57,7 +57,9 @@ class FeedWorld:
         for _ in recovery:
             pass
         self.journal = Journal(self.store, journal, epoch=recovery.last_epoch + 1, recovered=recovery)
-        self.feed = Feed(FeedTable(**{"bind": Bind("127.0.0.1", 0), **table}), NODE, directory, durable=self.durable)
+        identity = self.store.identity if isinstance(self.store, FileStore) else ""
+        settings = FeedTable(**{"bind": Bind("127.0.0.1", 0), **table})
+        self.feed = Feed(settings, NODE, directory, durable=self.durable, identity=identity)
         self.feed.attach(self.journal, self.store)
         self.address = ""
 

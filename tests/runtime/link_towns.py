@@ -88,6 +88,9 @@ class Town:
     def accepts(self, peer: str) -> str | None:
         return None
 
+    def stands_by(self, peer: str) -> str | None:
+        return None
+
     def report(self, event: str, **fields: object) -> None:
         self.reports.append((event, fields.get("reason")))
 

@@ -14,14 +14,16 @@ import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.lone_node import LoneNode
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.admin import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
-from sterna.runtime.admin_pages import Guard
+from sterna.runtime.admin_pages import Guard, guard
 from sterna.runtime.feed_view import FeedView
 from sterna.runtime.metrics import METRICS, exposition
-from sterna.runtime.moves_desk import MovesDesk
-from sterna.runtime.network_view import LinkView, NetworkView
-from sterna.runtime.settings import Bind
+from sterna.runtime.moves_desk import ALONE, Desk, LoneDesk
+from sterna.runtime.network_view import LinkView, NetworkView, lone_view
+from sterna.runtime.reloading import Outcome
+from sterna.runtime.settings import Admin, Bind
 from sterna.vocabulary.errors import ConfigurationError
 
 WAIT_S = 10
@@ -32,6 +34,7 @@ class Node:
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.broker = LoneNode().broker
         self.now = Statistics(publish_received=7, publish_dropped={"slow-consumer": 3}, clients_connected=2)
 
     def statistics(self) -> Statistics:
@@ -43,20 +46,23 @@ class Node:
     def why_not_ready(self) -> str | None:
         return self.reason
 
-    def network_view(self, *, tables: bool = False) -> NetworkView | None:
-        return None
+    def network_view(self, *, tables: bool = False) -> NetworkView:
+        return lone_view("lone", 3)
 
-    def moves(self) -> MovesDesk | None:
-        return None
+    def moves(self) -> Desk:
+        return LoneDesk(self.broker, "lone")
 
     def feed_view(self) -> FeedView | None:
         return None
 
-    def neighbours(self) -> list[str] | None:
-        return None
+    def neighbours(self) -> list[str]:
+        return []
 
     def change_neighbours(self, add: list[str], remove: list[str]) -> None:
-        raise AssertionError("a node that is alone is asked to change its neighbours")
+        raise ConfigurationError(ALONE)
+
+    async def reload(self) -> Outcome:
+        raise ConfigurationError("sterna.toml:3: nonsense")
 
 
 class JoinedNode(Node):
@@ -134,7 +140,7 @@ async def _exchange(bind: Bind, data: bytes) -> bytes:
 
 
 async def _get(bind: Bind, target: str, method: str = "GET") -> tuple[int, str, str]:
-    raw = await _exchange(bind, f"{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    raw = await _exchange(bind, f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     head, _, body = raw.decode().partition("\r\n\r\n")
     return int(head.split(" ")[1]), head, body
 
@@ -191,14 +197,17 @@ def test_every_statistic_is_a_metric() -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", 405),
-        (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-        (b"GET /../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", 405),
+        (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"GET /../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
         (b"nonsense\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * REQUEST_BYTES_MAX, 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * REQUEST_BYTES_MAX, 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * REQUEST_BYTES_MAX + b"\r\n\r\n", 431),
+        (b"GET /" + b"a" * REQUEST_BYTES_MAX + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 2000 + b"\r\n", 431),
         (b"GET / HTTP/1.0\r\n\r\n", 200),
-        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 2000, 200),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2000, 200),
         (b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00\r\n\r\n", 400),
     ],
 )
@@ -223,7 +232,7 @@ def test_head_gets_the_headers_only() -> None:
 
 @pytest.mark.parametrize(
     ("sent", "answered"),
-    [(b"", b""), (b"GET / HT", b"HTTP/1.1 408"), (b"GET / HTTP/1.1\r\nHost: x\r\n", b"HTTP/1.1 408")],
+    [(b"", b""), (b"GET / HT", b"HTTP/1.1 408"), (b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"HTTP/1.1 408")],
 )
 def test_a_slow_request_is_given_up(sent: bytes, answered: bytes) -> None:
     async def test(_port: AdminPort, bind: Bind) -> None:
@@ -235,7 +244,7 @@ def test_a_slow_request_is_given_up(sent: bytes, answered: bytes) -> None:
 def test_a_client_that_never_closes_does_not_stay() -> None:
     async def test(port: AdminPort, bind: Bind) -> None:
         with socket.create_connection((bind.host, bind.port)) as client:
-            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await _until(lambda: bool(port.connections))
             await _until(lambda: not port.connections)
             assert client.recv(100).startswith(b"HTTP/1.1 200")
@@ -249,10 +258,77 @@ def test_only_so_many_connections_are_kept_at_once() -> None:
             for _ in range(CONNECTIONS_MAX):
                 idle.enter_context(socket.create_connection((bind.host, bind.port)))
             await _until(lambda: len(port.connections) == CONNECTIONS_MAX)
-            one_more = idle.enter_context(socket.create_connection((bind.host, bind.port)))
-            one_more.settimeout(WAIT_S)
-            assert await asyncio.to_thread(one_more.recv, 1) == b""
-            assert len(port.connections) == CONNECTIONS_MAX
+            assert (await _get(bind, "/healthz"))[0] == 200
+            assert len(port.connections) <= CONNECTIONS_MAX
+
+    _run(test)
+
+
+def test_connections_that_are_answered_and_stay_keep_nobody_out() -> None:
+    async def test(port: AdminPort, bind: Bind) -> None:
+        staying = []
+        for _ in range(2 * CONNECTIONS_MAX):
+            _, writer = await asyncio.open_connection(bind.host, bind.port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            staying.append(writer)
+        for _ in range(5):
+            assert (await _get(bind, "/healthz"))[0] == 200
+        assert len(port.connections) <= CONNECTIONS_MAX
+        for writer in staying:
+            writer.transport.abort()
+
+    _run(test)
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts", "status"),
+    [
+        ("127.0.0.1:9883", (), 200),
+        ("127.0.0.1", (), 200),
+        ("[::1]:9883", (), 200),
+        ("localhost:9883", (), 200),
+        ("LOCALHOST.", (), 200),
+        ("node.localhost", (), 200),
+        (socket.gethostname(), (), 200),
+        ("evil.example:9883", (), 421),
+        ("127.0.0.1.evil.example", (), 421),
+        ("localhost.evil.example", (), 421),
+        ("", (), 421),
+        ("broker.example:9883", ("broker.example",), 200),
+        ("Broker.Example", ("broker.example",), 200),
+        ("evil.example", ("broker.example",), 421),
+        ("evil.example", ("*",), 200),
+    ],
+)
+def test_a_page_cannot_read_by_a_name_that_was_made_to_point_here(
+    host: str, hosts: tuple[str, ...], status: int
+) -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        for page in ("/", "/sessions", "/clients", "/metrics"):
+            raw = await _exchange(bind, f"GET {page} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert int(raw.split(b" ")[1]) == status, page
+        raw = await _exchange(bind, f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert int(raw.split(b" ")[1]) == 200
+
+    _run(test, guard=guard(Admin(bind=Bind("127.0.0.1", 9883), hosts=hosts)))
+
+
+def test_who_shows_the_token_may_use_any_name() -> None:
+    token = b"a token of some length"
+    words = b"GET / HTTP/1.1\r\nHost: any.example\r\nAuthorization: Bearer " + token + b"\r\n\r\n"
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        assert (await _exchange(bind, words)).startswith(b"HTTP/1.1 200 OK\r\n")
+
+    _run(test, guard=Guard(token))
+
+
+def test_nobody_is_to_guess_what_an_answer_is() -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        for page, status in (("/sessions", "200 OK"), ("/nothing", "404 Not Found")):
+            _, head, _ = await _get(bind, page)
+            assert head.startswith(f"HTTP/1.1 {status}\r\n")
+            assert "X-Content-Type-Options: nosniff" in head
 
     _run(test)
 
@@ -275,7 +351,7 @@ def test_it_also_listens_on_a_unix_socket(tmp_path: Path) -> None:
         port = AdminPort(Node())
         bind = await port.start(Bind(path=str(tmp_path / "admin.sock")))
         reader, writer = await asyncio.open_unix_connection(bind.path)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await asyncio.wait_for(reader.read(), WAIT_S)).endswith(b"alive\n")
         writer.close()
         await port.stop()

@@ -46,7 +46,7 @@ class MovingNode(JoinedNode):
 
 async def _post(bind: Bind, page: str, body: str, headers: str = JSON) -> tuple[int, str]:
     sent = body.encode("utf-8", "surrogateescape")
-    head = f"POST {page} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(sent)}\r\n\r\n"
+    head = f"POST {page} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {len(sent)}\r\n\r\n"
     answer = (await _exchange(bind, head.encode() + sent)).decode()
     return int(answer.split(" ")[1]), answer.partition("\r\n\r\n")[2]
 
@@ -185,7 +185,11 @@ def test_moving_needs_what_other_changes_need(guard: Guard, headers: str, status
 
 def test_a_node_that_is_alone_moves_nobody() -> None:
     async def test(_port: AdminPort, bind: Bind) -> None:
-        assert (await _get(bind, "/clients"))[0] == 404
-        assert (await _post(bind, "/move", MOVE))[0] == 404
+        assert (await _get(bind, "/clients"))[::2] == (200, "[]\n")
+        status, _, body = await _get(bind, "/migrations")
+        assert (status, json.loads(body)["leaving"]) == (200, [])
+        for page, order in (("/move", MOVE), ("/evacuate", '{"node": "lone"}')):
+            status, why = await _post(bind, page, order)
+            assert (status, "no [network] table" in why) == (409, True)
 
     _run(test, Node())

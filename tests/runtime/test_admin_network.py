@@ -24,7 +24,7 @@ SECRET = Guard(TOKEN, open_to_readers=False, open_to_changes=False)
 
 
 async def _post(bind: Bind, body: str, headers: str = JSON) -> tuple[int, str]:
-    head = f"POST /neighbours HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+    head = f"POST /neighbours HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
     answer = (await _exchange(bind, (head + body).encode())).decode()
     return int(answer.split(" ")[1]), answer.partition("\r\n\r\n")[2]
 
@@ -62,12 +62,16 @@ def test_the_network_is_counted() -> None:
     _run(test, JoinedNode())
 
 
-def test_a_node_that_is_alone_says_so() -> None:
+def test_a_node_that_is_alone_is_a_network_of_one() -> None:
     async def test(_port: AdminPort, bind: Bind) -> None:
-        for page in ("/network", "/neighbours"):
-            status, _, body = await _get(bind, page)
-            assert (status, "alone" in body) == (404, True)
-        assert (await _post(bind, CHANGE))[0] == 404
+        status, _, body = await _get(bind, "/network")
+        view = json.loads(body)
+        assert (status, view["node"], view["network"], view["links"]) == (200, "lone", "", [])
+        status, _, body = await _get(bind, "/neighbours")
+        assert (status, json.loads(body)) == (200, {"neighbours": [], "dialled": {}})
+        status, why = await _post(bind, CHANGE)
+        assert (status, "no [network] table" in why) == (400, True)
+        assert "sterna_links" not in (await _get(bind, "/metrics"))[2]
 
     _run(test, Node())
 
@@ -127,7 +131,7 @@ def test_a_change_that_cannot_be_made_changes_nothing(body: str, headers: str, s
 )
 def test_the_token_opens_what_is_not_open_anyway(guard: Guard, headers: str, reads: int, changes: int) -> None:
     async def test(_port: AdminPort, bind: Bind) -> None:
-        request = f"GET /network HTTP/1.1\r\nHost: x\r\n{headers}\r\n"
+        request = f"GET /network HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"
         answered = await _exchange(bind, request.encode())
         assert int(answered.split(b" ")[1]) == reads
         assert (b"WWW-Authenticate: Bearer" in answered) == (reads == 401)

@@ -8,10 +8,10 @@ import sys
 SCRIPT = """
 import sys
 from sterna.runtime.arrow import do_without_pandas
-from sterna.journal.columns import to_batch
-from sterna.mqtt.message import Message
+from sterna.journal.record_columns import session_batch
+from sterna.journal.records import SessionRecord
 do_without_pandas()
-assert to_batch([Message(b"t", b"p", 1)]).num_rows == 1
+assert session_batch([SessionRecord("started", 1.0)]).num_rows == 1
 print("pandas" in sys.modules)
 import pandas
 print(pandas.DataFrame({"a": [1]}).shape)

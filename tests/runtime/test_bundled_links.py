@@ -163,8 +163,9 @@ def test_a_refused_bundle_is_told_why() -> None:
         a = await Town("a", FOUR).open()
         b = await Town("b", replace(NETWORK, strategy="advertisement")).open()
         a.world.dial(b.address)
+        told = "node a routes by subscription-flooding, the other node does not; a network uses one strategy"
+        await until(lambda: a.world.dialled()[b.address] == told, "the refusal")
         refusal = "node b routes by advertisement, node a by subscription-flooding; a network uses one strategy"
-        await until(lambda: a.world.dialled()[b.address] == refusal, "the refusal")
         assert ("link refused", refusal) in b.reports
         await leave(a, b)
 

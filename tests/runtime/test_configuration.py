@@ -107,6 +107,27 @@ def test_an_unknown_variable_is_an_error_with_the_nearest_name() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("[[listener]]\nport = 1883", "[[listener]] port: unknown key; did you mean bind?"),
+        ("[admin]\naddress = '127.0.0.1'", "[admin] address: unknown key; did you mean bind?"),
+        ("[persistence]\nfile = 'x'", "[persistence]: unknown table; use one of node, journal, limits,"),
+        ("[[listener]]\nprotocol = 'x'", "[[listener]] protocol: unknown key; use one of bind, transport,"),
+        ("[limits]\nin_flight = 1", "[limits] in_flight: unknown key; did you mean inflight?"),
+    ],
+)
+def test_only_what_is_near_is_suggested(tmp_path: Path, text: str, fix: str) -> None:
+    [problem] = _problems(tmp_path, text)
+    assert fix in problem
+
+
+def test_a_variable_that_is_like_no_other_suggests_none() -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        load(None, {"STERNA_PERSISTENCE": "1"})
+    assert "did you mean" not in str(caught.value)
+
+
 def test_names_reserved_for_tests_and_peers_are_left_alone() -> None:
     assert load(None, {"STERNA_TEST_SEED": "1", "STERNA_PEER": "mosquitto"}) == load(None, {})
 
@@ -257,9 +278,29 @@ def test_beyond_loopback_somebody_must_check_or_the_operator_say_otherwise(tmp_p
     assert len(_problems(tmp_path, beyond)) == 1
     assert len(_problems(tmp_path, beyond + tls)) == 1, "asking for a certificate is not requiring one"
     assert _load(tmp_path, beyond + tls + "require_certificate = true").listeners[0].anonymous is False
+    named = _load(tmp_path, beyond + tls + "[authentication]\ncertificates = true")
+    assert named.listeners[0].anonymous is False, "who shows none has no name, and is refused"
     assert _load(tmp_path, beyond + "anonymous = true").listeners[0].anonymous is True
     assert _load(tmp_path, beyond + "[authentication]\npassword_file = 'pw'").listeners[0].anonymous is False
     assert _load(tmp_path, "[[listener]]\nbind = 'unix:/run/s'").listeners[0].anonymous is True
+
+
+def test_gateways_are_addresses_and_networks(tmp_path: Path) -> None:
+    default = access.networks(_load(tmp_path, "").mqtt.gateways)
+    for address, may in (
+        ("127.0.0.1:5", True),
+        ("::1:5", True),
+        ("unix", True),
+        ("192.0.2.7:5", False),
+        ("::2:5", False),
+    ):
+        assert access.may_be_gateway(default, address) is may
+    named = access.networks(_load(tmp_path, '[mqtt]\ngateways = ["192.0.2.0/30", "2001:db8::1"]').mqtt.gateways)
+    for address, may in ("127.0.0.1:5", False), ("192.0.2.3:5", True), ("192.0.2.4:5", False), ("2001:db8::1:5", True):
+        assert access.may_be_gateway(named, address) is may
+    [problem] = _problems(tmp_path, '[mqtt]\ngateways = "gateway.example"')
+    assert problem.startswith("sterna.toml:2: [mqtt] gateways: 'gateway.example' does not appear to be")
+    assert problem.endswith('write addresses such as "192.0.2.7", or networks "192.0.2.0/24"')
 
 
 def test_rules_turn_the_default_to_deny_unless_it_is_said(tmp_path: Path) -> None:

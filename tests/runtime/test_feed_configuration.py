@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,16 @@ def loaded(tmp_path: Path, toml: str, **environ: str):  # type: ignore[no-untype
     file = tmp_path / "sterna.toml"
     file.write_text(toml)
     return load(file, environ)
+
+
+@pytest.mark.parametrize("toml", ["[feed]", "[journal]\ndeliveries = true"])
+def test_without_arrows_library_the_command_that_brings_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: str
+) -> None:
+    loaded(tmp_path, toml)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InvalidConfiguration, match=r"pyarrow is missing; run: pip install 'sterna\[feed\]'"):
+        loaded(tmp_path, toml)
 
 
 @pytest.mark.parametrize(

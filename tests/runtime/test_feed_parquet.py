@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from feed_world import BEGAN, SMALL, FeedWorld, everything, flip, message, rows,
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.pipeline.feed_client import FeedClient
 from sterna.runtime import feed_parquet
+from sterna.runtime.session_store import SessionStore
 from sterna.runtime.storage import FileStore
 from sterna.vocabulary.errors import JournalError
 
@@ -60,6 +63,29 @@ def test_files_and_the_rest_of_the_journal_are_the_whole_table(tmp_path: Path) -
             assert files[0].bytes == (tmp_path / "parquet" / files[0].name).stat().st_size
 
     run(scene)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_nobody_else_may_read_what_a_node_keeps_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    data = tmp_path / "node" / "data"
+
+    async def scene() -> None:
+        with SessionStore(data / "sessions.sqlite", reserve_bytes=0):
+            async with FeedWorld(data, **settings(tmp_path / "node")) as world:
+                world.fill(30, 100)
+                await shelved(world)
+                await world.ask(lambda client: client.register(0))
+
+    before = os.umask(umask)
+    try:
+        run(scene)
+    finally:
+        os.umask(before)
+    found = [path for path in (tmp_path / "node").rglob("*") if "wal" not in path.suffix and "shm" not in path.suffix]
+    assert {"readers.json", "identity", "sessions.sqlite", "_node-1.manifest.json"} < {path.name for path in found}
+    assert any(path.suffix == ".parquet" for path in found)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [tmp_path / "node", *found]}
+    assert modes == {path.name: 0o700 if path.is_dir() else 0o600 for path in [tmp_path / "node", *found]}
 
 
 def test_a_file_says_what_the_feed_says(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +23,7 @@ from sterna.mqtt.message import Message
 from sterna.mqtt.properties import CONTENT_TYPE, CORRELATION_DATA, PAYLOAD_FORMAT, RESPONSE_TOPIC, USER_PROPERTY
 from sterna.mqtt.wire import binary
 from sterna.node import feed_pieces
+from sterna.node.arrow_checks import check_message
 from sterna.node.feed_pieces import AS_IT_LIES, CUT, Question, needles_of, pick, table_of, unpack
 from sterna.vocabulary.errors import JournalCorrupt
 
@@ -66,6 +70,7 @@ def test_session_events_do_not_travel() -> None:
 
 def test_a_row_of_the_table_says_everything_about_its_message() -> None:
     one = message(5, b"plant/temp")
+    one.expires_at = one.received_at + 60
     one.properties = b"".join(
         (
             bytes((PAYLOAD_FORMAT, 1)),
@@ -78,6 +83,7 @@ def test_a_row_of_the_table_says_everything_about_its_message() -> None:
     )
     (row,) = read(written([one]), EVERYTHING)
     assert row.pop("ingress_time").timestamp() == one.received_at
+    assert row.pop("expiry_time").timestamp() == one.expires_at
     assert row == {
         "topic": "plant/temp",
         "payload": b"payload 5",
@@ -89,12 +95,13 @@ def test_a_row_of_the_table_says_everything_about_its_message() -> None:
         "sequence": 0,
         "offset": 0,
         "properties": [
+            ("unit", "K"),
             ("$payload-format", "1"),
             ("$response-topic", "answers"),
             ("$correlation-data", "00ff"),
-            ("unit", "K"),
         ],
         "content_type": "text/plain",
+        "user_properties": [{"key": "unit", "value": "C"}, {"key": "unit", "value": "K"}],
     }
 
 
@@ -252,3 +259,34 @@ def test_a_batch_of_the_journal_is_what_a_frame_holds() -> None:
     batch = to_batch([message(0, origin="elsewhere")])
     assert isinstance(batch, pa.RecordBatch)
     assert {"topic", "payload", "received_at", "origin", "shares", "properties"} <= set(batch.schema.names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_process_dies_of_a_hostile_piece(seed: int) -> None:
+    """Right checksums, mutated Arrow: what a node sends may be refused, and never ends the one that reads it."""
+    fuzz = Path(__file__).with_name("feed_fuzz.py")
+    done = subprocess.run([sys.executable, fuzz, str(seed), "3000"], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_compressed_batch_is_refused_before_it_is_unpacked() -> None:
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    sink = pa.BufferOutputStream()
+    batch = to_batch([message(1, payload=bytes(1_000_000))])
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
+        stream.write_batch(batch)
+    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    reader.read_next_message()
+    body = reader.read_next_message().serialize().to_pybytes()
+    assert len(body) < 10_000
+    with pytest.raises(ValueError, match="compressed"):
+        check_message(memoryview(body))
+
+
+def test_a_batch_has_the_length_it_says() -> None:
+    whole = to_batch([message(1)]).serialize().to_pybytes()
+    check_message(memoryview(whole))
+    for body in (whole + whole, whole[:-8], whole + bytes(8)):
+        with pytest.raises(ValueError, match="another length"):
+            check_message(memoryview(body))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from pathlib import Path
 
@@ -222,6 +223,22 @@ def test_cursors_that_cannot_be_read_are_put_aside_and_told(tmp_path: Path, capl
     run(scene)
     assert (tmp_path / "readers.unreadable").exists()
     assert "forgotten" in caplog.text
+
+
+def test_readers_of_a_journal_that_was_replaced_register_anew(tmp_path: Path) -> None:
+    """Their old places would be taken for places in the new one, which may be longer."""
+
+    async def scene() -> None:
+        async with FeedWorld(tmp_path) as world:
+            world.fill(2, 10)
+            assert await world.ask(lambda client: client.register(7)) == 7
+        shutil.rmtree(tmp_path / "journal")
+        async with FeedWorld(tmp_path) as world:
+            world.fill(2, 10)
+            assert await world.ask(lambda client: client.registered()) is None
+            assert await world.ask(lambda client: client.register(0)) == 0
+
+    run(scene)
 
 
 def test_a_cursor_ahead_of_a_lost_journal_comes_back_to_its_end() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import os
 import socket
 import time
@@ -17,12 +18,18 @@ from feed_world import BEGAN, FeedWorld, everything, flip, message, run, until
 
 from sterna.journal.settings import JournalSettings
 from sterna.pipeline.feed_client import FeedClient
-from sterna.pipeline.feed_errors import FeedError, Refused, Trimmed, Unreachable
+from sterna.pipeline.feed_errors import Busy, FeedError, Refused, Trimmed, Unreachable
 from sterna.runtime import feed_connection
 from sterna.runtime.feed import STRANGERS_MAX
 from sterna.runtime.storage import FileStore
 
 TOKEN = "a token of sixteen bytes or more"
+
+
+def _sized(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
 MEMORY = JournalSettings(durability="memory", segment_bytes=64 * 1024)
 
 
@@ -74,10 +81,21 @@ def _said(raw: socket.socket) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "junk",
-    [b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02hi", b"\xff" * 5, bytes(100), b"\x00\x00\x00\x01\xc1"],
-    ids=["http", "no-msgpack", "too-long", "zeros", "bad-msgpack"],
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00\x00\x00\x02hi",
+        b"\xff" * 5,
+        bytes(100),
+        b"\x00\x00\x00\x01\xc1",
+        _sized(b"\x83\xa7version\x01\xa6reader\xa2\xff\xfe\xa5proof\xc4\x00"),
+        _sized(b"\x81\xa2\xff\xfe\x01"),
+        _sized(b"\x81\xa1x" + b"\x91" * 5000 + b"\x01"),
+    ],
+    ids=["http", "no-msgpack", "too-long", "zeros", "bad-msgpack", "bad-name", "bad-key", "deep"],
 )
-def test_junk_instead_of_an_introduction_gets_one_line_and_goodbye(tmp_path: Path, junk: bytes) -> None:
+def test_junk_instead_of_an_introduction_gets_one_line_and_goodbye(
+    tmp_path: Path, junk: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene() -> None:
         async with FeedWorld(tmp_path) as world:
             host, _, port = world.address.partition(":")
@@ -89,6 +107,7 @@ def test_junk_instead_of_an_introduction_gets_one_line_and_goodbye(tmp_path: Pat
             assert (await world.ask(lambda client: client.status())).next == 0
 
     run(scene)
+    assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize(
@@ -134,20 +153,45 @@ def test_junk_after_the_introduction_and_requests_too_long_end_the_connection(tm
     run(scene)
 
 
-def test_readers_beyond_the_limit_are_refused_until_one_leaves(tmp_path: Path) -> None:
+def test_readers_beyond_the_limit_are_told_to_come_again_until_one_leaves(tmp_path: Path) -> None:
     async def scene() -> None:
         async with FeedWorld(tmp_path, connections=2) as world:
             held = [world.client() for _ in range(2)]
-            for client in held:
-                await asyncio.to_thread(client.status)
-            with pytest.raises(Refused, match="too many readers"):
+            waiting = [asyncio.to_thread(client.status, beyond=0, wait_ms=20_000) for client in held]
+            tasks = [asyncio.create_task(one) for one in waiting]
+            await until(lambda: sum(one._serving is not None for one in world.feed._connections) == 2)
+            with pytest.raises(Busy, match=r"too many readers are connected; see connections in \[feed\]"):
                 await world.ask(lambda client: client.status())
-            held.pop().close()
-            await until(lambda: len(world.feed._connections) < 2)
-            assert (await world.ask(lambda client: client.status())).next == 0
-            held.pop().close()
+            world.fill(1, 1)
+            await asyncio.gather(*tasks)
+            for client in held:
+                client.close()
+            await until(lambda: not world.feed._connections)
+            assert (await world.ask(lambda client: client.status())).next == 1
 
     run(scene)
+
+
+def test_a_reader_that_is_idle_makes_room_and_notices_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with FeedWorld(tmp_path, connections=2) as world:
+            clients = [world.client(f"r{number}") for number in range(4)]
+            for _ in range(2):
+                for client in clients:
+                    await until(lambda: _has_room(world))
+                    assert (await asyncio.to_thread(client.status)).next == 0
+                    assert sum(not one.is_over for one in world.feed._connections) <= 2
+            for client in clients:
+                client.close()
+
+    run(scene)
+    assert "refused" not in caplog.text
+
+
+def _has_room(world: FeedWorld) -> bool:
+    now = asyncio.get_running_loop().time()
+    here = [one for one in world.feed._connections if not one.is_over]
+    return len(here) < 2 or any(one.is_idle(now) for one in here)
 
 
 def test_a_reader_that_takes_nothing_holds_little_hurts_nobody_and_is_let_go(tmp_path: Path) -> None:

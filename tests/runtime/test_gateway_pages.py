@@ -30,9 +30,10 @@ def body(page: str, observed: Observed, status: int = 200, method: str = "GET", 
 def test_every_page_it_lists_answers() -> None:
     observed = Observed(Town().gateway)
     listed = [line.split()[0] for line in body("/", observed).splitlines() if line.startswith("/")]
-    assert listed == ["/metrics", "/healthz", "/readyz", "/clients"]
-    for page in listed:
+    assert listed == ["/metrics", "/healthz", "/readyz", "/clients", "/reload"]
+    for page in listed[:-1]:
         assert body(page, observed)
+    assert body("/reload", observed, 405) == "only POST\n"
 
 
 def test_metrics_count_what_happened_and_clients_say_where_they_are() -> None:
@@ -47,7 +48,7 @@ def test_metrics_count_what_happened_and_clients_say_where_they_are() -> None:
     assert "sterna_gateway_attached 0.0" in body("/metrics", observed)
     (view,) = json.loads(body("/clients", observed))
     assert (view["client"], view["node"], view["unanswered"]) == ("c", None, 1)
-    assert described(view) == "c\tno node\tthrough this gateway, 1 not answered"
+    assert described(view) == f"c\tno node\tthrough this gateway, 1 not answered\t{view['address']}, MQTT 5"
     client.talk(1)
     (view,) = json.loads(body("/clients", observed))
     assert (view["node"], view["unanswered"]) == ("a:1", 0)

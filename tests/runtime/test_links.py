@@ -126,12 +126,42 @@ def test_an_address_no_longer_held_is_left_and_the_node_there_is_told() -> None:
     run(test)
 
 
+def test_a_link_that_stands_by_is_not_dialled_again_and_again_and_serves_when_it_is_needed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A healthy ring used to warn at both ends of its spare link every few seconds."""
+
+    class Spare(Town):
+        spare: str | None = "node b is reached through node c: this link stands by"
+
+        def stands_by(self, peer: str) -> str | None:
+            return self.spare
+
+    async def test() -> None:
+        a, b = Spare("a"), await Town("b").open()
+        relay = Relay(b.address)
+        address = await relay.open()
+        a.world.dial(address)
+        await until(lambda: a.world.dialled() == {address: Spare.spare}, "it stands by")
+        await asyncio.sleep(5 * NETWORK.dial_max_s)
+        assert relay.connections == 1
+        assert a.reports == b.reports == []
+        assert [record.levelname for record in caplog.records if "stands by" in record.message] == ["INFO"]
+        a.spare = None
+        await until(lambda: a.connected("b"), "the link is made")
+        relay.server.close()
+        await leave(a, b)
+
+    caplog.set_level("INFO")
+    run(test)
+
+
 def test_a_refusal_is_shown_and_does_not_stop_the_dialling() -> None:
     async def test() -> None:
         a = await Town("a").open()
         b = await Town("b", replace(NETWORK, strategy="advertisement")).open()
         a.world.dial(b.address)
-        refusal = "node b routes by advertisement, node a by subscription-flooding; a network uses one strategy"
+        refusal = "node a routes by subscription-flooding, the other node does not; a network uses one strategy"
         await until(lambda: a.world.dialled()[b.address] == refusal, "the refusal")
         address = b.address
         await leave(b)
@@ -224,5 +254,29 @@ def test_a_certificate_must_name_the_host_unless_told_otherwise(tmp_path: Path) 
         c.world.dial(b.address)
         await until(lambda: c.connected("b"), "a link")
         await leave(a, b, c)
+
+    run(test)
+
+
+def test_a_node_bears_the_name_that_is_in_its_certificate(tmp_path: Path) -> None:
+    """Mallory has the network's key and a certificate of its authority, and calls itself by another node's name."""
+
+    async def test() -> None:
+        authority = Authority(tmp_path, "ours")
+        a = await Town("a", replace(NETWORK, tls=_tls(authority, "a"))).open()
+        mallory = await Town("b", replace(NETWORK, tls=_tls(authority, "mallory"))).open()
+        text = "the certificate of node b names localhost, mallory, not b"
+        mallory.world.dial(a.address)
+        await until(lambda: text in mallory.world.dialled()[a.address], "the refusal where it connects")
+        a.world.dial(mallory.address)
+        await until(lambda: text in a.world.dialled()[mallory.address], "the refusal where it is called")
+        several = await Town("c", replace(NETWORK, tls=_tls(authority, "mallory"), connections=3)).open()
+        several.world.dial(a.address)
+        await until(lambda: "names localhost, mallory" in several.world.dialled()[a.address], "that of a bundle")
+        assert a.links.links == {}
+        lax = await Town("l", replace(NETWORK, tls=_tls(authority, "l", check_nodes=False))).open()
+        mallory.world.dial(lax.address)
+        await until(lambda: lax.connected("b"), "a link where names are not checked")
+        await leave(a, mallory, several, lax)
 
     run(test)

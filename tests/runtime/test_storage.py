@@ -96,8 +96,8 @@ def test_segments_are_named_by_offset_and_serial_and_readable_by_their_owner_onl
             journal.committed(group, store.write(group))
         commit(journal, store, 3)
     names = sorted(os.listdir(tmp_path / "journal"))
-    assert names == [f"{0:020d}-{serial:010d}.sterna" for serial in (1, 2)]
-    assert stat.S_IMODE((tmp_path / "journal" / names[0]).stat().st_mode) == 0o600
+    assert names == [*(f"{0:020d}-{serial:010d}.sterna" for serial in (1, 2)), "identity"]
+    assert {stat.S_IMODE((tmp_path / "journal" / name).stat().st_mode) for name in names} == {0o600}
     assert stat.S_IMODE((tmp_path / "journal").stat().st_mode) == 0o700
 
 
@@ -204,7 +204,7 @@ def test_a_segment_that_cannot_take_its_first_group_is_not_begun(tmp_path: Path)
         refused = closed_group(journal, size=100_000)
         with file_size_limit(1000), pytest.raises(JournalError, match="File too large"):
             store.write(refused)
-        assert os.listdir(tmp_path) == []
+        assert os.listdir(tmp_path) == ["identity"]
         journal.failed(refused)
         commit(journal, store)
         assert [file.serial for file in store.segments()] == [1]
@@ -323,3 +323,21 @@ def test_many_segments_do_not_hold_many_files_open(tmp_path: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))
         assert all(journal.read(offset) for offset in range(40))
         assert len(os.listdir("/proc/self/fd")) <= before + 16
+
+
+def test_a_journal_keeps_its_identity_and_another_directory_has_another_one(tmp_path: Path) -> None:
+    def identity(name: str) -> str:
+        with FileStore(tmp_path / name, SETTINGS, "node-1") as store:
+            return store.identity
+
+    first = identity("a")
+    assert identity("a") == first != identity("b")
+    (tmp_path / "a" / "identity").write_text("nonsense")
+    assert identity("a") not in (first, "", "nonsense")
+
+
+def test_a_full_disk_keeps_no_node_down_for_want_of_an_identity(tmp_path: Path) -> None:
+    with file_size_limit(0), FileStore(tmp_path, SETTINGS, "node-1") as store:
+        assert store.identity == ""
+    with FileStore(tmp_path, SETTINGS, "node-1") as store:
+        assert store.identity

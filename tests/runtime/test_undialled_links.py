@@ -49,6 +49,9 @@ class Caller:
     def accepts(self, peer: str) -> str | None:
         return None
 
+    def stands_by(self, peer: str) -> str | None:
+        return None
+
     def report(self, event: str, **fields: object) -> None: ...
 
 

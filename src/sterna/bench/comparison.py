@@ -20,7 +20,7 @@ from sterna.bench import meter
 from sterna.bench.brokers import Broker, started, tie_to_parent
 from sterna.bench.errors import BenchmarkError
 from sterna.bench.measurement import Measurement, Summary, summarise
-from sterna.bench.workloads import Workload
+from sterna.bench.workloads import InTurn, Workload
 
 GRACE_S = 60.0
 """Beyond warm-up and measured interval: connecting, draining, ending."""
@@ -89,7 +89,8 @@ def run_once(broker: Broker, workload: Workload, plan: Plan) -> Measurement:
         command = [sys.executable, "-m", "sterna.bench.generator", workload.name]
         command += ["--port", str(running.port), "--broker-pid", str(running.pid)]
         command += ["--warm-up", str(plan.warm_up_s), "--measure", str(seconds)]
-        return run_generator(broker.name, command, plan.warm_up_s + seconds, generator_core)
+        loads = len(workload.load.loads) if isinstance(workload.load, InTurn) else 1
+        return run_generator(broker.name, command, loads * (plan.warm_up_s + seconds), generator_core)
 
 
 def run_generator(broker: str, command: list[str], seconds: float, core: int | None) -> Measurement:
@@ -132,6 +133,9 @@ def _one_line(one: Measurement) -> str:
     text = f"{one.cpu_us_per_message or 0:.2f} us CPU per message, {one.throughput:,.0f} msg/s"
     if one.latency_p99_us is not None:
         text += f", p50 {one.latency_p50_us:.0f} us, p99 {one.latency_p99_us:.0f} us"
+    if one.cost_spread is not None:
+        each = ", ".join(f"{cost:.2f}" for cost in one.cpu_us_of_each)
+        text += f", in turn {each} us: {one.cost_spread:.2f}x"
     text += f" (broker {one.broker_busy:.0%} busy, generator {one.generator_busy:.0%})"
     flags = {f"LOST {one.lost}": one.lost, "generator-bound": one.generator_bound, "disturbed": one.disturbed}
     return ", ".join([text, *(flag for flag, set_ in flags.items() if set_)])

@@ -10,6 +10,7 @@ import argparse
 import gc
 import sys
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -21,7 +22,7 @@ from sterna.bench.errors import BenchmarkError
 from sterna.bench.measurement import Measurement, percentile
 from sterna.bench.paced import PacedLoad
 from sterna.bench.saturation import SaturatedLoad
-from sterna.bench.workloads import BY_NAME, Acknowledged, Idle, Paced, Saturation
+from sterna.bench.workloads import BY_NAME, Acknowledged, Idle, InTurn, Paced, Saturation
 
 DRAIN_S_MAX = 10.0
 SETTLE_S = 0.5
@@ -92,9 +93,45 @@ def measure_idle(clients: Clients, load: Idle, broker_pid: int) -> Measurement:
     return Measurement(seconds=time.perf_counter() - start, kib_per_connection=grown_kib / load.connections)
 
 
+def measure_in_turn(
+    port: int, loads: Sequence[Saturation], broker_pid: int, warm_up_s: float, measure_s: float
+) -> Measurement:
+    parts = []
+    for load in loads:
+        clients = Clients(port)
+        try:
+            driver = SaturatedLoad(clients, load)
+            hold_still()
+            parts.append(measure_load(driver, broker_pid, warm_up_s, measure_s))
+        finally:
+            clients.close()
+    costs = [part.cpu_us_per_message for part in parts]
+    known = [cost for cost in costs if cost]
+    return Measurement(
+        seconds=sum(part.seconds for part in parts),
+        published=sum(part.published for part in parts),
+        delivered=sum(part.delivered for part in parts),
+        lost=sum(part.lost for part in parts),
+        broker_cpu_s=sum(part.broker_cpu_s for part in parts),
+        broker_waited_s=sum(part.broker_waited_s for part in parts),
+        generator_busy=max(part.generator_busy for part in parts),
+        cost_spread=max(known) / min(known) if len(known) == len(costs) else None,
+        cpu_us_of_each=known,
+    )
+
+
+def hold_still() -> None:
+    """Connecting made all the objects there will be; none of them is garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
 def measure(name: str, port: int, broker_pid: int, warm_up_s: float, measure_s: float) -> Measurement:
-    clients = Clients(port)
     load = BY_NAME[name].load
+    if isinstance(load, InTurn):
+        return measure_in_turn(port, load.loads, broker_pid, warm_up_s, measure_s)
+    clients = Clients(port)
     try:
         match load:
             case Idle():
@@ -105,10 +142,7 @@ def measure(name: str, port: int, broker_pid: int, warm_up_s: float, measure_s: 
                 driver = PacedLoad(clients, load)
             case Acknowledged():
                 driver = AcknowledgedLoad(clients, load)
-        # Connecting made all the objects there will be; none of them is garbage.
-        gc.collect()
-        gc.freeze()
-        gc.disable()
+        hold_still()
         return measure_load(driver, broker_pid, warm_up_s, measure_s)
     finally:
         clients.close()

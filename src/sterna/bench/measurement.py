@@ -34,6 +34,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     latency_p99_us: float | None = None
     latency_samples: int = 0
     kib_per_connection: float | None = None
+    cost_spread: float | None = None
+    """Of several loads in turn, the dearest per message as a multiple of the cheapest."""
+    cpu_us_of_each: list[float] = []
+    """What a message of each of them cost."""
 
     @property
     def cpu_us_per_message(self) -> float | None:

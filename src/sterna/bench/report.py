@@ -21,6 +21,7 @@ from sterna.bench.workloads import BY_NAME, Figure, Workload
 Verdict = Literal["reached", "missed", "shown", "failed"]
 UNITS: dict[Figure, str] = {
     "cpu_us_per_message": "us CPU/msg",
+    "cost_spread": "dearest / cheapest",
     "latency_p99_us": "us p99",
     "kib_per_connection": "KiB per connection",
 }

@@ -7,7 +7,8 @@ what is measured is the cost of delivering.  If something is lost all the same, 
 from __future__ import annotations
 
 import time
-from itertools import cycle
+from collections.abc import Iterator
+from itertools import count, cycle
 
 from sterna.bench import packets
 from sterna.bench.connections import Client, Clients
@@ -17,6 +18,9 @@ from sterna.bench.workloads import Lane, Saturation
 SAMPLE_EVERY = 32
 """One read in so many is searched for gaps in the sequence."""
 TURN_S_MAX = 0.005
+DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+TOPIC_OFFSET = 4
+"""Where the topic begins in a packet."""
 
 
 class _Traffic:
@@ -38,7 +42,7 @@ class _Traffic:
         for index, topics in enumerate(lane.publishers):
             client = clients.connect(f"pub-{number}-{index}")
             clients.watch_silent(client)
-            publishers.append((client, cycle(blocks(index, topics, messages, load.block))))
+            publishers.append((client, stock(index, topics, messages, load.block, lane.numbers)))
         self._publishers = len(publishers)
         self._turns = cycle(publishers)
 
@@ -108,6 +112,32 @@ class SaturatedLoad:
     def drain(self, until: float) -> None:
         while self.owed and time.perf_counter() < until:
             self._clients.turn(TURN_S_MAX)
+
+
+def stock(
+    publisher: int, topics: tuple[str, ...], messages: int, block: int, numbers: int
+) -> Iterator[bytes | bytearray]:
+    """A publisher's blocks, over and over; with another number in place of `*` each time around."""
+    cut = blocks(publisher, topics, messages, block)
+    places = {tuple(place for place, letter in enumerate(topic) if letter == "*") for topic in topics}
+    assert len(places) == 1, "the topics of a publisher are open at the same place"
+    (open_at,) = places
+    if not open_at:
+        return cycle(cut)
+    return _renewed([bytearray(one) for one in cut], packets.publish_bytes(topics[0]), open_at, numbers)
+
+
+def _renewed(cut: list[bytearray], size: int, open_at: tuple[int, ...], numbers: int) -> Iterator[bytearray]:
+    """One assignment per digit for all packets of a block: as cheap for the generator as blocks that stay the same."""
+    for number in cycle(range(numbers)) if numbers else count():
+        rest = number
+        for one in cut:
+            rest = number
+            for place in open_at:
+                rest, digit = divmod(rest, len(DIGITS))
+                one[TOPIC_OFFSET + place :: size] = DIGITS[digit : digit + 1] * (len(one) // size)
+            yield one
+        assert not rest, "there are no numbers left"
 
 
 def blocks(publisher: int, topics: tuple[str, ...], messages: int, block: int) -> list[bytes]:

@@ -5,23 +5,26 @@ A `Lane` is a group of publishers and subscribers whose messages stay among them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Durability = Literal["memory", "fsync"]
-Figure = Literal["cpu_us_per_message", "latency_p99_us", "kib_per_connection"]
+Figure = Literal["cpu_us_per_message", "cost_spread", "latency_p99_us", "kib_per_connection"]
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     publishers: tuple[tuple[str, ...], ...]
-    """For each publisher the topics it goes through, in turn."""
+    """For each publisher the topics it goes through, in turn.  Each `*` in them stands for a digit of a number that is
+    another one every time the publisher begins again."""
     subscribers: tuple[tuple[str, ...], ...]
     """For each subscriber its filters."""
     fan: int
     """Deliveries of one message."""
     step: int = 1
     """A subscriber gets every `step`-th message of a publisher."""
+    numbers: int = 0
+    """So many numbers stand in place of `*`, over and over; 0: no topic ever comes again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,13 @@ class Saturation:
     """Messages per write of a publisher.  Larger blocks flatter brokers that batch."""
     window: int
     """Most messages of a lane between publisher and slowest subscriber, so also a bound on any subscriber's backlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Several loads one after the other against the same process: what differs between them should cost nothing."""
+
+    loads: tuple[Saturation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ class Target:
 class Workload:
     name: str
     summary: str
-    load: Saturation | Paced | Acknowledged | Idle
+    load: Saturation | InTurn | Paced | Acknowledged | Idle
     target: Target | None = None
     """None: the figure is shown, nothing was promised."""
     figure: Figure = "cpu_us_per_message"
@@ -120,6 +130,19 @@ def wildcards(subscriptions: int, publishers: int, subscribers: int) -> tuple[La
     )
 
 
+def new_topics(subscriptions: int, publishers: int, subscribers: int, numbers: int = 0) -> tuple[Lane, ...]:
+    """The same filters, and the level that each leaves open is another one from message to message."""
+    (lane,) = wildcards(subscriptions, publishers, subscribers)
+    filters = {name.split("/")[1]: name for names in lane.subscribers for name in names}
+    topics = tuple(tuple(_opened(topic, filters[topic.split("/")[1]]) for topic in each) for each in lane.publishers)
+    return (replace(lane, publishers=topics, numbers=numbers),)
+
+
+def _opened(topic: str, topic_filter: str) -> str:
+    pairs = zip(topic.split("/"), topic_filter.split("/"), strict=True)
+    return "/".join("*" * len(level) if wanted == "+" else level for level, wanted in pairs)
+
+
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "fan-out",
@@ -159,6 +182,21 @@ WORKLOADS: tuple[Workload, ...] = (
         Saturation(wildcards(10_000, 20, 100), block=100, window=4000),
         Target(ratio=2.0),
         note="Each of 10,000 topics matches one filter; topics recur, so a broker may remember what it matched.",
+    ),
+    Workload(
+        "new-topics",
+        "the same subscriptions, and every message on a topic that was never used before",
+        Saturation(new_topics(10_000, 20, 100), block=100, window=4000),
+        Target(ratio=8.0),
+        note="Each message matches one filter of 10,000; no topic comes twice, so nothing can be remembered of it.",
+    ),
+    Workload(
+        "topics-in-turn",
+        "1,000 wildcard subscriptions of 100 subscribers; 1,000, 100,000 and 1,000,000 topics in turn",
+        InTurn(tuple(Saturation(new_topics(1_000, 10, 100, n), block=100, window=4000) for n in (1, 100, 1000))),
+        Target(ceiling=1.3),
+        figure="cost_spread",
+        note="The dearest of the three per message, as a multiple of the cheapest.",
     ),
     Workload(
         "latency",

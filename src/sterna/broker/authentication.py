@@ -15,7 +15,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sterna.broker.identity import (
+    ANONYMOUSLY,
     BAD_CREDENTIALS,
+    BY_CERTIFICATE,
+    BY_PASSWORD,
+    BY_TOKEN,
     Accepted,
     Challenge,
     Credentials,
@@ -70,14 +74,46 @@ class Authenticator:
             token = self._tokens.verify(password, now=now)
             if token is None or user not in (None, token.user):
                 return BAD_CREDENTIALS
-            return Accepted(token.user, expires_at=token.expires_at)
+            return Accepted(token.user, expires_at=token.expires_at, way=BY_TOKEN, evidence=self._tokens.evidence)
         if user is None and password is None:
-            return Accepted(None) if credentials.anonymous_allowed else ANONYMOUS_REFUSED
+            return Accepted(None, way=ANONYMOUSLY) if credentials.anonymous_allowed else ANONYMOUS_REFUSED
         if self._passwords is None and self._tokens is None and credentials.anonymous_allowed:
             return Accepted(None)  # a name nobody can check on an open listener: as good as none
         if self._passwords is None or user is None or password is None:
             return BAD_CREDENTIALS
-        return Accepted(user) if self._passwords.verify(user, password, now=now) else BAD_CREDENTIALS
+        if not self._passwords.verify(user, password, now=now):
+            return BAD_CREDENTIALS
+        return Accepted(user, way=BY_PASSWORD, evidence=self._passwords.evidence(user))
+
+    def still_accepts(self, accepted: Accepted, *, anonymous_allowed: bool) -> bool:
+        """Whether a client that was accepted, perhaps by an authenticator before this one, is to stay: its password
+        entry, or the keys its token was checked by, are the same as then."""
+        if accepted.way == BY_PASSWORD:
+            user = accepted.user
+            return (
+                self._passwords is not None
+                and user is not None
+                and (self._passwords.evidence(user) == accepted.evidence)
+            )
+        if accepted.way == BY_TOKEN:
+            return self._tokens is not None and self._tokens.evidence == accepted.evidence
+        if accepted.way == BY_CERTIFICATE:
+            return self._certificates
+        return anonymous_allowed
+
+    def is_like(self, other: Authenticator) -> bool:
+        """Whether the other one accepts the same clients, so that what it remembers may be kept."""
+        mine, others = self._passwords, other._passwords
+        return (
+            (mine.key if mine else None) == (others.key if others else None)
+            and (self._tokens.evidence if self._tokens else None) == (other._tokens.evidence if other._tokens else None)
+            and self._certificates == other._certificates
+        )
+
+    @property
+    def users(self) -> int | None:
+        """How many the password file has; None if there is none."""
+        return len(self._passwords) if self._passwords is not None else None
 
     def presumed(self, credentials: Credentials) -> Accepted | Refused:
         """Whom an enhanced authentication has to prove: the certificate's user, else whom the CONNECT names, if any."""
@@ -106,4 +142,4 @@ def _verify_certificate(credentials: Credentials) -> Accepted | Refused:
     name = credentials.certificate_name
     if name is None or not is_user_name(name) or credentials.username not in (None, name):
         return BAD_CREDENTIALS
-    return Accepted(name)
+    return Accepted(name, way=BY_CERTIFICATE)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sterna.mqtt.topics import covers, matches, overlap
+from sterna.mqtt.topics import SHARE, covers, matches, overlap, split_share
 from sterna.operators.expression import source_of
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import ConfigurationError
@@ -63,17 +63,60 @@ class AccessRule:
 class AccessList:
     """The rules of a node, and their default.  Shared by all clients; `for_identity` is asked once per connection."""
 
-    def __init__(self, rules: Sequence[AccessRule], default: Effect) -> None:
+    def __init__(self, rules: Sequence[AccessRule], default: Effect, client_ids: Sequence[str] = ()) -> None:
+        """`client_ids`: which identifiers clients may choose; `%u` stands for the user name, `*` at the end for
+        anything.  Empty: any."""
         _check_effect(default, "default")
+        for pattern in client_ids:
+            check_client_pattern(pattern)
         self._rules = tuple(rules)
+        self._spelled = [(rule, _Spelled(rule)) for rule in rules]
         self._default = default
+        self._client_ids = tuple(client_ids)
+
+    def may_be_called(self, user: str | None, client_id: str) -> bool:
+        """May this user's client have this identifier?"""
+        return not self._client_ids or any(_is_called(pattern, user, client_id) for pattern in self._client_ids)
+
+    def is_like(self, other: AccessList) -> bool:
+        """Whether the other one says the same of everybody."""
+        mine, others = (self._rules, self._default, self._client_ids), (other._rules, other._default, other._client_ids)
+        return mine == others
+
+    def __len__(self) -> int:
+        return len(self._rules)
 
     def for_identity(self, user: str | None, client_id: str) -> Permissions:
-        rules = [rule for rule in self._rules if rule.concerns(user, client_id)]
+        rules = [(rule, spelled) for rule, spelled in self._spelled if rule.concerns(user, client_id)]
         default = self._default == "allow"
-        publish = _spell_out((rule for rule in rules if rule.access != "subscribe"), default, user, client_id)
-        subscribe = _spell_out((rule for rule in rules if rule.access != "publish"), default, user, client_id)
-        return Permissions(publish, subscribe)
+        publish = [spelled for rule, spelled in rules if rule.access != "subscribe"]
+        subscribe = [spelled for rule, spelled in rules if rule.access != "publish"]
+        return Permissions(
+            _spell_out(publish, default, user, client_id), _spell_out(subscribe, default, user, client_id)
+        )
+
+    def explain(self, user: str | None, client_id: str, topic: bytes, access: Literal["publish", "subscribe"]) -> str:
+        """Why this may not be published to, or this filter not be subscribed to, for people."""
+        if access == "subscribe" and (shared := split_share(topic) if topic.startswith(SHARE) else None):
+            topic = shared[1]
+        is_computed = access == "subscribe" and is_expression(topic)
+        levels = (source_of(topic) if is_computed else topic).split(b"/")
+        for number, rule in enumerate(self._rules, start=1):
+            if rule.access not in (access, "both") or not rule.concerns(user, client_id):
+                continue
+            for pattern in rule.filters:
+                if user is None and "%u" in pattern:
+                    continue
+                allows = rule.effect == "allow"
+                if _is_unspeakable(pattern, user, client_id):
+                    if allows:
+                        continue
+                    return f"rule {number} denies {pattern}, which may be anything for such a name"
+                spelled = _substitute(pattern, user or "", client_id)
+                fits = matches(spelled, levels) if access == "publish" else covers(spelled, levels)
+                if fits or (is_computed and not allows and overlap(spelled, levels)):
+                    return f"rule {number} {'allows' if allows else 'denies'} {pattern}"
+        return f"no rule allows it, and the default is to {self._default}"
 
 
 class Permissions:
@@ -154,12 +197,28 @@ class _Verdicts:
         return self._default
 
 
-def _spell_out(rules: Iterable[AccessRule], default: bool, user: str | None, client_id: str) -> _Verdicts:
+class _Spelled:
+    """A rule's filters with its verdict; those in which no name stands are taken apart once for all clients."""
+
+    __slots__ = ("allows", "patterns")
+
+    def __init__(self, rule: AccessRule) -> None:
+        self.allows = rule.effect == "allow"
+        self.patterns = [
+            (pattern, None if "%c" in pattern or "%u" in pattern else (_substitute(pattern, "", ""), self.allows))
+            for pattern in rule.filters
+        ]
+
+
+def _spell_out(rules: Iterable[_Spelled], default: bool, user: str | None, client_id: str) -> _Verdicts:
     """Put the identity into the rules' patterns."""
     patterns: list[tuple[_Levels, bool]] = []
     for rule in rules:
-        allow = rule.effect == "allow"
-        for pattern in rule.filters:
+        allow = rule.allows
+        for pattern, verdict in rule.patterns:
+            if verdict is not None:
+                patterns.append(verdict)
+                continue
             if user is None and "%u" in pattern:
                 continue  # it speaks of users, and there is none
             if _is_unspeakable(pattern, user, client_id):
@@ -182,6 +241,20 @@ def _substitute(pattern: str, user: str, client_id: str) -> _Levels:
     # Split at `%c` first, so that `%u` or `%c` inside a name is never taken for a mark.
     text = client_id.join(part.replace("%u", user) for part in pattern.split("%c"))
     return tuple(text.encode().split(b"/"))
+
+
+def _is_called(pattern: str, user: str | None, client_id: str) -> bool:
+    if user is None and "%u" in pattern:
+        return False  # it speaks of users, and there is none
+    is_open = pattern.endswith("*")
+    name = pattern.removesuffix("*").replace("%u", user or "")
+    return client_id.startswith(name) if is_open else client_id == name
+
+
+def check_client_pattern(pattern: str) -> None:
+    if not pattern or "*" in pattern[:-1]:
+        text = f"client identifier {pattern!r} in client_ids"
+        raise ConfigurationError(f"{text}: it must not be empty, and `*` stands at its end only")
 
 
 def _check_effect(effect: str, what: str) -> None:

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from sterna.broker.acknowledgements import Acknowledgements
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
+from sterna.broker.bridges import BRIDGES_MAX
 from sterna.broker.calls import Done
 from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
 from sterna.broker.connection import Connection, Peer, State
@@ -32,6 +33,7 @@ from sterna.broker.network import Keeper, Network
 from sterna.broker.outbox import Transport
 from sterna.broker.publications import Publications
 from sterna.broker.records import RecordedDelivery, Records
+from sterna.broker.renewal import Renewal
 from sterna.broker.repeats import number_of
 from sterna.broker.requests import Requests
 from sterna.broker.session import Session
@@ -43,10 +45,14 @@ from sterna.journal.store import Position
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
+from sterna.vocabulary.allowance import Allowance
 from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.throttle import Kind, Throttle
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.
 BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
+#: Of a topic in a report.
+TOPIC_SHOWN_BYTES: Final = 200
 #: By how much the clock of another node may be ahead of ours to be taken for right.
 CLOCK_AHEAD_MAX_S: Final = 3600.0
 #: What is written down of that: as much more at a time.
@@ -88,18 +94,21 @@ class Broker:
         self.access = access
         self.rng = rng
         self._world = world
-        #: Steady seconds, for deadlines; wall-clock seconds, for what clients and the journal see.
-        self.now = 0.0
-        self._wall_offset = 0.0
+        #: Steady seconds, for deadlines; wall-clock seconds, for what clients and the journal see; time run.
+        self.now = self._wall_offset = self._running_offset = 0.0
         #: By how much the clock of any other node is ahead of our steady one, as far as its messages have told.
         self._foremost = -math.inf
         self.started_at = 0.0
         self.counters = state.counters
         #: The `$SYS` tree: topic -> bytes it takes among the retained.
         self._sys: dict[bytes, int] = {}
-        self.clients_connected = 0
-        self.clients_maximum = 0
-        self.addresses: dict[str, int] = {}
+        #: The topics among them on which bridges say whether they are there.
+        self._bridges: set[bytes] = set()
+        self.clients_connected = self.clients_maximum = 0
+        #: Bytes held of clients that are not authenticated yet.
+        self.unauthenticated = Allowance(limits.unauthenticated_bytes)
+        #: May whoever is at this address say that it is a gateway?
+        self.may_be_gateway: Callable[[str], bool] = _anybody
         #: The other nodes; None for a lone one.
         self.network: Network | None = None
         self.state = state
@@ -116,6 +125,7 @@ class Broker:
         self.commitments = Commitments(journal)
         self._dirty = state.dirty
         self._paused: list[Connection] = []
+        self._denials = Throttle()
         delivery = RecordedDelivery if recorded else Delivery
         self.delivery: Delivery = delivery(journal, self.commitments, self.log, state, self.turns)
         #: What is noted for an audit; None if nothing is.
@@ -130,6 +140,7 @@ class Broker:
         self.handshake = Handshake(self)
         self.requests = Requests(self)
         self.lifecycle = Lifecycle(self)
+        self.renewal = Renewal(self)
         self.publications = Publications(self)
         self.acknowledgements = Acknowledgements(self)
         self.routes.computations.attach(self)
@@ -151,6 +162,15 @@ class Broker:
     @property
     def wall(self) -> float:
         return self.now + self._wall_offset
+
+    @property
+    def running_clock(self) -> float:
+        """By which sessions grow old.  It goes on while this node runs, whatever becomes of the wall's clock."""
+        return self.now + self._running_offset
+
+    def run_from(self, instant: float) -> None:
+        """The node has been started: its running clock reads this now."""
+        self._running_offset = instant - self.now
 
     def at(self, now: float) -> None:
         """The steady clock reads `now`: called before each piece of work, so it is small."""
@@ -179,14 +199,7 @@ class Broker:
 
     # -- connections --
 
-    def accept(self, transport: Transport, peer: Peer) -> Connection | None:
-        """A new connection, or None if its address has too many already (the caller drops it)."""
-        host = peer.address.rpartition(":")[0]
-        held = self.addresses.get(host, 0)
-        if host and held >= self.limits.connections_per_address:
-            self.counters.refused("connections-per-address")
-            return None
-        self.addresses[host] = held + 1
+    def accept(self, transport: Transport, peer: Peer) -> Connection:
         self.counters.connections += 1
         connection = Connection(self, transport, peer)
         self.deadlines.at(self.now + self.limits.connect_s, partial(_connect_timeout, connection))
@@ -200,6 +213,18 @@ class Broker:
             elif connection.connect is not None and connection.connect.client_id:
                 fields["client"] = connection.connect.client_id.decode()  # who it says it is
         self._world.report(event, fields)
+
+    def denied(self, event: str, connection: Connection, topic: bytes, access: Literal["publish", "subscribe"]) -> None:
+        """A client may not publish to this topic, or subscribe to this filter: said a few times a minute for each."""
+        session = connection.session
+        assert session is not None
+        if not self._denials.admits(Kind(event, session.name())):
+            return
+        reason = f"topics that begin with {topic[:1].decode()} are the node's own"
+        if access == "subscribe" or not is_reserved(topic):
+            reason = self.access.explain(session.user, session.name(), topic, access)
+        shown = topic[:TOPIC_SHOWN_BYTES].decode("utf-8", "replace")
+        self.report(event, connection, user=session.user, topic=shown, reason=reason)
 
     def tell(self, event: str, fields: dict[str, Any]) -> None:
         self._world.report(event, fields)
@@ -332,6 +357,19 @@ class Broker:
         self._sys[topic] = len(topic) + len(payload)
         self.delivery.deliver(message, None)
 
+    def publish_bridge_state(self, topic: bytes, payload: bytes) -> bool:
+        """What a bridge says of itself, beside what we say of ourselves; False if there are too many of them."""
+        if not payload:
+            self._sys.pop(topic, None)
+            self._bridges.discard(topic)
+            self.retained.update(Message(topic, b"", 0, True), durable=False)
+            return True
+        if topic not in self._bridges and len(self._bridges) >= BRIDGES_MAX:
+            return False
+        self._bridges.add(topic)
+        self.publish_sys(topic, payload)
+        return True
+
     # -- commits --
 
     def overloaded(self) -> bool:
@@ -431,7 +469,10 @@ class Broker:
     # -- looking back --
 
     def report_losses(self) -> None:
-        """Tell of every session and share that has begun to lose messages since the last time."""
+        """Tell of every session and share that has begun to lose messages since the last time, and of what was denied
+        more often than it was said."""
+        for kind, count in self._denials.turn_over(self.now):
+            self.tell(kind.event, {"client": kind.who, "more": count, "reason": f"and {count:,} more"})
         losing, self.counters.losing = self.counters.losing, []
         for who, reason in losing:
             self.report("messages are dropped: too many wait already", waiting_for=who, reason=reason)
@@ -475,6 +516,7 @@ class Broker:
             sessions_expired=counters.sessions_expired,
             publish_dropped=dict(counters.publish_dropped),
             connections_refused=dict(counters.connections_refused),
+            subscriptions_refused=dict(counters.subscriptions_refused),
             clients_connected=self.clients_connected,
             clients_maximum=self.clients_maximum,
             sessions=len(self.sessions),
@@ -492,9 +534,17 @@ class Broker:
             journal_next_offset=journal.next_offset,
             journal_bytes=journal.bytes,
             journal_lost=journal.lost_messages,
+            impossible_entries=counters.impossible_entries,
         )
 
 
+def _anybody(_address: str) -> bool:
+    return True
+
+
 def _connect_timeout(connection: Connection) -> None:
-    if connection.state in (State.AWAITING_CONNECT, State.AUTHENTICATING):
+    """It is the client that has to say something.  One that has, and waits for us, is another matter."""
+    if connection.state == State.AWAITING_CONNECT:
         connection.fail(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+    elif connection.state == State.AUTHENTICATING and connection.exchange is not None:
+        connection.fail(Reason.MAXIMUM_CONNECT_TIME, "no AUTH in time")

@@ -12,6 +12,7 @@ import msgspec
 from sterna.broker.calls import Call, Saved
 from sterna.broker.gates import Gate
 from sterna.broker.parts import Part
+from sterna.broker.session import Session
 from sterna.mqtt.message import Message
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
@@ -28,6 +29,11 @@ _RECENT = list[tuple[int, int]]
 
 #: Results that a session which comes from a node whose clock is behind may have missed.
 RECENT_MAX = 16
+
+
+def holder_of(session: Session) -> str:
+    """Who is charged with the expressions of a session."""
+    return f"user {session.user}" if session.user is not None else f"client {session.name()}"
 
 
 class Numbering:
@@ -52,6 +58,7 @@ class Computation:
         "function",
         "gate",
         "held_us",
+        "holder",
         "made",
         "numbering",
         "outside",
@@ -70,6 +77,8 @@ class Computation:
         self.outside = False
         self.engine = engine
         self.subscribers = 0
+        #: Who is charged with it: the user (or anonymous client) that wanted it first.
+        self.holder = ""
         #: What keeps messages from it, if it came from another node.
         self.gate: Gate | None = None
         #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.

@@ -23,7 +23,15 @@ from typing import Protocol
 from sterna.broker.admission import Admission
 from sterna.broker.calls import Call, CallingBroker, Calls
 from sterna.broker.causes import cause_of, note_recent
-from sterna.broker.computation import Computation, add_troubles, add_troubles_of_parts, is_first, part_in, taken_us
+from sterna.broker.computation import (
+    Computation,
+    add_troubles,
+    add_troubles_of_parts,
+    holder_of,
+    is_first,
+    part_in,
+    taken_us,
+)
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.durability import SessionLog
 from sterna.broker.endings import EndingBroker, Endings
@@ -113,11 +121,11 @@ class Computations:
 
     # -- subscriptions --
 
-    def refusal(self, text: bytes) -> str | None:
-        """Why there can be no subscription to this, if so."""
+    def refusal(self, text: bytes, session: Session) -> str | None:
+        """Why this session can have no subscription to this, if so."""
         if text in self._by_text:
             return None
-        return self._admission.refusal(text, len(self._by_text))
+        return self._admission.refusal(text, len(self._by_text), holder_of(session))
 
     def refuses_part(self, text: bytes) -> str | None:
         """Why no part of this can be computed for another node, if so."""
@@ -137,7 +145,7 @@ class Computations:
         """One more subscription; `refusal` had nothing against it, here or before the node was started again."""
         found = self._by_text.get(text)
         if found is None:
-            found = self._begin(text)
+            found = self._begin(text, holder_of(session))
             if session.is_arriving:
                 found.gate = Gate()
         elif found.gate is not None and found.gate.is_awaited and not session.is_arriving:
@@ -145,9 +153,10 @@ class Computations:
         found.subscribers += 1
         return found
 
-    def _begin(self, text: bytes) -> Computation:
+    def _begin(self, text: bytes, holder: str) -> Computation:
         expression = self._admission.parsed(text)
         computation = self._new(expression)
+        computation.holder = holder
         self.recollection.begun(computation)
         self._by_text[text] = computation
         if computation.outside:
@@ -155,7 +164,7 @@ class Computations:
             if self._broker is not None:
                 self._broker.tell("an expression is left to Spark", {"expression": text.decode()})
         if computation.is_weighed:
-            self._admission.admit(expression)
+            self._admission.admit(expression, holder)
         if not computation.outside and computation.part is None:
             self._tree.add(expression.topic_filter, text, computation)
         self.gone.pop(text, None)
@@ -205,7 +214,7 @@ class Computations:
 
     def _take_no_more(self, gone: Computation) -> None:
         if gone.is_weighed:
-            self._admission.forget(gone.expression)
+            self._admission.forget(gone.expression, gone.holder)
         if gone.outside:
             heir = self._outside.leaves(gone)
             if heir is not None:
@@ -232,6 +241,11 @@ class Computations:
 
     def get(self, text: bytes) -> Computation | None:
         return self._by_text.get(text)
+
+    @property
+    def is_idle(self) -> bool:
+        """There is nothing to compute, so nothing takes any message."""
+        return not self._by_text and self.parts.is_idle
 
     def takes(self, topic: bytes) -> bool:
         return (bool(self._by_text) and bool(self._tree.match(topic))) or bool(self.parts.matching(topic))

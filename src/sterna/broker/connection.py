@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from sterna.broker import effort
+from sterna.broker.identity import Entrance
 from sterna.broker.outbox import Transport
 from sterna.broker.parting import Parting
 from sterna.mqtt import gateway_packets, packets, wire
+from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import Reason
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64
+
     from sterna.broker.broker import Broker
     from sterna.broker.identity import Accepted, Refused
+    from sterna.broker.routes import Route
     from sterna.broker.scram import Exchange
     from sterna.broker.session import Session
 
@@ -42,7 +47,14 @@ class Peer:
 
     address: str
     certificate_name: str | None = None
-    anonymous_allowed: bool = True
+    entrance: Entrance = field(default_factory=Entrance)
+    authority: str = ""
+    """What the entrance's was when the certificate was checked."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Was its certificate believed because of authorities that are no longer believed?"""
+        return self.certificate_name is not None and self.authority != self.entrance.authority
 
 
 #: Low four bits of the first byte, by packet type; PUBLISH carries its own meaning there [MQTT-2.1.3-1].
@@ -55,20 +67,25 @@ ANSWERS_SHARE = 2
 class Connection:
     __slots__ = (
         "_broker",
+        "_charged",
         "_errands",
         "_handlers",
         "_held",
         "_needed",
         "_partial",
         "_partial_size",
+        "_size_max",
         "_waiting",
+        "accepted",
         "aliases",
         "allowed",
         "asking",
+        "bridge",
         "connect",
         "exchange",
         "gateway",
         "heard_at",
+        "is_3_1",
         "keep_alive_s",
         "method",
         "parting",
@@ -91,9 +108,14 @@ class Connection:
         self.state: int = State.AWAITING_CONNECT
         #: 0 until a CONNECT has said it.
         self.version = 0
+        #: MQTT 3.1, which is served as 3.1.1; a bridge, whose subscriptions are No Local and Retain As Published.
+        self.is_3_1 = False
+        self.bridge = False
         self.session: Session | None = None
         #: The CONNECT packet, kept while its sender is being authenticated.
         self.connect: packets.Connect | None = None
+        #: Who it is, and what shows it.
+        self.accepted: Accepted | None = None
         #: An exchange of AUTH packets under way.
         self.exchange: Exchange | None = None
         #: The method it authenticated with, which it must keep to [MQTT-4.12.1-1].
@@ -110,6 +132,10 @@ class Connection:
         #: Request Problem Information: does the client want reason strings with its acknowledgements [MQTT-3.1.2-29]?
         self.wants_reasons = True
         self._handlers = _HANDLERS[self.state]
+        #: Largest packet the client may send in this state.
+        self._size_max = broker.limits.connect_bytes
+        #: Bytes held of it that count as a stranger's.
+        self._charged = 0
         # A packet that has not come in whole yet: its pieces, their size, and the size worth looking at again.
         self._partial: list[bytes] = []
         self._partial_size = 0
@@ -146,11 +172,35 @@ class Connection:
                 if self.parting is not None:
                     self._hear_on_parting(self.parting)
                 self._bound_waiting()
+                if self.state != State.CONNECTED:
+                    self.charge()
                 return
-            data = b"".join(self._partial)
-            self._partial.clear()
+            data = self._taken_partial()
         self._take(data)
+        if self.state != State.CONNECTED:
+            self.charge()
         self._bound_backlog()
+
+    def charge(self, elsewhere: int = 0) -> None:
+        """Count the bytes held of a client that is not authenticated yet, `elsewhere` those its transport holds."""
+        if self.state == State.CONNECTED or self.state == State.CLOSED:
+            return
+        before, self._charged = self._charged, elsewhere + self._partial_size
+        fits = self._broker.unauthenticated.change(before, self._charged)
+        if elsewhere > self._broker.limits.connect_bytes:
+            self.fail(Reason.PACKET_TOO_LARGE, f"{elsewhere} bytes without a whole CONNECT; see limits.connect_bytes")
+        elif not fits:
+            self.fail(Reason.QUOTA_EXCEEDED, "limits.unauthenticated_bytes are held of clients that did not log in yet")
+
+    def drop_input(self) -> None:
+        """The connection has ended: nothing of what it said is looked at any more."""
+        self._partial.clear()
+        self._partial_size = 0
+        self._settle_charge()
+
+    def _settle_charge(self) -> None:
+        self._broker.unauthenticated.change(self._charged, 0)
+        self._charged = 0
 
     def _bound_backlog(self) -> None:
         """Read on only while the journal keeps up with this client, and this client with our answers."""
@@ -229,7 +279,7 @@ class Connection:
         self._held = False
         if self.state == State.CLOSED:
             self._errands.clear()
-            self._partial.clear()
+            self.drop_input()
             return True
         self.proceed()
         self._bound_backlog()
@@ -268,16 +318,21 @@ class Connection:
 
     def proceed(self) -> None:
         self._waiting = False
-        data = b"".join(self._partial)
-        self._partial.clear()
+        data = self._taken_partial()
         if data and self.state != State.CLOSED:
             self._take(data)
+
+    def _taken_partial(self) -> bytes:
+        data = b"".join(self._partial)
+        self._partial.clear()
+        self._partial_size = 0
+        return data
 
     def _parse(self, data: bytes) -> None:
         """HOT.  All whole packets in `data`; what is left of an unfinished one is kept."""
         broker = self._broker
         remembered = broker.routes.remembered
-        size_max = broker.limits.packet_bytes
+        size_max = self._size_max
         position = 0
         end = len(data)
         size = 2
@@ -292,35 +347,27 @@ class Connection:
                     break
             stop = body + length
             if stop - position > size_max:
-                raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes")
+                raise self._too_large(stop - position)
             if stop > end:
                 if self.state == State.AWAITING_CONNECT and not self._may_be_first(first, length):
                     raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
                 size = stop - position
                 break
-            # QoS 0, no RETAIN, on a topic that has a route: the bulk of all traffic.  Publishers tend to send runs of
-            # packets that differ in nothing but the payload; a run is recognised by one comparison per packet and
-            # goes to each subscriber as one piece.
+            # QoS 0, no RETAIN, on a topic that has a route: the bulk of all traffic.
             if first == 0x30 and length > 2 and self.state == State.CONNECTED:
                 head = body + 2 + (data[body] << 8) + data[body + 1]
                 topic = data[body + 2 : head]
-                route = remembered.get(topic)
-                if route is not None and (self.allowed is None or topic in self.allowed):
-                    if self.version == MQTT_5:
-                        head += 1  # the property section, if it is one zero byte
-                    if head <= stop and (self.version != MQTT_5 or data[head - 1] == 0):
-                        size = stop - position
-                        run = stop
-                        if run < end and data[run] == 0x30:
-                            same = data[position:head]
-                            while run + size <= end and data.startswith(same, run):
-                                run += size
-                        session = self.session
-                        assert session is not None
-                        broker.delivery.forward_run(route, session, data, position, run, size, head - position, topic)
-                        broker.counters.packets_received += (run - position) // size
-                        position = run
-                        size = 2
+                if self.version == MQTT_5:
+                    head += 1  # the property section, if it is one zero byte
+                if head <= stop and (self.version != MQTT_5 or data[head - 1] == 0):
+                    route = remembered.get(topic)
+                    if self.allowed is None:
+                        if route is None:
+                            route = self._quick_route(topic)
+                    elif topic not in self.allowed:
+                        route = None
+                    if route is not None:
+                        position = self._forward(route, data, position, stop, head, end, topic)
                         continue
             broker.counters.packets_received += 1
             spent = broker.effort
@@ -330,6 +377,7 @@ class Connection:
             position = stop
             if self.state == State.CLOSED:
                 return
+            size_max = self._size_max  # it is larger for a client that has just been let in
             spent.spent += effort.PACKET
             if spent.spent >= effort.TURN and not self._waiting:
                 self._hold_back()
@@ -338,6 +386,43 @@ class Connection:
             self._partial = [rest]
             self._partial_size = len(rest)
             self._needed = size
+
+    def _forward(self, route: Route, data: bytes, start: int, stop: int, head: int, end: int, topic: bytes) -> int:
+        """HOT.  Pass a packet on, with those after it that differ in nothing but the payload; where the last one ends.
+
+        Publishers tend to send runs of such packets; a run is recognised by one comparison per packet and goes to each
+        subscriber as one piece.
+        """
+        size = stop - start
+        count = 1
+        if stop < end and is_repeated(data, start, stop, head - start, end):
+            same = data[start:head]
+            stop += size
+            while stop + size <= end and data.startswith(same, stop):
+                stop += size
+            count = (stop - start) // size
+        session = self.session
+        assert session is not None
+        self._broker.delivery.forward_run(route, session, data, start, stop, size, head - start, topic)
+        self._broker.counters.packets_received += count
+        return stop
+
+    def _quick_route(self, topic: bytes) -> Route | None:
+        """HOT.  The route of a topic that is not remembered, if its message may take the quick way."""
+        broker = self._broker
+        spent = broker.effort
+        if spent.turn != broker.now:
+            spent.begin(broker.now)
+        route = broker.routes.quick_route(topic)
+        if spent.spent >= effort.TURN and not self._waiting:
+            self._hold_back()
+        return route
+
+    def _too_large(self, size: int) -> ProtocolError:
+        setting = "packet_bytes" if self.state == State.CONNECTED else "connect_bytes"
+        return ProtocolError(
+            Reason.PACKET_TOO_LARGE, f"packet of {size} bytes; limits.{setting} allows {self._size_max}"
+        )
 
     def _may_be_first(self, first: int, length: int) -> bool:
         """A CONNECT, or before it a gateway that says that it is one."""
@@ -355,13 +440,18 @@ class Connection:
         handler = self._handlers.get(kind)
         if handler is None:
             raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {kind} is not expected here")
-        if first & 0x0F != _FLAGS.get(kind, 0):
+        # In 3.1 a request that is said again is marked as such.
+        if first & (0x07 if self.is_3_1 and kind in _FLAGS else 0x0F) != _FLAGS.get(kind, 0):
             raise ProtocolError(Reason.MALFORMED_PACKET, f"reserved flags of packet type {kind} are set")
         handler(self, data, body, stop)
 
     # -- who takes which packet --
 
     def _on_hello(self, data: bytes, body: int, stop: int) -> None:
+        if not self._broker.may_be_gateway(self.peer.address):
+            raise ProtocolError(
+                Reason.PROTOCOL_ERROR, "it says that it is a gateway, and its address is not in gateways of [mqtt]"
+            )
         control = gateway_packets.decode(data, body, stop)
         if self.gateway or not isinstance(control, gateway_packets.Hello):
             raise ProtocolError(Reason.PROTOCOL_ERROR, "a gateway says HELLO once, and nothing else before CONNECT")
@@ -424,6 +514,8 @@ class Connection:
         """From here on the connection serves this session."""
         self.session = session
         self.connect = None
+        self._size_max = self._broker.limits.packet_bytes
+        self._settle_charge()
         self.allowed = None if session.permissions.unrestricted else set()
         self.enter(State.CONNECTED)
 
@@ -431,10 +523,12 @@ class Connection:
         """The client, or something about it, is wrong: say so as the protocol version allows, and close."""
         if self.state == State.CLOSED:
             return
-        self._broker.report("connection failed", self, code=f"0x{code:02x}", reason=reason)
-        if self.state == State.CONNECTED:
+        if self.state == State.CONNECTED and self.session is not None:
+            user = self.session.user
+            self._broker.report("connection failed", self, code=f"0x{code:02x}", user=user, reason=reason)
             farewell = self.within_limit(packets.encode_disconnect(code, reason), packets.encode_disconnect(code))
         else:
+            self._broker.report("connection failed", self, code=f"0x{code:02x}", reason=reason)
             self._broker.counters.refused(Reason(code).name.lower().replace("_", "-"))
             farewell = self._broker.handshake.refusal(self, code, reason)
         self._broker.lifecycle.end(self, farewell, graceful=False)
@@ -450,6 +544,15 @@ class Connection:
             return gateway_packets.encode(gateway_packets.Farewell(bare[2])) if self.gateway and len(bare) > 2 else b""
         limit = self.session.packet_bytes_max if self.session is not None else 0
         return full if not limit or len(full) <= limit else bare
+
+    def takes(self, packet: bytes) -> bool:
+        """Is it within the client's Maximum Packet Size, as far as that is known yet?"""
+        limit = 0
+        if self.connect is not None:
+            limit = self.connect.properties.get(prop.MAXIMUM_PACKET_SIZE, 0)
+        elif self.session is not None:
+            limit = self.session.packet_bytes_max
+        return not limit or len(packet) <= limit
 
     def lost(self) -> None:
         """The transport is gone."""
@@ -474,6 +577,17 @@ class Connection:
                 session.outbox.congested = True  # whatever its socket takes, it is no longer served
                 return
             self._broker.delivery.pump(session)
+
+
+def is_repeated(data: bytes, start: i64, following: i64, size: i64, end: i64) -> bool:
+    """HOT.  Does a packet begin with the same `size` bytes as the one before it, and could it be as long?  Those that
+    differ do so early: compiled, a loop takes less than any call."""
+    if following + following - start > end:
+        return False
+    place: i64 = 0
+    while place < size and data[start + place] == data[following + place]:
+        place += 1
+    return place == size
 
 
 Handler = Callable[[Connection, bytes, int, int], None]

@@ -24,7 +24,7 @@ FOR_NOBODY = encode_decision({}, only=True)
 def decode_decision(data: bytes) -> tuple[bool, dict[bytes, str]]:
     try:
         only, decided = msgspec.msgpack.decode(data, type=tuple[bool, list[tuple[bytes, str]]])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:  # ValueError: text that is not UTF-8
         raise LinkProtocolError(f"not a decision about shared subscriptions: {error}") from error
     return only, dict(decided)
 

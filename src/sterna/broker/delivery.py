@@ -74,7 +74,7 @@ class Delivery:
 
         `data[start:stop]` holds the packets, each `size` bytes of which the first `head` are all but the payload.
         """
-        count = (stop - start) // size
+        count = 1 if stop - start == size else (stop - start) // size
         counters = self._counters
         counters.publish_received += count
         counters.publish_bytes_received += (size - head) * count
@@ -183,7 +183,10 @@ class Delivery:
     def let_go(self, session: Session) -> None:
         held, session.held = session.held, None
         for message, grant in held.messages if held else ():
-            self._send_qos0(session, message, grant, Encodings(message, self.wall))
+            if session.permissions.unrestricted or session.permissions.may_receive(message.topic):
+                self._send_qos0(session, message, grant, Encodings(message, self.wall))
+            else:
+                self._drop(session, message, grant, "not-authorized")
 
     def _drop(self, session: Session, message: Message, grant: Grant, reason: str) -> None:
         """A message that this session will not get."""
@@ -393,16 +396,30 @@ class Delivery:
         entry = session.inflight[packet_id]
         if entry is None:
             packet = encode_acknowledgement(PUBREL, packet_id, Reason.SUCCESS, session.version)
+        elif not session.permissions.unrestricted and not session.permissions.may_receive(entry[0].topic):
+            self._withhold(session, packet_id, entry[0], entry[1], "not-authorized")
+            return
         else:
             packet = encode_again(session, entry[0], entry[1], packet_id, self.wall)
             if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
-                self._drop(session, entry[0], entry[1], "packet-too-large")
-                session.out_of_flight(packet_id)
-                self._log.acknowledged(session, packet_id)
+                self._withhold(session, packet_id, entry[0], entry[1], "packet-too-large")
                 return
         # Whatever the journal has to know of it was safe before the client was let in.  Not to wait keeps the order:
         # a message sent for the first time does not wait either.
         session.connection.send(packet)
+
+    def _withhold(self, session: Session, packet_id: int, message: Message, grant: Grant, reason: str) -> None:
+        """What was in flight may not be sent again.  At QoS 2 the client may have it all the same, and would take the
+        next message under this identifier for a repetition: it is released first."""
+        if min(message.qos, grant.qos) == 2:
+            self.passed_on(session, packet_id, reason)
+            assert session.connection is not None
+            release = encode_acknowledgement(PUBREL, packet_id, Reason.SUCCESS, session.version)
+            self._commitments.answer(session.connection, release)
+            return
+        self._drop(session, message, grant, reason)
+        session.out_of_flight(packet_id)
+        self._log.acknowledged(session, packet_id)
 
     def disconnected(self, session: Session) -> None:
         """Hand back what came through shared subscriptions at QoS 1 and was not acknowledged, oldest first."""

@@ -6,7 +6,7 @@ events unnecessary, `recovery.py` replays the others.  Sessions that end with th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -50,6 +50,7 @@ class Event(IntEnum):
     WINDOWS = 26
     EVACUATED = 30
     CLOCK = 31
+    RUNNING = 32
 
 
 class SessionLog:
@@ -91,6 +92,11 @@ class SessionLog:
         """The clock of some other node is ahead of ours by so much."""
         if self.enabled:
             self._note(self._encode((Event.CLOCK, "", seconds)))
+
+    def running(self, running: float, wall: float) -> None:
+        """What the running clock and the wall's read at one moment."""
+        if self.enabled:
+            self._note(self._encode((Event.RUNNING, "", running, wall)))
 
     def computed(self, expression: bytes, offset: int, value: float | None) -> None:
         """What a function made of the message at `offset` (None: it failed) went into this expression."""
@@ -179,9 +185,10 @@ class SessionLog:
         if session.expiry_s:
             self._event(session, Event.RECONCILED, session.client_id, origins)
 
-    def owner(self, client_id: bytes, node: str, number: int) -> None:
+    def owner(self, entry: tuple[bytes, str, int, str | None, int, bool]) -> None:
+        """Client, the node that owns its session, the number; as which user, since when, and whether that stands."""
         if self.enabled:
-            self._note(self._encode((Event.OWNER, client_id, node, number)))
+            self._note(self._encode((Event.OWNER, *entry)))
 
     def subscribed(self, session: Session, subscription: Subscription) -> None:
         self._event(session, Event.SUBSCRIBED, session.client_id, *subscription_fields(subscription))
@@ -227,17 +234,17 @@ def subscription_fields(subscription: Subscription) -> tuple[bytes, int, bool, b
     return s.topic_filter, s.qos, s.no_local, s.retain_as_published, s.identifier
 
 
-def will_fields(will: Will | None) -> tuple[Any, ...] | None:
+def will_fields(will: Will | None) -> tuple[bytes, bytes, int, bool, int, int | None, bytes, bool] | None:
     if will is None:
         return None
     w = will
     return w.topic, w.payload, w.qos, w.retain, w.delay_s, w.expiry_s, w.forwarded, w.utf8_payload
 
 
-def will_from(fields: list[Any] | None) -> Will | None:
+def will_from(fields: Sequence[Any] | None) -> Will | None:
     return None if fields is None else Will(*fields)
 
 
-def grant_from(fields: list[Any]) -> Grant:
+def grant_from(fields: Sequence[Any]) -> Grant:
     qos, retain_as_published, identifiers, retained, share = fields
     return Grant(qos, retain_as_published, tuple(identifiers), retained, share)

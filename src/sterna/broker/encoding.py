@@ -7,6 +7,8 @@ identifiers, topic aliases) is encoded per recipient.
 
 from __future__ import annotations
 
+import math
+
 from sterna.broker.session import Session
 from sterna.broker.subscriptions import Grant
 from sterna.mqtt import wire
@@ -66,7 +68,11 @@ class Encodings:
         """What is left of the message's life [MQTT-3.3.2-6]."""
         if self._message.expires_at == NEVER:
             return b""
-        return b"\x02" + max(0, int(self._message.expires_at - self._wall)).to_bytes(4, "big")
+        left_s = self._message.expires_at - self._wall
+        # Rounded up, or a message with half a second to live would be passed on as one that has ended; less what sums
+        # of floating-point numbers leave over.
+        seconds = max(1, math.ceil(left_s - 0.001)) if left_s > 0 else 0
+        return b"\x02" + seconds.to_bytes(4, "big")
 
 
 def _alias(session: Session, topic: bytes) -> tuple[bytes, bytes]:

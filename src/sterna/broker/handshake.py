@@ -9,20 +9,29 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sterna.broker.bridges import may_publish
 from sterna.broker.connection import Connection, State
+from sterna.broker.holdings import will_size
 from sterna.broker.identity import Accepted, Challenge, Credentials, Refused
 from sterna.broker.lifecycle import WATCH_S
+from sterna.broker.renewal import CREDENTIALS_CHANGED
 from sterna.broker.session import Session
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
-from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5, Connect, encode_auth, encode_connack
+from sterna.mqtt.packets import BRIDGE, MQTT_3_1_1, MQTT_5, Connect, check_topic_name, encode_auth, encode_connack
 from sterna.mqtt.properties import Properties
 from sterna.mqtt.reasons import CONNACK_3_1_1, Reason
-from sterna.mqtt.topics import is_reserved, is_topic_name
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
     from sterna.broker.broker import Broker
+
+
+#: Receive Maximum of a server that says none (section 3.2.2.3.3).
+RECEIVE_MAXIMUM_IF_UNSAID = 65535
+#: What CONNACK may leave out for a client that takes only small packets: it then uses no aliases, and learns how large
+#: its own packets may be when one was larger.
+_DISPENSABLE = (prop.TOPIC_ALIAS_MAXIMUM, prop.MAXIMUM_PACKET_SIZE)
 
 
 class Handshake:
@@ -36,12 +45,14 @@ class Handshake:
         if connection.version:
             return
         if data[body : body + 6] == b"\x00\x04MQTT" and body + 6 < stop:
-            connection.version = MQTT_5 if data[body + 6] >= MQTT_5 else MQTT_3_1_1
+            # A bridge of an older kind understands no other refusal than that of 3.1.1.
+            connection.version = MQTT_5 if MQTT_5 <= data[body + 6] < BRIDGE else MQTT_3_1_1
         elif data[body : body + 8] == b"\x00\x06MQIsdp":
             connection.version = MQTT_3_1_1
 
     def connect(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         request = packets.decode_connect(data, body, stop, self._broker.limits.user_properties)
+        connection.is_3_1, connection.bridge = request.is_3_1, request.is_bridge
         self._check_will(request)
         if len(request.client_id) > self._broker.limits.client_id_bytes:
             raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "client identifier is too long")
@@ -54,7 +65,7 @@ class Handshake:
             request.username,
             request.password,
             connection.peer.certificate_name,
-            connection.peer.anonymous_allowed,
+            connection.peer.entrance.anonymous,
         )
         broker = self._broker
         method = request.properties.get(prop.AUTHENTICATION_METHOD)
@@ -75,8 +86,7 @@ class Handshake:
         if will is None:
             return
         limits = self._broker.limits
-        if not is_topic_name(will.topic, limits.topic_levels, limits.topic_bytes):
-            raise ProtocolError(Reason.TOPIC_NAME_INVALID, "will topic is empty, too long or contains a wildcard")
+        check_topic_name(will.topic, limits.topic_levels, limits.topic_bytes)
         if will.utf8_payload:
             try:
                 will.payload.decode()
@@ -97,6 +107,7 @@ class Handshake:
             request.password,
             request.will,
             found,
+            is_bridge=request.is_bridge,
         )
 
     # -- AUTH --
@@ -108,7 +119,7 @@ class Handshake:
         connection.exchange = exchange
         connection.method = method
         if data is None:
-            connection.send(encode_auth(Reason.CONTINUE_AUTHENTICATION, method, b""))
+            self._send_auth(connection, Reason.CONTINUE_AUTHENTICATION, b"")
         else:
             self._step(connection, data)
 
@@ -133,15 +144,21 @@ class Handshake:
         assert connection.exchange is not None
         outcome = connection.exchange.step(data)
         if isinstance(outcome, Challenge):
-            connection.send(encode_auth(Reason.CONTINUE_AUTHENTICATION, connection.method, outcome.data))
+            self._send_auth(connection, Reason.CONTINUE_AUTHENTICATION, outcome.data)
             return
         connection.exchange = None
         if connection.state == State.CONNECTED:
             if isinstance(outcome, Refused):
                 raise ProtocolError(outcome.code, outcome.reason)
-            connection.send(encode_auth(Reason.SUCCESS, connection.method, outcome.data))
+            self._send_auth(connection, Reason.SUCCESS, outcome.data)
         else:
             self.verified(connection, outcome)
+
+    def _send_auth(self, connection: Connection, code: int, data: bytes) -> None:
+        packet = encode_auth(code, connection.method, data)
+        if not connection.takes(packet):
+            raise ProtocolError(Reason.PACKET_TOO_LARGE, "AUTH is above the client's Maximum Packet Size")
+        connection.send(packet)
 
     # -- the verdict --
 
@@ -160,21 +177,34 @@ class Handshake:
         broker = self._broker
         request = connection.connect
         assert request is not None
-        permissions = broker.access.for_identity(accepted.user, request.client_id.decode())
-        if request.will is not None and (
-            is_reserved(request.will.topic) or not permissions.may_publish(request.will.topic)
+        connection.accepted = accepted
+        if not broker.renewal.is_still_welcome(connection):
+            # It was being checked, or waited for its session, when passwords were read again.
+            raise ProtocolError(Reason.NOT_AUTHORIZED, CREDENTIALS_CHANGED)
+        client_id = request.client_id.decode()
+        if prop.ASSIGNED_CLIENT_ID not in request.properties and not broker.access.may_be_called(
+            accepted.user, client_id
         ):
-            raise ProtocolError(Reason.NOT_AUTHORIZED, "may not publish its own will")
+            raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "client_ids in [authorization] does not allow it")
+        permissions = broker.access.for_identity(accepted.user, client_id)
+        will = request.will
+        if will is not None and not may_publish(permissions, request.client_id, will.topic, will.payload):
+            raise ProtocolError(Reason.NOT_AUTHORIZED, f"may not publish its own will on {will.topic.decode()!r}")
+        self._connack(request, accepted, present=True)  # or there is no use in going on
         known = broker.sessions.get(request.client_id)
         replaces = known is not None and known.connection is not None
         if broker.clients_connected >= broker.limits.connections and not replaces:
             raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many connections")
         if known is not None and known.user not in (None, accepted.user):
             raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
+        if not broker.state.holdings.wills.has_room(will_size(request.will), will_size(known.will if known else None)):
+            raise ProtocolError(Reason.QUOTA_EXCEEDED, "no room for one more will; see limits.will_bytes")
+        keeper = broker.keeper
+        if known is None and keeper is not None and keeper.belongs_to_another(request.client_id, accepted.user):
+            raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
         expires_at = accepted.expires_at
         if expires_at is not None:
             self._watch_proof(connection, expires_at)
-        keeper = broker.keeper
         if keeper is not None and not keeper.is_at_home(request.client_id, clean=request.clean_start):
             connection.hold()
             keeper.bring(connection, accepted.user, lambda: self.verified(connection, accepted))
@@ -215,8 +245,7 @@ class Handshake:
         assert request is not None
         broker = self._broker
         broker.lifecycle.attach(connection, session, request)
-        values = self._connack_properties(request, session, accepted) if request.version == MQTT_5 else prop.NONE
-        connection.send(encode_connack(request.version, present, Reason.SUCCESS, values))
+        connection.send(self._connack(request, accepted, present=present))
         broker.report("client connected", connection, user=session.user, session_present=present)
         if connection.unsaid:
             session.outbox.send(connection.unsaid)
@@ -224,15 +253,33 @@ class Handshake:
         broker.delivery.resend(session)
         connection.proceed()
 
-    def _connack_properties(self, request: Connect, session: Session, accepted: Accepted) -> Properties:
+    def _connack(self, request: Connect, accepted: Accepted, *, present: bool) -> bytes:
+        """The CONNACK that says yes, within the client's Maximum Packet Size [MQTT-3.1.2-24]."""
+        if request.version != MQTT_5:
+            # In 3.1 the place of Session Present is reserved.
+            return encode_connack(request.version, present and not request.is_3_1, Reason.SUCCESS)
+        values = self._connack_properties(request, accepted)
+        limit = request.properties.get(prop.MAXIMUM_PACKET_SIZE, 0)
+        answer = encode_connack(MQTT_5, present, Reason.SUCCESS, values)
+        if limit and len(answer) > limit:
+            for identifier in _DISPENSABLE:
+                values.pop(identifier, None)
+            answer = encode_connack(MQTT_5, present, Reason.SUCCESS, values)
+            if len(answer) > limit:
+                raise ProtocolError(Reason.PACKET_TOO_LARGE, "CONNACK is above the client's Maximum Packet Size")
+        return answer
+
+    def _connack_properties(self, request: Connect, accepted: Accepted) -> Properties:
         limits = self._broker.limits
         values: Properties = {
-            prop.RECEIVE_MAXIMUM: limits.receive_maximum,
             prop.MAXIMUM_PACKET_SIZE: limits.packet_bytes,
             prop.TOPIC_ALIAS_MAXIMUM: limits.topic_aliases,
         }
-        if request.properties.get(prop.SESSION_EXPIRY, 0) != session.expiry_s:
-            values[prop.SESSION_EXPIRY] = session.expiry_s
+        if limits.receive_maximum < RECEIVE_MAXIMUM_IF_UNSAID:
+            values[prop.RECEIVE_MAXIMUM] = limits.receive_maximum
+        expiry_s = self._broker.lifecycle.expiry(request)
+        if request.properties.get(prop.SESSION_EXPIRY, 0) != expiry_s:
+            values[prop.SESSION_EXPIRY] = expiry_s
         if prop.ASSIGNED_CLIENT_ID in request.properties:
             values[prop.ASSIGNED_CLIENT_ID] = request.client_id
         if limits.keep_alive_s and not 0 < request.keep_alive_s <= limits.keep_alive_s:
@@ -242,21 +289,32 @@ class Handshake:
             values[prop.AUTHENTICATION_DATA] = accepted.data
         return values
 
-    def send_elsewhere(self, connection: Connection, code: int, server: str, why: str) -> None:
-        """Another node is to serve this client: CONNACK says which, where the protocol has a word for it."""
-        if connection.version != MQTT_5 or not server:
+    def turn_away(self, connection: Connection, server: str, why: str) -> None:
+        """Another node is to serve this client.  A gateway is told which, where the protocol has a word for it; to any
+        other client a CONNACK with a Server Reference may be the end."""
+        if not connection.gateway or connection.version != MQTT_5 or not server:
+            connection.fail(Reason.SERVER_UNAVAILABLE, why)
+            return
+        answer = encode_connack(MQTT_5, False, Reason.SERVER_MOVED, {prop.SERVER_REFERENCE: server.encode()})
+        if not connection.takes(answer):
             connection.fail(Reason.SERVER_UNAVAILABLE, why)
             return
         self._broker.report("client sent elsewhere", connection, server=server, reason=why)
-        self._broker.counters.refused(Reason(code).name.lower().replace("_", "-"))
-        answer = encode_connack(MQTT_5, False, code, {prop.SERVER_REFERENCE: server.encode()})
+        self._broker.counters.refused("server-moved")
         self._broker.lifecycle.end(connection, answer, graceful=False)
 
     def refusal(self, connection: Connection, code: int, reason: str) -> bytes:
-        """The CONNACK that says no; nothing to a peer that never spoke MQTT, or did so brokenly in 3.1.1."""
+        """The CONNACK that says no; nothing to a peer that never spoke MQTT, or did so brokenly in 3.1.1.
+
+        Nor for what passes: some client libraries never try again after a CONNACK that refuses them, but all of them
+        do after a connection that was closed without one.  A gateway is told: it asks the next node.
+        """
+        if code in (Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY) and not connection.gateway:
+            return b""
         if connection.version == MQTT_5:
             # The reason is for our log: a stranger learns no more than the code.
-            return encode_connack(MQTT_5, False, code)
+            answer = encode_connack(MQTT_5, False, code)
+            return answer if connection.takes(answer) else b""
         if connection.version == MQTT_3_1_1 and (code in CONNACK_3_1_1 or code == Reason.QUOTA_EXCEEDED):
             return encode_connack(MQTT_3_1_1, False, code)
         return b""

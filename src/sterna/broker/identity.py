@@ -13,6 +13,18 @@ RESERVED_NAMES = frozenset({"*", "anonymous"})
 """Names that mean something else in an access list, so that no user may bear them."""
 
 
+class Entrance:
+    """A listener, as far as it matters to who may come in.  Changed in place when the configuration is read again, so
+    that it also counts for clients that are in already."""
+
+    __slots__ = ("anonymous", "authority")
+
+    def __init__(self, anonymous: bool = True, authority: str = "") -> None:
+        self.anonymous = anonymous
+        #: Tells the authorities whose client certificates it believes from others; empty: it asks for none.
+        self.authority = authority
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What a client shows in its CONNECT, and what is known about the way it came."""
@@ -26,6 +38,12 @@ class Credentials:
     """Whether the listener takes clients that show nothing."""
 
 
+ANONYMOUSLY = "anonymously"
+BY_CERTIFICATE = "by certificate"
+BY_TOKEN = "by token"
+BY_PASSWORD = "by password"
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The client is `user` (None: anonymous)."""
@@ -35,6 +53,10 @@ class Accepted:
     """Authentication data that closes an enhanced authentication."""
     expires_at: float | None = None
     """Wall-clock second after which the proof no longer holds; None if it has no end."""
+    way: str = field(default=ANONYMOUSLY, compare=False)
+    """What it was accepted by: ANONYMOUSLY, BY_CERTIFICATE, BY_TOKEN or BY_PASSWORD."""
+    evidence: str = field(default="", compare=False, repr=False)
+    """Tells the password entry or the token keys that vouched for it from others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.broker.authorization import Permissions
+from sterna.broker.bridges import is_bridge_state, may_publish
 from sterna.broker.connection import Connection, State
 from sterna.broker.outbox import WaitingRoom
 from sterna.broker.session import Session
@@ -18,7 +19,6 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_3_1_1, Connect, Will, encode_disconnect
 from sterna.mqtt.reasons import Reason
-from sterna.mqtt.topics import is_reserved
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -69,7 +69,11 @@ class Lifecycle:
             session.received.clear()
         if session is None:
             if len(self._broker.sessions) >= self._broker.limits.sessions:
-                raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many sessions")
+                raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many sessions; see limits.sessions")
+            if self._broker.state.holdings.sessions_of(user) >= self._broker.limits.sessions_per_user:
+                raise ProtocolError(
+                    Reason.QUOTA_EXCEEDED, "too many sessions of this user; see limits.sessions_per_user"
+                )
             session = self._broker.state.new_session(request.client_id, user, permissions)
             if self._broker.records is not None:
                 session.life = self._broker.records.next_life()
@@ -79,14 +83,14 @@ class Lifecycle:
         session.permissions = permissions
         session.user = user
         unsaid = session.will
-        if unsaid is not None and unsaid.delay_s == 0 and 0.0 < session.disconnected_at <= self._broker.wall:
+        if unsaid is not None and unsaid.delay_s == 0 and 0.0 < session.disconnected_at <= self._broker.running_clock:
             self.publish_will(session, unsaid)  # it hung up while it was to be moved, and is back before that was over
         session.connection = connection
         connection.session = session
         session.disconnected_at = 0.0
         session.will = request.will
         session.version = request.version
-        session.expiry_s = self._expiry(request)
+        session.expiry_s = self.expiry(request)
         if self._broker.keeper is not None and session.persistent and not session.number:
             session.number = self._broker.keeper.next_number(session.client_id)
         self._broker.log.opened(session, new=known is None)
@@ -94,7 +98,8 @@ class Lifecycle:
             self._broker.records.opened(session)
         return session, present, wait or session.persistent or session.logged
 
-    def _expiry(self, request: Connect) -> int:
+    def expiry(self, request: Connect) -> int:
+        """How long the session is to outlive the connection."""
         if request.version == MQTT_3_1_1:
             return 0 if request.clean_start else self._broker.limits.session_expiry_s
         asked: int = request.properties.get(prop.SESSION_EXPIRY, 0)
@@ -160,7 +165,7 @@ class Lifecycle:
             return
         was_connected = connection.state == State.CONNECTED
         connection.enter(State.CLOSED)
-        self._release_address(connection)
+        connection.drop_input()
         session = connection.session
         if session is not None and session.connection is connection:
             if was_connected:
@@ -179,17 +184,9 @@ class Lifecycle:
         # A peer that does not read would keep the farewell, and the socket, for ever.
         self._broker.deadlines.at(self._broker.now + LINGER_S, connection.transport.abort)
 
-    def _release_address(self, connection: Connection) -> None:
-        host = connection.peer.address.rpartition(":")[0]
-        left = self._broker.addresses.get(host, 0) - 1
-        if left > 0:
-            self._broker.addresses[host] = left
-        else:
-            self._broker.addresses.pop(host, None)
-
     def _leave(self, session: Session, *, graceful: bool) -> None:
         """A session has lost its connection: its will, its shared messages, and how long it stays."""
-        session.disconnected_at = self._broker.wall
+        session.disconnected_at = self._broker.running_clock
         if session.leaving is not None:
             if graceful:
                 session.will = None
@@ -214,7 +211,7 @@ class Lifecycle:
         wait_s = float(session.expiry_s)
         if session.will is not None:
             wait_s = min(wait_s, float(session.will.delay_s))
-        due = self._broker.now + max(0.0, wait_s - (self._broker.wall - session.disconnected_at))
+        due = self._broker.now + max(0.0, wait_s - (self._broker.running_clock - session.disconnected_at))
         # A client may come and go for days, and its session to other nodes and back: one look at a time is enough.
         if due < self._looks.get(session.client_id, math.inf):
             self._looks[session.client_id] = due
@@ -230,7 +227,7 @@ class Lifecycle:
             return
         if session.connection is not None or session.is_moving:
             return  # it is looked at again when it is here to stay
-        gone_s = self._broker.wall - session.disconnected_at
+        gone_s = self._broker.running_clock - session.disconnected_at
         if gone_s >= session.expiry_s:
             self._broker.counters.sessions_expired += 1
             self.end_session(session)
@@ -244,9 +241,10 @@ class Lifecycle:
         """The session is over: forget it and all it held."""
         if self._broker.sessions.get(session.client_id) is not session:
             return
-        del self._broker.sessions[session.client_id]
-        if session.will is not None:
-            self.publish_will(session, session.will)  # at the latest now [MQTT-3.1.3-9]
+        will = session.will
+        self._broker.state.forget_session(session)
+        if will is not None:
+            self.publish_will(session, will)  # at the latest now [MQTT-3.1.3-9]
         self.take_apart(session)
         self._broker.log.forgotten(session)
         if self._broker.keeper is not None:
@@ -267,8 +265,12 @@ class Lifecycle:
     def publish_will(self, session: Session, will: Will) -> None:
         if session.will is will:
             session.will = None
-        if is_reserved(will.topic) or not session.permissions.may_publish(will.topic):
+        if not may_publish(session.permissions, session.client_id, will.topic, will.payload):
             self._broker.counters.dropped("not-authorized")
+            return
+        if is_bridge_state(will.topic):
+            if not self._broker.publish_bridge_state(will.topic, will.payload):
+                self._broker.counters.dropped("too-many-bridges")
             return
         expires_at = NEVER if will.expiry_s is None else self._broker.wall + will.expiry_s
         message = Message(

@@ -13,6 +13,13 @@ class Limits:
     packet_bytes: int = 1024 * 1024
     """Largest packet taken from a client, fixed header included.  MQTT itself allows 256 MiB."""
 
+    connect_bytes: int = 64 * 1024
+    """Largest CONNECT, its will included, and largest packet taken from a client before it is authenticated."""
+
+    unauthenticated_bytes: int = 64 * 1024 * 1024
+    """Bytes held of all clients that are not authenticated yet: unfinished CONNECT packets and anything behind them.  A
+    client whose next bytes do not fit is refused with 0x97."""
+
     connections: int = 100_000
     """Client connections at once; one more is refused with 0x97 (quota exceeded)."""
 
@@ -21,6 +28,12 @@ class Limits:
 
     sessions: int = 1_000_000
     """Sessions kept, connected or not."""
+
+    sessions_per_user: int = 100_000
+    """Sessions of one user, connected or not; one more is refused with 0x97.  Anonymous clients count as one user."""
+
+    will_bytes: int = 256 * 1024 * 1024
+    """Bytes of the wills of all sessions together; a client whose will does not fit is refused with 0x97."""
 
     session_expiry_s: int = 7 * 24 * 3600
     """Longest a session may outlive its connection; a client that asks for more is told this value."""
@@ -31,6 +44,13 @@ class Limits:
     subscriptions_per_client: int = 10_000
     """Subscriptions of one session; one more is refused with 0x97."""
 
+    subscription_bytes_per_client: int = 16 * 1024 * 1024
+    """Memory for the subscriptions of one session: 1 KiB for each, and twice its filter; one more is refused with
+    0x97."""
+
+    subscription_bytes: int = 4 * 1024 * 1024 * 1024
+    """The same for all sessions together."""
+
     overlapping_filters: int = 64
     """Filters of one session that a single topic might match at once: those whose wildcards stand in different places
     (`a/+/c` and `b/+/d` count once, `+/b/c` counts anew) and those shared in different groups; one more is refused
@@ -40,7 +60,7 @@ class Limits:
     """Topic filters in one SUBSCRIBE or UNSUBSCRIBE; a packet with more ends the connection with 0x97."""
 
     topic_levels: int = 128
-    """Levels in a topic name or filter.  Matching recurses once per level, so this also bounds the stack."""
+    """Levels in a topic name or filter.  Matching may recurse once per level, so this also bounds the stack."""
 
     topic_bytes: int = 4096
     """Bytes in a topic name or filter."""
@@ -71,7 +91,8 @@ class Limits:
     """Different expressions (subscriptions that compute) of all clients together."""
 
     overlapping_expressions: int = 200
-    """Expressions that a single message might concern: those whose filters can match the same topic."""
+    """Expressions that a single message might concern: those whose filters can match the same topic.  A user (a client,
+    if it is anonymous) may hold no more of them than are still free, so that nobody can take them all."""
 
     expressions_per_client: int = 100
     """Expressions one client may subscribe to."""
@@ -87,7 +108,8 @@ class Limits:
     """Retained messages; a further topic is refused with 0x97."""
 
     retained_bytes: int = 1024 * 1024 * 1024
-    """Bytes of retained topics and payloads together."""
+    """Memory for retained messages: 1 KiB for each, its payload and properties, and twice its topic; a further one is
+    refused with 0x97."""
 
     user_properties: int = 64
     """User properties in one packet."""

@@ -8,7 +8,7 @@ was sent after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Remainder(NamedTuple):
 
     expiry_s: int
     gone_s: float
-    will: list[Any] | None
+    will: Sequence[Any] | None
     next_packet_id: int
     received: list[int]
     sequence: tuple[int, int]
@@ -133,8 +133,7 @@ def part_from(broker: Broker, session: Session, farewell: bytes) -> None:
 
 def end_moved(broker: Broker, session: Session, node: str, number: int) -> None:
     if broker.sessions.get(session.client_id) is session:
-        del broker.sessions[session.client_id]
-        session.will = None
+        broker.state.forget_session(session)
         broker.lifecycle.take_apart(session, moved=number)
         broker.log.moved(session, node, number)
 
@@ -161,7 +160,7 @@ def begin_arrival(
     barriers_of(broker)
     session.version = version
     session.needs = (version, False, False)
-    session.disconnected_at = broker.wall
+    session.disconnected_at = broker.running_clock
     for fields in subscriptions:
         if not fields[0].startswith(SHARE):  # what is for a member is decided once, so it joins when it is to stay
             broker.routes.subscribe(session, Subscription(*fields))
@@ -184,7 +183,7 @@ def hear(session: Session, broker: Broker, message: Message) -> None:
 
 def drop_arrival(broker: Broker, session: Session) -> None:
     if broker.sessions.get(session.client_id) is session:
-        del broker.sessions[session.client_id]
+        broker.state.forget_session(session)
         broker.lifecycle.take_apart(session)
 
 
@@ -227,7 +226,7 @@ def complete(
             session.put_in_flight(one.packet_id, message, one.grant)
     session.number = number
     session.expiry_s = rest.expiry_s
-    session.disconnected_at = broker.wall - rest.gone_s
+    session.disconnected_at = broker.running_clock - rest.gone_s
     session.will = will_from(rest.will)
     session.next_packet_id = rest.next_packet_id
     session.received = set(rest.received)

@@ -42,8 +42,9 @@ class Network(Protocol):
     def decide_shares(self, message: Message) -> None:
         """Before a message is written down: set its `shares`, if there is anything to decide."""
 
-    def when_known(self, action: Callable[[], None]) -> None:
-        """Do this once every node that can be reached knows what our clients want now."""
+    def when_known(self, action: Callable[[], None], *, heard: bool) -> None:
+        """Do this once every node that can be reached knows what our clients want now; and, if `heard`, once we have
+        what those nodes acknowledged before."""
 
     def note_vector(self) -> None:
         """Write down how far the other nodes' messages have been read."""
@@ -64,6 +65,9 @@ class Keeper(Protocol):
     def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
         """Have the session of a client that has just come brought here, then go on with its CONNECT.  If that cannot be
         done the connection fails."""
+
+    def belongs_to_another(self, client_id: bytes, user: str | None) -> bool:
+        """Does another node keep a session of this client for another user?"""
 
     def next_number(self, client_id: bytes) -> int:
         """Of a session that begins here."""

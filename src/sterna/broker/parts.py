@@ -220,6 +220,10 @@ class Parts:
     def get(self, name: bytes) -> Part | None:
         return self._by_name.get(name)
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._by_name
+
     def matching(self, topic: bytes) -> list[Part]:
         return self._tree.match(topic) if self._by_name else []
 

@@ -48,8 +48,9 @@ class PasswordFile:
     """
 
     def __init__(self, users: Mapping[str, _User], key: bytes) -> None:
+        """`key` is a secret, the same for the same contents and for no others."""
         self._users = users
-        self._key = key
+        self.key = key
         self._decoy = _decoy_hash(users, key)
         self._proven: dict[str, tuple[bytes, float]] = {}
         #: What a credential of each method looks like in this file, for the decoys: the first user's.
@@ -107,12 +108,20 @@ class PasswordFile:
         def lookup(name: str) -> tuple[ScramCredential, bool]:
             user = self._users.get(name)
             credential = user.scram.get(method) if user else None
-            return (credential, True) if credential else (model.decoy(name, self._key), False)
+            return (credential, True) if credential else (model.decoy(name, self.key), False)
 
-        return Exchange(method, lookup, nonce, expected_user)
+        return Exchange(method, lookup, nonce, expected_user, self.evidence)
+
+    def evidence(self, user: str) -> str:
+        """Tells a user's entry from any other entry; empty if there is none."""
+        known = self._users.get(user)
+        if known is None:
+            return ""
+        entry = [known.argon2id or "", *sorted(map(str, known.scram.values()))]
+        return hashlib.blake2b(":".join(entry).encode(), person=b"entry", digest_size=16).hexdigest()
 
     def _digest(self, password: bytes) -> bytes:
-        return hashlib.blake2b(password, key=self._key, digest_size=32).digest()
+        return hashlib.blake2b(password, key=self.key, digest_size=32).digest()
 
 
 def hash_password(

@@ -9,13 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.broker.acknowledgements import read_acknowledgement
+from sterna.broker.bridges import may_publish
 from sterna.broker.repeats import number_of
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
 from sterna.mqtt.message import NEVER, Message
-from sterna.mqtt.packets import MQTT_5, PUBACK, PUBCOMP, PUBREC, encode_acknowledgement
+from sterna.mqtt.packets import (
+    MQTT_5,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    check_response_topic,
+    check_topic_name,
+    encode_acknowledgement,
+)
 from sterna.mqtt.reasons import Reason
-from sterna.mqtt.topics import is_reserved, is_topic_name
+from sterna.mqtt.topics import is_reserved
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -77,7 +86,10 @@ class Publications:
         broker.counters.publish_bytes_received += stop - position
         refusal = self._refusal(connection, message, values)
         if refusal is not None and not (qos == 2 and packet_id in session.received):
-            self._refuse(connection, qos, packet_id, *refusal)
+            if refusal[0]:
+                self._refuse(connection, topic, qos, packet_id, *refusal)
+            elif qos:
+                self._answer_repeat(connection, session, qos, packet_id)
         elif qos == 0:
             broker.publish_qos0(message, session)
         elif forwarded and self._is_repeat(session, message, packet_id):
@@ -106,26 +118,33 @@ class Publications:
     def _check_topic(self, topic: bytes) -> None:
         wire.check_text(topic)
         limits = self._broker.limits
-        if not is_topic_name(topic, limits.topic_levels, limits.topic_bytes):
-            raise ProtocolError(Reason.TOPIC_NAME_INVALID, "topic name is empty, too long or contains a wildcard")
+        check_topic_name(topic, limits.topic_levels, limits.topic_bytes)
 
     def _refusal(self, connection: Connection, message: Message, values: prop.Properties) -> tuple[int, str] | None:
-        """Why this message may not be published, if so."""
+        """Why this message goes no further, if so; with SUCCESS if it has been dealt with."""
         topic = message.topic
         allowed = connection.allowed
-        if is_reserved(topic) or (
-            allowed is not None and topic not in allowed and not self._ask_permission(connection, topic)
-        ):
+        if is_reserved(topic):
+            return self._bridge_state(connection, message)
+        if allowed is not None and topic not in allowed and not self._ask_permission(connection, topic):
             return Reason.NOT_AUTHORIZED, "not-authorized"
         if values:
-            response = values.get(prop.RESPONSE_TOPIC)
-            if response is not None and (b"+" in response or b"#" in response):
-                raise ProtocolError(Reason.PROTOCOL_ERROR, "response topic contains a wildcard")  # [MQTT-3.3.2-14]
+            check_response_topic(values)
             if values.get(prop.PAYLOAD_FORMAT) and not _is_text(message.payload):
                 return Reason.PAYLOAD_FORMAT_INVALID, "payload-format-invalid"
         if message.retain and not self._broker.retained.has_room(message):
             return Reason.QUOTA_EXCEEDED, "retained-full"
         return None
+
+    def _bridge_state(self, connection: Connection, message: Message) -> tuple[int, str] | None:
+        """Of the topics that only the broker writes to, a bridge may publish one: whether it is there."""
+        session = connection.session
+        assert session is not None
+        if not may_publish(session.permissions, session.client_id, message.topic, message.payload):
+            return Reason.NOT_AUTHORIZED, "not-authorized"
+        if not self._broker.publish_bridge_state(message.topic, message.payload):
+            return Reason.QUOTA_EXCEEDED, "too-many-bridges"
+        return Reason.SUCCESS, ""
 
     def _ask_permission(self, connection: Connection, topic: bytes) -> bool:
         session = connection.session
@@ -138,9 +157,11 @@ class Publications:
         connection.allowed.add(topic)
         return True
 
-    def _refuse(self, connection: Connection, qos: int, packet_id: int, code: int, reason: str) -> None:
+    def _refuse(self, connection: Connection, topic: bytes, qos: int, packet_id: int, code: int, reason: str) -> None:
         """The message goes nowhere.  3.1.1 has no way to say so, and MQTT 5 none at QoS 0: counted."""
         self._broker.counters.dropped(reason)
+        if code == Reason.NOT_AUTHORIZED:
+            self._broker.denied("publish denied", connection, topic, "publish")
         if qos:
             kind = PUBACK if qos == 1 else PUBREC
             bare = encode_acknowledgement(kind, packet_id, code, connection.version)

@@ -209,6 +209,10 @@ class RecordedDelivery(Delivery):
             self._resent.add((session.client_id, packet_id))
         super()._resend_one(session, packet_id)
 
+    def _withhold(self, session: Session, packet_id: int, message: Message, grant: Grant, reason: str) -> None:
+        self._resent.discard((session.client_id, packet_id))
+        super()._withhold(session, packet_id, message, grant, reason)
+
     def disconnected(self, session: Session) -> None:
         if self._resent:
             self._resent.difference_update([(session.client_id, packet_id) for packet_id in session.inflight])

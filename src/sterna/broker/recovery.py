@@ -35,7 +35,8 @@ from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE, is_reserved
 from sterna.operators.errors import ExpressionError
 from sterna.operators.grammar import is_expression
-from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.bounds import OWNER_NUMBER_MAX
+from sterna.vocabulary.errors import JournalError, LinkProtocolError
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp
 
 #: What the version vector is called among the sessions of a checkpoint.
@@ -44,6 +45,12 @@ VECTOR = "\0"
 OWNERS = "\0owners/"
 EVACUATION = "\0evacuation"
 CLOCK = "\0clock"
+RUNNING = "\0running"
+
+#: Entries that cannot be are told of one by one up to here, then only counted.
+IMPOSSIBLE_TOLD_MAX = 20
+#: What an event that cannot be raises.
+_IMPOSSIBLE = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError, LinkProtocolError)
 
 #: (journal offset, grant) of a message in flight; None after PUBREC.
 Unresolved = tuple[int, Grant] | None
@@ -59,6 +66,9 @@ class Replay:
         self._known: dict[bytes, set[int]] = {}
         #: client id -> offsets it was served though they were written down before it subscribed.
         self._served_late: dict[bytes, dict[int, None]] = {}
+        #: Entries that cannot be, and were passed over: what the first of them were, and how many.
+        self.impossible: list[str] = []
+        self.impossible_count = 0
 
     def load(self, sessions: Mapping[str, bytes], retained: Mapping[bytes, bytes]) -> None:
         """The checkpoint.  The queue of a share stands among the sessions, under NUL and the share's key; how far other
@@ -85,11 +95,13 @@ class Replay:
                 self._state.vector.update(vector)
                 self._state.shared.update(shared)
             elif name.startswith(OWNERS):
-                self._state.owners.update(restore_owners(blob))
+                self._load_owners(blob)
             elif name == EVACUATION:
                 self._state.evacuated_at = msgspec.msgpack.decode(blob, type=float)
             elif name == CLOCK:
                 self._state.clock_ahead_s = msgspec.msgpack.decode(blob, type=float)
+            elif name == RUNNING:
+                self._state.ran_until = msgspec.msgpack.decode(blob, type=tuple[float, float])
             elif name.startswith("\0") and not name.startswith(REMAINS.decode()):
                 queues.append((name[1:].encode(), blob))
             else:
@@ -98,6 +110,39 @@ class Replay:
             share = self._state.routes.share(key)
             if share is not None:
                 restore_share(share.queue, blob)
+
+    def _load_owners(self, blob: bytes) -> None:
+        try:
+            rows = restore_owners(blob)
+        except ValueError as error:
+            self._pass_over(f"part of the table of owners: {error}")
+            return
+        for row in rows:
+            self._owned(row.client_id, row.node, row.number, row.user, row.since, row.stands)
+
+    def _owned(
+        self, client_id: bytes, node: str, number: int, user: str | None = None, since: int = 0, stands: bool = False
+    ) -> None:
+        if not 0 <= number <= OWNER_NUMBER_MAX:
+            self._pass_over(f"owner of {client_id!r}: number {number}")
+            return
+        self._state.owners[client_id] = (node, number)
+        self._state.whose.pop(client_id, None)
+        if user is not None:
+            self._state.whose[client_id] = (user, since, stands)
+
+    def _number(self, client_id: bytes, number: int) -> int:
+        """Under which a session is owned; 0, as if it never had been, if that cannot be."""
+        if 0 <= number <= OWNER_NUMBER_MAX:
+            return number
+        self._pass_over(f"session of {client_id!r}: number {number}")
+        return 0
+
+    def _pass_over(self, what: str) -> None:
+        self.impossible_count += 1
+        self._state.counters.impossible_entries += 1
+        if len(self.impossible) < IMPOSSIBLE_TOLD_MAX:
+            self.impossible.append(what)
 
     def _load_session(self, client_id: bytes, blob: bytes) -> None:
         waiting: OffsetQueue[Grant] = OffsetQueue()
@@ -119,6 +164,7 @@ class Replay:
         session.version = saved.version
         session.expiry_s = saved.expiry_s
         session.disconnected_at = saved.disconnected_at
+        self._state.left_at = max(self._state.left_at, saved.disconnected_at)
         session.will = will_from(saved.will)
         session.next_packet_id = saved.next_packet_id
         session.received = set(saved.received)
@@ -126,7 +172,7 @@ class Replay:
         session.dropped_by_full_queue = saved.dropped_by_full_queue
         session.sequence = saved.sequence
         session.life = saved.life
-        session.number = saved.number
+        session.number = self._number(client_id, saved.number)
         session.leaving = saved.leaving
         session.inheritance = inheritance
         session.barrier = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in saved.barrier}
@@ -150,37 +196,46 @@ class Replay:
 
     def events(self, events: list[bytes]) -> None:
         for event in events:
-            kind, key, *fields = msgspec.msgpack.decode(event)
-            session = self._state.sessions.get(key)
-            if kind == Event.OPENED:
-                self._opened(session, key, *fields)
-            elif kind == Event.OWNER:
-                self._state.owners[key] = (fields[0], fields[1])
-            elif kind == Event.EVACUATED:
-                self._state.evacuated_at = fields[0]
-            elif kind == Event.CLOCK:
-                self._state.clock_ahead_s = fields[0]
-            elif kind == Event.IMPORTED:
-                self._imported(session, key, *fields)
-            elif kind == Event.TAKEN:
-                self._taken(key, *fields)
-            elif kind == Event.SEEN:
-                # Not the greater one: after a failed group it may have been taken back.
-                self._state.vector[key] = Stamp(*fields)
-            elif kind == Event.SHARED:
-                self._state.shared[key] = [(name, members) for name, members in fields[0]]
-            elif kind == Event.COMPUTED:
-                self._computed(key, *fields)
-            elif kind == Event.STATE:
-                self._state.routes.computations.recollection.load(key, *fields)
-            elif kind == Event.RESULT:
-                self._state.routes.computations.recollection.said(key, *fields)
-            elif kind == Event.WINDOWS:
-                self._state.routes.computations.recollection.windows_ended(key, *fields)
-            elif kind == Event.PART:
-                self._part(key, *fields)
-            elif session is not None:
-                _REPLAYS[kind](self, session, *fields)
+            try:
+                kind, key, *fields = msgspec.msgpack.decode(event)
+                self._event(kind, key, fields)
+            except _IMPOSSIBLE as error:
+                # One that no node can have meant, such as another node may have talked this one into.
+                self._pass_over(f"event {event[:100]!r}: {type(error).__name__}: {error}")
+
+    def _event(self, kind: int, key: Any, fields: list[Any]) -> None:
+        session = self._state.sessions.get(key)
+        if kind == Event.OPENED:
+            self._opened(session, key, *fields)
+        elif kind == Event.OWNER:
+            self._owned(key, *fields)
+        elif kind == Event.EVACUATED:
+            self._state.evacuated_at = fields[0]
+        elif kind == Event.CLOCK:
+            self._state.clock_ahead_s = fields[0]
+        elif kind == Event.RUNNING:
+            self._state.ran_until = (fields[0], fields[1])
+        elif kind == Event.IMPORTED:
+            self._imported(session, key, *fields)
+        elif kind == Event.TAKEN:
+            self._taken(key, *fields)
+        elif kind == Event.SEEN:
+            # Not the greater one: after a failed group it may have been taken back.
+            self._state.vector[key] = Stamp(*fields)
+        elif kind == Event.SHARED:
+            self._state.shared[key] = [(name, members) for name, members in fields[0]]
+        elif kind == Event.COMPUTED:
+            self._computed(key, *fields)
+        elif kind == Event.STATE:
+            self._state.routes.computations.recollection.load(key, *fields)
+        elif kind == Event.RESULT:
+            self._state.routes.computations.recollection.said(key, *fields)
+        elif kind == Event.WINDOWS:
+            self._state.routes.computations.recollection.windows_ended(key, *fields)
+        elif kind == Event.PART:
+            self._part(key, *fields)
+        elif session is not None:
+            _REPLAYS[kind](self, session, *fields)
 
     def _opened(
         self,
@@ -204,19 +259,20 @@ class Replay:
         session.version = version
         session.expiry_s = expiry_s
         session.life = life
-        session.number = number
+        session.number = self._number(client_id, number)
         session.will = will_from(will)
         session.disconnected_at = 0.0
 
     def _closed(self, session: Session, at: float, expiry_s: int, will: list[Any] | None) -> None:
         session.disconnected_at = at
+        self._state.left_at = max(self._state.left_at, at)
         session.expiry_s = expiry_s
         session.will = will_from(will)
 
     def _ended(self, session: Session) -> None:
         for topic_filter in list(session.subscriptions):
             self._state.routes.unsubscribe(session, topic_filter)
-        del self._state.sessions[session.client_id]
+        self._state.forget_session(session)
         del self._inflight[session.client_id]
         self._known.pop(session.client_id, None)
         self._served_late.pop(session.client_id, None)
@@ -228,9 +284,13 @@ class Replay:
 
     def _leaving(self, session: Session, whereto: list[Any] | None) -> None:
         session.leaving = None if whereto is None else (whereto[0], whereto[1])
+        if session.leaving is not None and session.leaving[1] > OWNER_NUMBER_MAX:
+            self._pass_over(f"session of {session.client_id!r} leaves under number {session.leaving[1]}")
+            session.leaving = None
 
     def _moved(self, session: Session, node: str, number: int) -> None:
-        self._state.owners[session.client_id] = (node, number)
+        user, since, _ = self._state.whose.get(session.client_id, (None, 0, False))
+        self._owned(session.client_id, node, number, session.user, since if user == session.user else number)
         self._ended(session)
 
     def _subscribed(
@@ -350,7 +410,11 @@ class Replay:
         for message in messages:
             if message.retain:
                 self._state.retained.update(message)
-            only_for_shares = is_for_shares_only(message)
+            try:
+                only_for_shares = is_for_shares_only(message)
+            except LinkProtocolError as error:
+                self._pass_over(f"message {message.offset}: {error}")
+                message.shares, only_for_shares = FOR_NOBODY, True
             if message.identity is not None and message.shares != FOR_NOBODY:
                 self._seen(*message.identity)
             if message.qos == 0:

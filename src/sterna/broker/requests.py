@@ -13,11 +13,19 @@ from sterna.broker import effort
 from sterna.broker.connection import Connection, State
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
-from sterna.broker.subscriptions import Grant, Subscription, merge
+from sterna.broker.subscriptions import Grant, Subscription, memory_of, merge
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.message import Message
-from sterna.mqtt.packets import MQTT_5, FilterRequest, Subscribe, Unsubscribe, encode_suback, encode_unsuback
+from sterna.mqtt.packets import (
+    MQTT_5,
+    FilterRequest,
+    Subscribe,
+    Unsubscribe,
+    check_topic_filter,
+    encode_suback,
+    encode_unsuback,
+)
 from sterna.mqtt.reasons import SUBACK_3_1_1_FAILURE, Reason
 from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
 from sterna.operators.grammar import is_expression
@@ -58,6 +66,7 @@ class Requests:
         )
         session = connection.session
         assert session is not None
+        _see_that_answer_fits(session, len(request.requests))
         connection.asking += 1
         connection.run(self._subscribe(Subscribing(connection, session, request)))
 
@@ -73,6 +82,7 @@ class Requests:
             else:
                 codes.append(refusal[0] if connection.version == MQTT_5 else SUBACK_3_1_1_FAILURE)
                 reason = refusal[1]
+                self._refused(connection, asked.topic_filter, refusal[0])
             yield
         packet_id = task.request.packet_id
         task.answer = encode_suback(packet_id, bytes(codes), connection.version)
@@ -86,7 +96,7 @@ class Requests:
         if session.expiry_s:
             network.note_vector()
         # SUBACK says that the subscription stands: everywhere.
-        network.when_known(lambda: self._go_on(task))
+        network.when_known(lambda: self._go_on(task), heard=bool(task.expectant))
 
     def _go_on(self, task: Subscribing) -> None:
         connection = task.connection
@@ -98,7 +108,16 @@ class Requests:
             self._broker.commitments.then(connection, lambda: connection.run(self._prepare(task)))
         else:
             connection.send(task.answer)
-            connection.run(self._send_retained(task))
+            if self._broker.network is None:
+                self._look_up(task)
+            else:
+                # What other nodes had acknowledged before is here by now, and may still be on its way to the journal:
+                # a value that was taken away there must not be found.
+                self._broker.commitments.in_turn(lambda: self._look_up(task))
+
+    def _look_up(self, task: Subscribing) -> None:
+        if task.connection.state == State.CONNECTED:
+            task.connection.run(self._send_retained(task))
 
     def _prepare(self, task: Subscribing) -> Iterator[None]:
         """The subscription is safe; so must be what comes with it before the client may rely on it."""
@@ -166,14 +185,9 @@ class Requests:
     def _refusal(self, session: Session, topic_filter: bytes) -> tuple[int, str] | None:
         """Why this filter may not be subscribed to, if so; a filter that is no filter ends the connection."""
         limits = self._broker.limits
-        plain = topic_filter
-        if topic_filter.startswith(SHARE):
-            shared = split_share(topic_filter)
-            if shared is None:
-                raise ProtocolError(Reason.MALFORMED_PACKET, "shared subscription is not $share/group/filter")
-            plain = shared[1]
-        if not is_topic_filter(plain, levels_max=1 << 16, bytes_max=1 << 16):
-            raise ProtocolError(Reason.MALFORMED_PACKET, "topic filter is empty or has a wildcard in a wrong place")
+        check_topic_filter(topic_filter)
+        shared = split_share(topic_filter) if topic_filter.startswith(SHARE) else None
+        plain = topic_filter if shared is None else shared[1]
         if not is_topic_filter(plain, limits.topic_levels, limits.topic_bytes):
             return Reason.TOPIC_FILTER_INVALID, "topic filter has too many levels or bytes"
         held = session.subscriptions
@@ -183,14 +197,25 @@ class Requests:
                 return refusal
         if not session.permissions.unrestricted and not session.permissions.may_subscribe(plain):
             return Reason.NOT_AUTHORIZED, "not authorized"
-        if topic_filter not in held and len(held) >= limits.subscriptions_per_client:
+        return None if topic_filter in held else self._no_room(session, topic_filter)
+
+    def _no_room(self, session: Session, topic_filter: bytes) -> tuple[int, str] | None:
+        limits = self._broker.limits
+        if len(session.subscriptions) >= limits.subscriptions_per_client:
             return Reason.QUOTA_EXCEEDED, f"more than {limits.subscriptions_per_client} subscriptions"
-        if (
-            topic_filter not in held
-            and self._broker.routes.overlapping(session, topic_filter) > limits.overlapping_filters
-        ):
+        if self._broker.routes.overlapping(session, topic_filter) > limits.overlapping_filters:
             return Reason.QUOTA_EXCEEDED, f"more than {limits.overlapping_filters} filters that match the same topics"
+        size = memory_of(topic_filter)
+        if self._broker.routes.charged(session) + size > limits.subscription_bytes_per_client:
+            return Reason.QUOTA_EXCEEDED, "more memory for subscriptions than subscription_bytes_per_client"
+        if self._broker.routes.subscription_bytes + size > limits.subscription_bytes:
+            return Reason.QUOTA_EXCEEDED, "more memory for the subscriptions of all clients than subscription_bytes"
         return None
+
+    def _refused(self, connection: Connection, topic_filter: bytes, code: int) -> None:
+        self._broker.counters.subscription_refused(Reason(code).name.lower().replace("_", "-"))
+        if code == Reason.NOT_AUTHORIZED:
+            self._broker.denied("subscribe denied", connection, topic_filter, "subscribe")
 
     def _cannot_compute(self, session: Session, text: bytes) -> tuple[int, str] | None:
         held = session.subscriptions
@@ -200,13 +225,19 @@ class Requests:
             return Reason.QUOTA_EXCEEDED, f"more than {most} expressions"
         computations = self._broker.routes.computations
         self._broker.effort.spent += effort.EXPRESSION + effort.RECIPIENT * len(computations)
-        refusal = computations.refusal(text)
+        refusal = computations.refusal(text, session)
         return None if refusal is None else (Reason.TOPIC_FILTER_INVALID, refusal)
 
     def _add(self, task: Subscribing, asked: FilterRequest) -> None:
         broker, session = self._broker, task.session
+        shared = asked.topic_filter.startswith(SHARE)
+        bridge = task.connection.bridge
         subscription = Subscription(
-            asked.topic_filter, asked.qos, asked.no_local, asked.retain_as_published, task.request.identifier
+            asked.topic_filter,
+            asked.qos,
+            asked.no_local or (bridge and not shared),
+            asked.retain_as_published or bridge,
+            task.request.identifier,
         )
         before = session.subscriptions.get(asked.topic_filter)
         new = broker.routes.subscribe(session, subscription)
@@ -217,13 +248,12 @@ class Requests:
             broker.log.subscribed(session, subscription)
             if before is None and broker.keeper is not None:
                 broker.keeper.subscribed(session, asked.topic_filter)
-        shared = asked.topic_filter.startswith(SHARE)  # never gets retained messages [MQTT-4.8.2]
         wanted = asked.retain_handling == RETAINED_ALWAYS or (asked.retain_handling == RETAINED_IF_NEW and new)
         # A filter that stands twice in one packet brings its retained messages once.
         expected = task.expectant.get(asked.topic_filter)
         if expected is not None:
             task.expectant[asked.topic_filter] = subscription, expected[1]
-        elif wanted and not shared:
+        elif wanted and not shared:  # a group never gets retained messages [MQTT-4.8.2]
             task.expectant[asked.topic_filter] = subscription, broker.retained.moment(task)
 
     def unsubscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
@@ -231,15 +261,16 @@ class Requests:
         request = packets.decode_unsubscribe(
             data, body, stop, connection.version, limits.user_properties, limits.filters_per_packet
         )
+        for topic_filter in request.filters:
+            check_topic_filter(topic_filter)
         session = connection.session
         assert session is not None
+        _see_that_answer_fits(session, len(request.filters))
         connection.run(self._unsubscribe(connection, session, request))
 
     def _unsubscribe(self, connection: Connection, session: Session, request: Unsubscribe) -> Iterator[None]:
         codes = bytearray()
         for topic_filter in request.filters:
-            if not topic_filter:
-                raise ProtocolError(Reason.MALFORMED_PACKET, "empty topic filter")
             subscription = session.subscriptions.get(topic_filter)
             if self._broker.routes.unsubscribe(session, topic_filter):
                 codes.append(Reason.SUCCESS)
@@ -269,3 +300,12 @@ class Requests:
             # [MQTT-3.1.2-23]
             raise ProtocolError(Reason.PROTOCOL_ERROR, "a session that was to end with its connection cannot be kept")
         session.expiry_s = min(expiry_s, self._broker.limits.session_expiry_s)
+
+
+def _see_that_answer_fits(session: Session, codes: int) -> None:
+    """Before anything is done: there is no shorter answer than one code per filter [MQTT-3.1.2-24]."""
+    if session.packet_bytes_max and len(encode_suback(1, bytes(codes), session.version)) > session.packet_bytes_max:
+        raise ProtocolError(
+            Reason.PACKET_TOO_LARGE,
+            f"the answer to {codes} topic filters is above the client's Maximum Packet Size: fewer at a time fit",
+        )

@@ -9,6 +9,9 @@ from sterna.broker.limits import Limits
 from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import TopicTree
 
+#: About what a retained message takes besides what it holds, with everything that is kept so that it is found.
+RETAINED_BYTES = 1024
+
 #: Cleared topics that are kept in mind.
 CLEARED_MAX = 10_000
 
@@ -25,6 +28,7 @@ class Retained:
     __slots__ = (
         "_cleared",
         "_limits",
+        "_memory",
         "_observers",
         "_stamped",
         "_topics",
@@ -40,7 +44,9 @@ class Retained:
         self._tree: TopicTree[Message] = TopicTree()
         #: Journal offset -> topic: a retained message outlives its place in the journal, and queues know only offsets.
         self._topics: dict[int, bytes] = {}
+        #: Of what the messages hold; and about what memory they take, which is what the limit is for.
         self.bytes = 0
+        self._memory = 0
         #: Topics set or cleared since the last checkpoint.
         self.changed: dict[bytes, None] = {}
         #: Topic -> when it was cleared: an older message of another node that comes late must not bring it back.
@@ -70,9 +76,9 @@ class Retained:
         if not message.payload:
             return True
         known = self._tree.get(message.topic)
-        freed = _size(known) if known else 0
+        freed = _memory(known) if known else 0
         room = known is not None or self._tree.size < self._limits.retained
-        return room and self.bytes - freed + _size(message) <= self._limits.retained_bytes
+        return room and self._memory - freed + _memory(message) <= self._limits.retained_bytes
 
     def stamp(self, topic: bytes, wall: float) -> float:
         """When a new message of this topic came in: now, and in any case after the one it replaces, whose node's clock
@@ -108,6 +114,7 @@ class Retained:
             if message.offset >= 0:
                 self._topics[message.offset] = topic
             self.bytes += _size(message)
+            self._memory += _memory(message)
         if durable:
             self.changed[topic] = None
         return room
@@ -160,6 +167,7 @@ class Retained:
         self._tree.remove(message.topic)
         self._topics.pop(message.offset, None)
         self.bytes -= _size(message)
+        self._memory -= _memory(message)
 
 
 def is_late(before: Message, message: Message) -> bool:
@@ -172,6 +180,11 @@ def is_late(before: Message, message: Message) -> bool:
     if here is not None and there is not None and here.origin == there.origin:
         return here.stamp > there.stamp
     return (before.received_at, before.payload) > (message.received_at, message.payload)
+
+
+def _memory(message: Message) -> int:
+    """The topic may have been kept where others branch off from it, too."""
+    return RETAINED_BYTES + len(message.topic) + _size(message)
 
 
 def _size(message: Message) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from scramp import ScramException, ScramMechanism
 
-from sterna.broker.identity import BAD_CREDENTIALS, Accepted, Challenge, Refused
+from sterna.broker.identity import BAD_CREDENTIALS, BY_PASSWORD, Accepted, Challenge, Refused
 
 METHODS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -88,8 +88,16 @@ Lookup = Callable[[str], tuple[ScramCredential, bool]]
 class Exchange:
     """One client proving its password.  Give `step` the authentication data of CONNECT, then that of AUTH."""
 
-    def __init__(self, method: str, lookup: Lookup, nonce: str, expected_user: str | None = None) -> None:
+    def __init__(
+        self,
+        method: str,
+        lookup: Lookup,
+        nonce: str,
+        expected_user: str | None = None,
+        evidence: Callable[[str], str] = lambda _user: "",
+    ) -> None:
         self._lookup = lookup
+        self._evidence = evidence
         self._server = ScramMechanism(method).make_server(self._credential_of, s_nonce=nonce)
         self._steps = [self._first, self._final]
         self._expected_user = expected_user
@@ -112,7 +120,8 @@ class Exchange:
         self._server.set_client_final(message)
         if not self._genuine:
             return self._refuse()
-        return Accepted(self._user, data=self._server.get_server_final().encode())
+        said = self._server.get_server_final().encode()
+        return Accepted(self._user, data=said, way=BY_PASSWORD, evidence=self._evidence(self._user))
 
     def _refuse(self) -> Refused:
         self._steps.clear()

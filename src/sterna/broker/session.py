@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.authorization import Permissions
 from sterna.broker.held import Held
+from sterna.broker.holdings import Holdings, will_size
 from sterna.broker.inheritance import REMAINS, Inheritance
 from sterna.broker.outbox import MOVING, NOT_COUNTED, Outbox
 from sterna.broker.queue import OffsetQueue
@@ -36,6 +37,9 @@ Inflight = tuple[Message, Grant] | None
 
 class Session:
     __slots__ = (
+        "_holdings",
+        "_user",
+        "_will",
         "alias_maximum",
         "aliases",
         "barrier",
@@ -71,18 +75,20 @@ class Session:
         "taken_back",
         "told",
         "unsent",
-        "user",
         "version",
-        "will",
         "window",
         "window_bytes",
     )
 
-    def __init__(self, client_id: bytes, outbox: Outbox, permissions: Permissions) -> None:
+    _user: str | None
+    _will: Will | None
+
+    def __init__(self, client_id: bytes, outbox: Outbox, permissions: Permissions, holdings: Holdings) -> None:
+        self._holdings, self._user, self._will = holdings, None, None
+        holdings.gained(None)
         self.client_id = client_id
         self.outbox = outbox
         self.permissions = permissions
-        self.user: str | None = None
         self.connection: Connection | None = None
         self.version = MQTT_5
         #: Seconds the session outlives its connection; 0 ends it with the connection.
@@ -107,9 +113,8 @@ class Session:
         self.came: tuple[int, str, int, int] | None = None
         #: And of results of expressions: of messages that entered here, and by expression; see `causes.py`.
         self.told: VersionVector = {}
-        #: Wall-clock second at which the last connection ended; 0 while connected.
+        #: When the last connection ended, by the running clock; 0 while connected.
         self.disconnected_at = 0.0
-        self.will: Will | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
         #: Journal offset of the first message that came after its last subscription.
         self.subscribed_at = 0
@@ -148,6 +153,30 @@ class Session:
         self.dropped_by_full_queue = 0
         #: Its queue is full, and the operator has been told or is about to be.
         self.is_losing = False
+
+    @property
+    def user(self) -> str | None:
+        return self._user
+
+    @user.setter
+    def user(self, user: str | None) -> None:
+        self._holdings.lost(self._user)
+        self._holdings.gained(user)
+        self._user = user
+
+    @property
+    def will(self) -> Will | None:
+        return self._will
+
+    @will.setter
+    def will(self, will: Will | None) -> None:
+        self._holdings.wills.change(will_size(self._will), will_size(will))
+        self._will = will
+
+    def gone(self) -> None:
+        """It is no longer one of this node's sessions, and holds nothing."""
+        self.will = None
+        self._holdings.lost(self._user)
 
     @property
     def persistent(self) -> bool:

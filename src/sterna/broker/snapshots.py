@@ -5,6 +5,7 @@ Not among the compiled modules: msgspec reads the annotations of `Snapshot`, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -155,11 +156,21 @@ def restore_vector(blob: bytes) -> tuple[VersionVector, dict[str, list[tuple[byt
     return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in entries}, dict(shared)
 
 
-def owners_snapshot(owners: list[tuple[bytes, str, int]]) -> bytes:
+class OwnerRow(msgspec.Struct, array_like=True):
+    """An older release did not say as which user."""
+
+    client_id: bytes
+    node: str
+    number: int
+    user: str | None = None
+    since: int = 0
+    stands: bool = False
+
+
+def owners_snapshot(owners: Sequence[tuple[bytes, str, int, str | None, int, bool]]) -> bytes:
     """Part of the table of who owns which session."""
     return msgspec.msgpack.encode(owners)
 
 
-def restore_owners(blob: bytes) -> dict[bytes, tuple[str, int]]:
-    owners = msgspec.msgpack.decode(blob, type=list[tuple[bytes, str, int]])
-    return {client_id: (node, number) for client_id, node, number in owners}
+def restore_owners(blob: bytes) -> list[OwnerRow]:
+    return msgspec.msgpack.decode(blob, type=list[OwnerRow])

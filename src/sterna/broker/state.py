@@ -5,6 +5,7 @@ from __future__ import annotations
 from sterna.broker.authorization import Permissions
 from sterna.broker.computing import Computations
 from sterna.broker.effort import Effort
+from sterna.broker.holdings import Holdings
 from sterna.broker.limits import Limits
 from sterna.broker.outbox import Outbox
 from sterna.broker.retained import Retained
@@ -24,8 +25,9 @@ class BrokerState:
     ) -> None:
         self.limits = limits
         self.sessions: dict[bytes, Session] = {}
+        self.holdings = Holdings(limits)
         self.effort = Effort()
-        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings(), functions))
+        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings(), functions), limits)
         self.retained = Retained(limits)
         #: Outboxes with something to flush.
         self.dirty: list[Outbox] = []
@@ -36,13 +38,23 @@ class BrokerState:
         self.shared: dict[str, list[tuple[bytes, int]]] = {}
         #: client id -> the node that owns its session (empty: none does), and the number under which.
         self.owners: dict[bytes, tuple[str, int]] = {}
+        #: Of those that have a user: who that is, since which number, and whether it stands against others.
+        self.whose: dict[bytes, tuple[str | None, int, bool]] = {}
         #: Clients a second at which this node is being emptied; 0 if it is not.
         self.evacuated_at = 0.0
         #: Seconds by which the clock of some other node was ahead of ours, at most.
         self.clock_ahead_s = 0.0
+        #: What the running clock and the wall's read at one moment, the last that is known; zeroes: none is.
+        self.ran_until = (0.0, 0.0)
+        #: When the last session was left, by the running clock, as far as the journal says.
+        self.left_at = 0.0
 
     def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
-        session = Session(client_id, Outbox(self.dirty, self.counters), permissions)
+        session = Session(client_id, Outbox(self.dirty, self.counters), permissions, self.holdings)
         session.user = user
         self.sessions[client_id] = session
         return session
+
+    def forget_session(self, session: Session) -> None:
+        del self.sessions[session.client_id]
+        session.gone()

@@ -17,6 +17,7 @@ class Counters:
         "bytes_sent",
         "connections",
         "connections_refused",
+        "impossible_entries",
         "losing",
         "packets_received",
         "publish_bytes_received",
@@ -25,6 +26,7 @@ class Counters:
         "publish_received",
         "publish_sent",
         "sessions_expired",
+        "subscriptions_refused",
     )
 
     def __init__(self) -> None:
@@ -39,10 +41,14 @@ class Counters:
         self.answers_sent = 0
         self.connections = 0
         self.sessions_expired = 0
+        #: Of the data directory, passed over at the start.
+        self.impossible_entries = 0
         #: reason -> messages (once per recipient that did not get it).
         self.publish_dropped: dict[str, int] = {}
         #: reason -> connections.
         self.connections_refused: dict[str, int] = {}
+        #: reason -> filters of SUBSCRIBE packets.
+        self.subscriptions_refused: dict[str, int] = {}
         #: Who has begun to lose messages since somebody last looked, and why; at most LOSING_MAX.
         self.losing: list[tuple[str, str]] = []
 
@@ -58,6 +64,9 @@ class Counters:
 
     def refused(self, reason: str) -> None:
         self.connections_refused[reason] = self.connections_refused.get(reason, 0) + 1
+
+    def subscription_refused(self, reason: str) -> None:
+        self.subscriptions_refused[reason] = self.subscriptions_refused.get(reason, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,7 @@ class Statistics:
     sessions_expired: int = 0
     publish_dropped: dict[str, int] = field(default_factory=dict)
     connections_refused: dict[str, int] = field(default_factory=dict)
+    subscriptions_refused: dict[str, int] = field(default_factory=dict)
     clients_connected: int = 0
     clients_maximum: int = 0
     sessions: int = 0
@@ -110,3 +120,4 @@ class Statistics:
     journal_next_offset: int = 0
     journal_bytes: int = 0
     journal_lost: int = 0
+    impossible_entries: int = 0

@@ -18,6 +18,15 @@ class Subscription:
     identifier: int = 0
 
 
+#: About what a subscription takes besides its filter, with everything that is kept so that it is found.
+SUBSCRIPTION_BYTES = 1024
+
+
+def memory_of(topic_filter: bytes) -> int:
+    """What a subscription is charged for; the filter may have been kept where others branch off from it, too."""
+    return SUBSCRIPTION_BYTES + 2 * len(topic_filter)
+
+
 class Grant(NamedTuple):
     """How one message goes to one session: all its matching subscriptions, merged.
 

@@ -6,6 +6,7 @@ user name) and `exp`; time is compared with the `now` the caller gives.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,6 +47,9 @@ class TokenVerifier:
         if not keys:
             raise ConfigurationError(f"tokens need a key for at least one of {', '.join(ALGORITHMS)}")
         self._keys = {algorithm: _prepare_key(algorithm, key) for algorithm, key in keys.items()}
+        #: Tells what tokens are checked by from anything else.
+        said = repr((sorted(keys.items()), audience, issuer, leeway_s)).encode()
+        self.evidence = hashlib.blake2b(said, person=b"tokens", digest_size=16).hexdigest()
         self._audience = audience
         self._issuer = issuer
         self._leeway_s = leeway_s

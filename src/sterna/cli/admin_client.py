@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 AdminOption = Annotated[str, typer.Option("--admin", metavar="ADDRESS", help="Admin port of the node, or unix:PATH.")]
 TokenOption = Annotated[
-    Path | None, typer.Option("--token-file", help="File with the token, where the node's \\[admin] asks for one.")
+    Path | None, typer.Option("--token-file", help="File with the token, where the node's [admin] asks for one.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT_ADMIN = "127.0.0.1:9883"

@@ -68,9 +68,7 @@ def brokers(
     peer: Annotated[str, typer.Option(help=f"Broker to compare with: {', '.join(BROKERS)}.")] = "mosquitto",
     subject: Annotated[str, typer.Option(help="Broker to judge; the peer itself shows the noise.")] = "sterna",
     workload: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(BY_NAME)}.")] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  \\[default: 3]")
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One short round of each workload, about a minute.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
 ) -> None:
@@ -96,9 +94,7 @@ def brokers(
 def network(
     load: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(rows.BY_NAME)}.")] = None,
     nodes: Annotated[list[int] | None, typer.Option(help="Only rows of so many: 1, 3, 5.  Hops need 1 too.")] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  \\[default: 3]")
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One short round of everything, some minutes.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the tables.")] = False,
     png: Annotated[Path | None, typer.Option(help="Draw it too, into this file (needs matplotlib).")] = None,
@@ -174,10 +170,8 @@ def bench_operators(
 
 @app.command("migration")
 def migration_command(
-    clients: Annotated[int | None, typer.Option(min=10, max=2000, help="That move.  \\[default: 300]")] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  \\[default: 3]")
-    ] = None,
+    clients: Annotated[int | None, typer.Option(min=10, max=2000, help="That move.  [default: 300]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer clients, one round, half a minute.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the table.")] = False,
 ) -> None:

@@ -9,6 +9,9 @@ import typer
 
 from sterna.cli.admin_client import DEFAULT_ADMIN, AdminOption, JsonOption, TokenOption, ask, shown
 
+#: What a gateway says, by the number on the wire.
+_VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5"}
+
 app = typer.Typer()
 
 
@@ -24,13 +27,23 @@ def clients(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = None, 
 
 
 def described(one: dict[str, Any]) -> str:
-    return f"{shown(one['client'])}\t{one['node'] or 'no node'}\t{_state(one)}"
+    columns = [shown(one["client"]), one["node"] or "no node", _state(one), _known(one)]
+    return "\t".join(column for column in columns if column)
+
+
+def _known(one: dict[str, Any]) -> str:
+    """User, address and version, as far as the node knows them."""
+    if "address" not in one:
+        return ""
+    user = [shown(one["user"]) if one["user"] is not None else "anonymous"] if "user" in one else []
+    version = [f"MQTT {_VERSIONS.get(one['version'], one['version'])}"] if one["version"] else []
+    return ", ".join([*user, *([one["address"]] if one["address"] else []), *version])
 
 
 def _state(one: dict[str, Any]) -> str:
     if "unanswered" in one:
         return f"through this gateway, {one['unanswered']} not answered"
     if "connected" not in one:
-        return "elsewhere"
+        return "has its session there"
     state = "connected" if one["connected"] else "away"
     return f"{state}, {one['queued']} waiting, {one['inflight']} in flight"

@@ -90,6 +90,14 @@ class Conversation(ABC):
             client.tls_set_context(tls_context(self.flags))
             client.tls_insecure_set(self.flags.insecure)
 
+    @property
+    def place(self) -> str:
+        """Where the broker is, for complaints."""
+        host, port = self.target.host, self.target.port
+        if self.target.transport == "unix":
+            return f"unix:{host}"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     def properties(self, packet: str) -> Properties | None:
         """The MQTT 5 properties -D gave for this kind of packet."""
         if self.flags.protocol != MQTTv5:
@@ -133,7 +141,7 @@ class Conversation(ABC):
         try:
             self._dial()
         except OSError as error:
-            self.complain(f"Error: {error.strerror or error}")
+            self.complain(f"Error: {self.place}: {error.strerror or error}")
             # A peer that hangs up during connect did so because of our handshake.
             return TLS_ERROR if isinstance(error, ssl.SSLError | ConnectionResetError) else FAILED
         return 0
@@ -160,7 +168,7 @@ class Conversation(ABC):
         if reason.is_failure:
             is_v5 = self.flags.protocol == MQTTv5
             code = reason.value if is_v5 else _V3_CODES.get(reason.value, FAILED)
-            self.finish(code, f"Connection error: {reason}")
+            self.finish(code, f"Connection error: {self.place}: {reason}")
         elif not self.is_finished:
             self._was_welcome = True
             self.on_ready()
@@ -176,7 +184,7 @@ class Conversation(ABC):
     def _hung_up(self) -> None:
         """The connection ended before CONNACK: most likely the other end expected something else of us."""
         hint = "Does it ask for a client certificate? Try --cert and --key." if self.target.is_secure else _TLS_HINT
-        complaint = f"Error: The connection was closed before CONNACK. {hint}"
+        complaint = f"Error: {self.place}: The connection was closed before CONNACK. {hint}"
         if self.flags.keep_trying:
             self.complain(complaint)
         else:

@@ -87,6 +87,7 @@ class DemoNode:
             f'[admin]\nbind = "127.0.0.1:{self.admin_port}"\n'
             f'[network]\nname = "demo"\nbind = "127.0.0.1:{self.link_port}"\nneighbours = [{neighbours}]\n'
             f'[feed]\nbind = "{self.feed}"\n'
+            "[migration]\nserver_references = true\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -27,7 +27,7 @@ def evacuate(
     node: Annotated[
         str, typer.Argument(help="Name of the node; asked at its own admin port, this shows how far it is.")
     ],
-    rate: Annotated[float | None, typer.Option(help="Clients a second; else as the node's \\[migration] says.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Clients a second; else as the node's [migration] says.")] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Let clients in again, and move no more away.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Only begin; ask again to see how far it is.")] = False,
     admin: AdminOption = DEFAULT_ADMIN,
@@ -58,7 +58,7 @@ def _watched(answer: dict[str, Any], admin: str, token_file: Path | None) -> dic
     """Show how far it is until it is over; the last answer."""
     width = 0
     try:
-        while answer["evacuation"] is not None and answer["evacuation"]["left"]:
+        while answer["evacuation"] is not None and answer["evacuation"]["left"] > answer["evacuation"]["staying"]:
             line = _told(answer["evacuation"])
             width = max(width, len(line))
             print(f"\r{line:{width}}", end="", file=sys.stderr, flush=True)
@@ -75,4 +75,5 @@ def _watched(answer: dict[str, Any], admin: str, token_file: Path | None) -> dic
 def _told(evacuation: dict[str, Any]) -> str:
     e = evacuation
     gone = f"{e['moved']} moved, {e['sent_away']} sent away, {e['failed']} attempts failed"
-    return f"{e['left']} of {e['total']} left; {gone}"
+    back = f"; {e['staying']} came back and are served here: they know no other node" if e["staying"] else ""
+    return f"{e['left']} of {e['total']} left; {gone}{back}"

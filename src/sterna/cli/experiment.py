@@ -114,7 +114,7 @@ def convergence_command(
 
 @app.command("migration")
 def migration_command(
-    runs: Annotated[int | None, typer.Option(min=1, max=99, help="Of every experiment.  \\[default: 10]")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, max=99, help="Of every experiment.  [default: 10]")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only these experiments, such as ahead-A0.")] = None,
     kind: Annotated[
         list[str] | None, typer.Option(help=f"Only these clients: {', '.join(migration_plan.KINDS)}.")

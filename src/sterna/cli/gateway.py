@@ -28,10 +28,14 @@ def gateway(
     Clients connect to it as to any broker, and stay connected whatever becomes of the nodes.  Without a file it listens
     on 127.0.0.1:1884 and speaks to the node on 127.0.0.1:1883.
     """
-    configuration = overridden(load_gateway(config, os.environ), listen, nodes)
+
+    def read() -> GatewayConfiguration:
+        return overridden(load_gateway(config, os.environ), listen, nodes)
+
+    configuration = read()
     from sterna.runtime.gateway_server import run_gateway
 
-    raise typer.Exit(run_gateway(configuration))
+    raise typer.Exit(run_gateway(configuration, read))
 
 
 def overridden(configuration: GatewayConfiguration, listen: str | None, nodes: str | None) -> GatewayConfiguration:

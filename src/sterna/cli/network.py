@@ -36,6 +36,10 @@ def network(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = None, 
 
 def _heading(view: dict[str, Any]) -> str:
     overlay = view["overlay"]
+    if not view["network"]:
+        return (
+            f"node {view['node']} (epoch {view['epoch']}) is a network of one: its configuration has no [network] table"
+        )
     lines = [
         f"node {view['node']} (epoch {view['epoch']}) in network {view['network']}",
         f"routes by {view['strategy']}; overlay {overlay['overlay']}",

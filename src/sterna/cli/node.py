@@ -25,11 +25,15 @@ def node(
     Without a file it listens on 127.0.0.1:1883 and keeps its data in ./sterna-data.
     Every key of the file can also be set in the environment: STERNA_LIMITS_PACKET_BYTES=65536.
     """
+
     # Imported here so that a configuration that cannot work is refused before the broker is loaded.
-    configuration = overridden(load(config, os.environ), port, data)
+    def read() -> Configuration:
+        return overridden(load(config, os.environ), port, data)
+
+    configuration = read()
     from sterna.runtime.server import run_node
 
-    raise typer.Exit(run_node(configuration))
+    raise typer.Exit(run_node(configuration, read))
 
 
 def overridden(configuration: Configuration, port: int | None, data: Path | None) -> Configuration:

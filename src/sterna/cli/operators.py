@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from sterna.operators.expression import Expression, Family
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.grammar import parse
 from sterna.operators.plan import explain as explained
+from sterna.operators.plan import steps_of
 from sterna.runtime.configuration import load
 from sterna.runtime.functions import functions_of
 
@@ -29,6 +31,7 @@ def _operators() -> None:
 def explain(
     expression: Annotated[str, typer.Argument(help="Such as '$AVG/room/+/temp'; mind the quotes.")],
     config: Annotated[Path | None, typer.Option(help="TOML file of the node; without it: the defaults.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check an expression and say, step by step, what it computes, what is kept for it and where it runs.
 
@@ -36,10 +39,25 @@ def explain(
     """
     configuration = load(config, os.environ)
     functions = functions_of(configuration.functions)
-    read = parsed(expression, functions)
-    print("\n".join(explained(read, configuration.operators, functions)))
+    try:
+        read = parse(expression.encode(), functions)
+    except ExpressionError as error:
+        if not as_json:
+            raise _at_fault(expression, error) from None
+        problem = {"operator": error.operator, "byte": error.position, "error": error.text}
+        print(json.dumps({"expression": expression, "accepted": False} | problem))
+        raise typer.Exit(1) from None
     innermost = read.operators[-1]
-    if innermost.family is Family.FUNCTION and functions.get(innermost.name) is None:
+    is_missing = innermost.family is Family.FUNCTION and functions.get(innermost.name) is None
+    if as_json:
+        steps = [
+            {"step": step, "gives": gives, "remark": remark}
+            for step, gives, remark in steps_of(read, configuration.operators, functions)
+        ]
+        print(json.dumps({"expression": expression, "accepted": not is_missing, "steps": steps}))
+    else:
+        print("\n".join(explained(read, configuration.operators, functions)))
+    if is_missing:
         print(f"{innermost.text}: no function computes it here; name one in [functions]", file=sys.stderr)
         raise typer.Exit(1)
 
@@ -49,6 +67,10 @@ def parsed(text: str, functions: Functions = NO_FUNCTIONS) -> Expression:
     try:
         return parse(text.encode(), functions)
     except ExpressionError as error:
-        place = len(text.encode()[: error.position].decode(errors="replace"))
-        print(f"{text}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise _at_fault(text, error) from None
+
+
+def _at_fault(text: str, error: ExpressionError) -> typer.Exit:
+    place = len(text.encode()[: error.position].decode(errors="replace"))
+    print(f"{text}\n{' ' * place}^\n{error.operator}: {error.text}", file=sys.stderr)
+    return typer.Exit(1)

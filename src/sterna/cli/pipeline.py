@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -34,10 +35,26 @@ _TRACES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers in which PySpark tells a refused question with all that led to it; the question's one line is told here."""
 CELL_CHARACTERS_MAX = 120
 
+
+def _local(directory: Path | None) -> Path | None:
+    """What cannot work is said before Spark is started."""
+    if directory is not None:
+        from sterna.pipeline.archive_files import check_local
+
+        check_local(directory)
+    return directory
+
+
 _Nodes = Annotated[
     str | None, typer.Option("--nodes", help="Feeds to read, host:port, with commas; one is enough to find the others.")
 ]
 _Topics = Annotated[str | None, typer.Option("--topics", help="Only these MQTT filters, with commas.")]
+_IgnoreMissing = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-missing-nodes", help="Go on without a node that the others know of and that does not answer."
+    ),
+]
 _TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the feeds' token.")]
 _CaFile = Annotated[Path | None, typer.Option("--cafile", help="Authorities (PEM) of the feeds' certificates.")]
 _Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], or the address of a cluster.")]
@@ -52,7 +69,7 @@ def pipeline() -> None:
 
 @app.command()
 def archive(
-    directory: Annotated[Path, typer.Argument(help="Directory of the archive; made when missing.")],
+    directory: Annotated[Path, typer.Argument(help="Directory of the archive; made when missing.", callback=_local)],
     nodes: _Nodes = None,
     topics: _Topics = None,
     available_now: Annotated[
@@ -63,6 +80,7 @@ def archive(
     lose: Annotated[
         bool, typer.Option("--lose", help="Go on past messages that a node no longer has; they are noted.")
     ] = False,
+    ignore_missing: _IgnoreMissing = False,
     merge_at: Annotated[
         int, typer.Option(min=0, help="Merge the small files of a day and level when there are so many; 0: never.")
     ] = 100,
@@ -73,7 +91,7 @@ def archive(
     conf: _Conf = None,
 ) -> None:
     """Keep every message as Parquet, by day and first topic level, each exactly once.  Ctrl-C ends it at any time."""
-    source = _source(nodes, topics, token_file, cafile)
+    source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing)
     if at_most is not None:
         source["maxOffsetsPerTrigger"] = str(at_most)
     source["failOnDataLoss"] = str(not lose).lower()
@@ -98,7 +116,7 @@ def archive(
 
 @app.command()
 def compact(
-    directory: Annotated[Path, typer.Argument(help="Directory of an archive, which may be running.")],
+    directory: Annotated[Path, typer.Argument(help="Directory of an archive, which may be running.", callback=_local)],
     target_mib: _TargetMiB = 128,
     keep_hours: Annotated[
         float, typer.Option(min=0, help="How long merged files stay, for those who are still reading them.")
@@ -119,8 +137,11 @@ def compact(
 def query(
     sql: Annotated[str, typer.Argument(help="A question about the view `messages`.")],
     nodes: _Nodes = None,
-    archive: Annotated[Path | None, typer.Option(help="Directory of an archive to ask as well.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="Directory of an archive to ask as well.", callback=_local)
+    ] = None,
     topics: _Topics = None,
+    ignore_missing: _IgnoreMissing = False,
     output: Annotated[Literal["table", "json", "csv"], typer.Option("--output", help="How to print.")] = "table",
     limit: Annotated[int, typer.Option(min=1, help="Rows to print, at most.")] = 1000,
     token_file: _TokenFile = None,
@@ -129,7 +150,7 @@ def query(
     conf: _Conf = None,
 ) -> None:
     """Ask the live messages and the archive as one table."""
-    source = _source(nodes, topics, token_file, cafile) if nodes else None
+    source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing) if nodes else None
     with spark_session("sterna query", master, conf) as spark:
         from sterna.pipeline import jobs_query
 
@@ -143,19 +164,22 @@ def query(
 def evaluate(
     expression: Annotated[str, typer.Argument(help="Such as '$MAX$HOURLYAVG/room/+/temp'; mind the quotes.")],
     nodes: _Nodes = None,
-    archive: Annotated[Path | None, typer.Option(help="Directory of an archive with older messages.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="Directory of an archive with older messages.", callback=_local)
+    ] = None,
     since: Annotated[
         str | None, typer.Option("--from", help="Messages that came in at this instant or later; windows begin here.")
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--to", help="Messages that came in before, windows that ended by then.  \\[default: now]"),
+        typer.Option("--to", help="Messages that came in before, windows that ended by then.  [default: now]"),
     ] = None,
     anchor: Annotated[
         Literal["subscription", "wall"] | None,
-        typer.Option(help="Where windows begin: at --from, or by the clock.  \\[default: as in --config]"),
+        typer.Option(help="Where windows begin: at --from, or by the clock.  [default: as in --config]"),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file of a node, for its \\[operators].")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of a node, for its [operators].")] = None,
+    ignore_missing: _IgnoreMissing = False,
     output: Annotated[
         Literal["table", "json", "csv", "parquet"], typer.Option("--output", help="How to print; parquet needs --path.")
     ] = "table",
@@ -174,7 +198,7 @@ def evaluate(
         raise typer.BadParameter("--output parquet and --path DIRECTORY go together", param_hint="--path")
     question = pipeline_operators.question(expression, begin, end, anchor, config)
     talk.print(f"plan: {pipeline_operators.plan(question)}", soft_wrap=True)
-    source = _source(nodes, None, token_file, cafile) if nodes else None
+    source = _source(nodes, None, token_file, cafile, ignore_missing=ignore_missing) if nodes else None
     with spark_session("sterna evaluate", master, conf) as spark:
         from sterna.pipeline import jobs_evaluate
 
@@ -198,13 +222,15 @@ _LITTLE_TO_DO = [
 
 @app.command()
 def operators(
-    directory: Annotated[Path, typer.Argument(help="Directory of the job's state; made when missing.")],
+    directory: Annotated[
+        Path, typer.Argument(help="Directory of the job's state; made when missing.", callback=_local)
+    ],
     nodes: _Nodes = None,
     away: Annotated[
         float, typer.Option(min=0, help="Seconds windows wait for a node that is away; then they end without it.")
     ] = 60.0,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file of a node, for its \\[functions]; without it: the bundled one.")
+        Path | None, typer.Option(help="TOML file of a node, for its [functions]; without it: the bundled one.")
     ] = None,
     token_file: _TokenFile = None,
     cafile: _CaFile = None,
@@ -238,12 +264,15 @@ def operators(
 @app.command()
 def audit(
     nodes: _Nodes = None,
-    archive: Annotated[Path | None, typer.Option(help="Directory of an archive with older messages.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="Directory of an archive with older messages.", callback=_local)
+    ] = None,
     since: Annotated[
         str | None, typer.Option("--from", help="Only messages that came in at this instant or later.")
     ] = None,
     until: Annotated[str | None, typer.Option("--to", help="Only messages that came in before this instant.")] = None,
     topics: _Topics = None,
+    ignore_missing: _IgnoreMissing = False,
     skew: Annotated[float, typer.Option(min=0, help="Seconds by which the nodes' clocks may differ.")] = 1.0,
     details: Annotated[
         Path | None,
@@ -263,7 +292,7 @@ def audit(
     from sterna.cli import pipeline_audit
 
     begin, end = pipeline_audit.instant(since, "--from"), pipeline_audit.instant(until, "--to")
-    source = _source(nodes, topics, token_file, cafile)
+    source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing)
     with spark_session("sterna audit", master, ["spark.sql.adaptive.enabled=true", *(conf or [])]) as spark:
         from sterna.pipeline.jobs_audit import audit_network
 
@@ -277,22 +306,32 @@ def _say(line: str) -> None:
     talk.print(line, soft_wrap=True, markup=False)
 
 
-def _source(nodes: str | None, topics: str | None, token_file: Path | None, cafile: Path | None) -> dict[str, str]:
+def _source(
+    nodes: str | None,
+    topics: str | None,
+    token_file: Path | None,
+    cafile: Path | None,
+    *,
+    ignore_missing: bool = False,
+) -> dict[str, str]:
     if not nodes:
         raise typer.BadParameter("say which feed to read, as in --nodes 127.0.0.1:7885", param_hint="--nodes")
     given = {"nodes": nodes, "topics": topics, "tokenFile": token_file, "caFile": cafile}
     source = {name: str(value) for name, value in given.items() if value is not None}
+    if ignore_missing:
+        source["ignoreMissingNodes"] = "true"
     _check(source)
     return source
 
 
 def _check(source: dict[str, str]) -> None:
     """What cannot work is said before Spark is started."""
-    from sterna.pipeline.nodes import survey
+    from sterna.pipeline.nodes import look_around
     from sterna.pipeline.options import ReadOptions
 
     options = ReadOptions.parse(source, streaming=False)
-    survey(options.access, options.nodes, all_of_them=False)
+    for name in look_around(options.access, options.nodes, all_of_them=False).missing:
+        _say(f"node {name} does not answer")
 
 
 def _with_tasks(source: dict[str, str], spark: SparkSession) -> dict[str, str]:
@@ -314,6 +353,9 @@ def spark_session(name: str, master: str, conf: list[str] | None) -> Iterator[Sp
     signal.signal(signal.SIGTERM, _leave)
     for trace in _TRACES:
         PySparkLogger.getLogger(trace).disabled = True
+    # A call that Ctrl-C breaks off is told with all that led to it, some of it by nobody's logger.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     session = None
     try:
         with _noise_kept_apart():
@@ -324,6 +366,10 @@ def spark_session(name: str, master: str, conf: list[str] | None) -> Iterator[Sp
     finally:
         if session is not None:
             session.stop()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 @contextmanager
@@ -418,6 +464,8 @@ def _text(value: Any) -> str:
             return value.hex()
     if isinstance(value, tuple):  # one of a map, as Arrow hands it over
         return "=".join(map(_text, value))
+    if isinstance(value, dict) and value.keys() == {"key", "value"}:
+        return f"{_text(value['key'])}={_text(value['value'])}"
     if isinstance(value, list):
         return ", ".join(map(_text, value))
     return "" if value is None else str(value)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from paho.mqtt.reasoncodes import ReasonCode
@@ -72,7 +72,7 @@ class Publisher(Conversation):
         self._properties = self.properties("PUBLISH")
         self._is_ready = False
         self._under_way = 0
-        self.client.on_publish = lambda _client, _userdata, mid, reason, _properties: self._on_publish(mid, reason)
+        self.client.on_publish = lambda _client, _userdata, mid, reason, found: self._on_publish(mid, reason, found)
 
     def on_ready(self) -> None:
         if self._is_ready and self._under_way and self._how.qos == 0:
@@ -105,9 +105,10 @@ class Publisher(Conversation):
         with self.changed:
             self.changed.wait_for(lambda: self.is_finished or condition())
 
-    def _on_publish(self, mid: int, reason: ReasonCode) -> None:
+    def _on_publish(self, mid: int, reason: ReasonCode, properties: Any) -> None:
         if reason.is_failure:
-            self.complain(f"Warning: Publish {mid} failed: {reason}.")
+            why = getattr(properties, "ReasonString", "")
+            self.complain(f"Warning: Publish {mid} failed: {reason}{f' ({why})' if why else ''}.")
         with self.changed:
             self._under_way -= 1
             self.changed.notify_all()

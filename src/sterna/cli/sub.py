@@ -106,14 +106,15 @@ class Subscriber(Conversation):
         try:
             self.client.reconnect()
         except OSError as error:
-            self.complain(f"Error: {error.strerror or error}")
+            self.complain(f"Error: {self.place}: {error.strerror or error}")
 
     def _on_subscribe(
-        self, _client: Client, _userdata: Any, _mid: int, reasons: list[ReasonCode], _properties: Any
+        self, _client: Client, _userdata: Any, _mid: int, reasons: list[ReasonCode], properties: Any
     ) -> None:
+        why = getattr(properties, "ReasonString", "")  # one for all of them, whichever it was
         for topic, reason in zip(self._how.chosen_topics, reasons, strict=False):
             if reason.is_failure:
-                self.complain(f"Warning: Subscribing to {topic} failed: {reason}")
+                self.complain(f"Warning: Subscribing to {topic} failed: {reason}" + (f": {why}" if why else ""))
         if all(reason.is_failure for reason in reasons):
             self.finish(FAILED, "All subscription requests were denied.")
         elif self._how.exit_when_subscribed:

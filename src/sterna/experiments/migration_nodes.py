@@ -65,12 +65,15 @@ def _are_linked(places: Sequence[Place], processes: Sequence[Process]) -> bool:
 
 
 def settings(name: str, place: Place, neighbour: Place | None, directory: Path) -> str:
-    """Every default but the patience that links of 2000 ms take."""
+    """Every default but the patience that links of 2000 ms take, that clients are told where to go, and that a gateway
+    may be anywhere."""
     neighbours = f'"{neighbour.host}:{neighbour.links}"' if neighbour else ""
     return f"""\
 [node]
 name = "{name}"
 data = "{directory}/{name}"
+[mqtt]
+gateways = ["0.0.0.0/0"]
 [admin]
 bind = "{place.host}:{place.admin}"
 token = "{TOKEN}"
@@ -89,4 +92,5 @@ dead_after_s = 20
 handshake_s = 20
 [migration]
 patience_s = 30
+server_references = true
 """

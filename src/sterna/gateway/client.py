@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sterna.gateway.connecting import Wish, dismissal, goodbye, read_wish, refusal
+from sterna.gateway.connecting import PASSING, Wish, dismissal, goodbye, read_wish, refusal
 from sterna.gateway.deliveries import Deliveries
 from sterna.gateway.framing import Incoming, packet_end
 from sterna.gateway.ledger import Ledger
@@ -46,6 +46,7 @@ class State:
 
 class Client:
     __slots__ = (
+        "_charged",
         "_client",
         "_client_congested",
         "_direct",
@@ -84,6 +85,8 @@ class Client:
         self._client = client
         self._limits = gateway.limits
         self._size_max = gateway.limits.packet_bytes
+        #: Bytes held of it that count as a stranger's.
+        self._charged = 0
         self.address = address
         self.state: int = State.AWAITING_CONNECT
         self.wish: Wish | None = None
@@ -130,17 +133,35 @@ class Client:
         self._heard_at = self._gateway.now
         data = self._incoming.with_more(data)
         if not data:
+            self.charge()
             return
         try:
             if self.state == State.OPEN:
                 self._from_client(data)
             else:
                 self._before_connack(data)
+                self.charge()
         except ProtocolError as error:
             self.fail(error.code, error.reason)
 
+    def charge(self, elsewhere: int = 0) -> None:
+        """Count the bytes held of a client that no node has let in yet, `elsewhere` those its transport holds."""
+        if self.state >= State.OPEN:
+            return
+        before, self._charged = self._charged, elsewhere + self._incoming.size
+        fits = self._gateway.unauthenticated.change(before, self._charged)
+        if elsewhere > self._limits.connect_bytes:
+            self.fail(Reason.PACKET_TOO_LARGE, f"{elsewhere} bytes without a whole CONNECT; see limits.connect_bytes")
+        elif not fits:
+            self.fail(Reason.QUOTA_EXCEEDED, "limits.unauthenticated_bytes are held of clients that did not log in yet")
+
+    def _settle_charge(self) -> None:
+        self._gateway.unauthenticated.change(self._charged, 0)
+        self._charged = 0
+
     def _before_connack(self, data: bytes) -> None:
-        body, stop = packet_end(data, 0, self._size_max)
+        is_first = self.state == State.AWAITING_CONNECT
+        body, stop = packet_end(data, 0, self._limits.connect_bytes if is_first else self._size_max)
         kind = data[0] >> 4
         if self.state == State.AWAITING_CONNECT:
             if kind != packets.CONNECT:
@@ -166,7 +187,9 @@ class Client:
             raise wire.malformed("reserved flags of CONNECT are set")
         gateway = self._gateway
         if data[body : body + 6] == b"\x00\x04MQTT" and body + 6 < stop:
-            self._presumed_version = MQTT_5 if data[body + 6] >= MQTT_5 else MQTT_3_1_1
+            self._presumed_version = MQTT_5 if MQTT_5 <= data[body + 6] < packets.BRIDGE else MQTT_3_1_1
+        elif data[body : body + 8] == b"\x00\x06MQIsdp":
+            self._presumed_version = MQTT_3_1_1
         name = b"gateway-%032x" % gateway.rng.getrandbits(128)
         self.wish = read_wish(data, body, stop, self._limits.user_properties, name)
         self.state = State.CONNECTING
@@ -199,6 +222,7 @@ class Client:
         assert self.wish is not None
         self._timer.cancel()
         self.state = State.OPEN
+        self._settle_charge()
         self._gateway.admitted(self)
         if self._gateway.was_sent_away(self.wish):
             welcome = Connack(False, welcome.code, welcome.properties, welcome.raw)
@@ -386,10 +410,10 @@ class Client:
     # -- the end --
 
     def refused(self, packet: bytes, code: int) -> None:
-        """No node takes the client in: it is told as they told us."""
+        """No node takes the client in: it is told as they told us, but for what passes (`connecting.PASSING`)."""
         if self.state == State.CONNECTING:
             self._gateway.counters.refused(Reason(code).name.lower().replace("_", "-"))
-            self._end(packet)
+            self._end(b"" if code in PASSING else packet)
         else:
             self.dismiss(code, "a node does not take the client in again")
 
@@ -415,7 +439,7 @@ class Client:
             return
         gateway.counters.refused(Reason(code).name.lower().replace("_", "-"))
         version = self.wish.version if self.wish is not None else self._presumed_version
-        self._end(refusal(version, code) if version else b"")
+        self._end(refusal(version, code) if version and code not in PASSING else b"")
 
     def lost(self) -> None:
         """The client's connection is gone."""
@@ -491,6 +515,8 @@ class Client:
                     upstream.abort()
             self._close()
         self.state = State.CLOSED
+        self._incoming.take()
+        self._settle_charge()
         self._gateway.ended(self)
 
     def _close(self) -> None:

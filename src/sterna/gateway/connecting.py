@@ -40,6 +40,8 @@ class Wish:
     properties: bytes
     will: bytes
     credentials: bytes
+    is_3_1: bool = False
+    is_bridge: bool = False
 
     @property
     def is_transient(self) -> bool:
@@ -49,7 +51,9 @@ class Wish:
     def connect(self, *, clean: bool, expiry_s: int, window: int) -> bytes:
         """The packet, with another start and end of the session."""
         flags = self.flags & ~CLEAN | (CLEAN if clean else 0)
-        body = b"\x00\x04MQTT" + bytes((self.version, flags)) + wire.two(self.keep_alive_s)
+        # MQTT 3.1 does not say whether there was a session, so nodes are spoken to in 3.1.1.
+        level = self.version | packets.BRIDGE if self.is_bridge else self.version
+        body = b"\x00\x04MQTT" + bytes((level, flags)) + wire.two(self.keep_alive_s)
         if self.version == MQTT_5:
             ours: Properties = {prop.SESSION_EXPIRY: expiry_s} if expiry_s else {}
             most = min(self.receive_maximum, window) if window else self.receive_maximum
@@ -66,7 +70,11 @@ class Wish:
 def read_wish(data: bytes, body: int, stop: int, user_properties_max: int, name_if_none: bytes) -> Wish:
     """The CONNECT whose body is `data[body:stop]`, or a ProtocolError."""
     asked = packets.decode_connect(data, body, stop, user_properties_max)
-    position = body + 10
+    _, position = wire.read_binary(data, body, stop)
+    flags = data[position + 1]
+    if asked.is_3_1:
+        flags = _flags_without_3_1(asked, flags)
+    position += 4
     kept = b""
     if asked.version == MQTT_5:
         kept, position = _without_ours(data, position, stop)
@@ -89,11 +97,20 @@ def read_wish(data: bytes, body: int, stop: int, user_properties_max: int, name_
         asked.properties.get(prop.SESSION_EXPIRY, 0),
         asked.properties.get(prop.RECEIVE_MAXIMUM, 65535),
         prop.AUTHENTICATION_METHOD in asked.properties,
-        data[body + 7],
+        flags,
         kept,
         data[position:after_will],
         data[after_will:stop],
+        is_3_1=asked.is_3_1,
+        is_bridge=asked.is_bridge,
     )
+
+
+def _flags_without_3_1(asked: packets.Connect, flags: int) -> int:
+    """As 3.1.1 wants them: nothing announced that is missing, and no bits that mean nothing."""
+    kept = CLEAN | (_WILL_FLAGS if asked.will is not None else 0)
+    kept |= (0x80 if asked.username is not None else 0) | (0x40 if asked.password is not None else 0)
+    return flags & kept
 
 
 def _without_ours(data: bytes, position: int, end: int) -> tuple[bytes, int]:
@@ -127,7 +144,8 @@ def dismissal(version: int, code: int) -> bytes:
     return packets.encode_disconnect(code) if version == MQTT_5 else b""
 
 
-#: Refusals that another node, or the same one later, may not repeat.
+#: Refusals that another node, or the same one later, may not repeat.  Clients do not hear of them before CONNACK: some
+#: libraries never try again after a CONNACK that refuses them, but all of them do after a connection that was closed.
 PASSING = frozenset(
     {
         Reason.UNSPECIFIED_ERROR,

@@ -59,5 +59,6 @@ def packet_end(data: bytes, position: int, size_max: int) -> tuple[int, int]:
             return 0, 5
     stop = body + length
     if stop - position > size_max:
-        raise ProtocolError(Reason.PACKET_TOO_LARGE, f"packet of {stop - position} bytes")
+        what = f"packet of {stop - position} bytes; limits.packet_bytes allows {size_max}"
+        raise ProtocolError(Reason.PACKET_TOO_LARGE, what)
     return (body, stop) if stop <= end else (0, stop - position)

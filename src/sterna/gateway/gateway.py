@@ -18,6 +18,7 @@ from sterna.gateway.servers import Servers
 from sterna.gateway.settings import Limits, Patience
 from sterna.gateway.upstream import Transport, Upstream
 from sterna.mqtt.reasons import Reason
+from sterna.vocabulary.allowance import Allowance
 
 
 class Timer(Protocol):
@@ -56,6 +57,7 @@ class Counters:
         "losses",
         "nonsense",
         "redirections",
+        "references_refused",
         "repetitions",
         "resent",
         "sessions_ended",
@@ -78,6 +80,8 @@ class Counters:
         #: Nodes that spoke no MQTT.
         self.nonsense = 0
         self.redirections = 0
+        #: Servers that nodes named and that clients were not taken to.
+        self.references_refused = 0
         #: Messages a node sent again and the client was spared.
         self.repetitions = 0
         #: Publications sent again to another node.
@@ -111,6 +115,8 @@ class Gateway:
         self.rng = rng
         self.now = now
         self.counters = Counters()
+        #: Bytes held of clients that no node has let in yet.
+        self.unauthenticated = Allowance(limits.unauthenticated_bytes)
         #: Clients that have a node now.
         self.attached = 0
         self.clients: set[Client] = set()

@@ -24,11 +24,12 @@ def hear_control(client: Client, data: bytes, body: int, stop: int) -> None:
     assert tether is not None
     word = gateway_packets.decode(data, body, stop)
     if isinstance(word, Prepare):
-        tether.prepare(reference(word.server))
+        if tether.may_follow(server := reference(word.server)):
+            tether.prepare(server)
     elif isinstance(word, Cancel):
         tether.cancel()
     elif isinstance(word, Redirect):
-        tether.redirect(reference(word.server))
+        _redirected(client, word.server, Reason.USE_ANOTHER_SERVER)
     elif isinstance(word, Farewell):
         _ended(client, word.code)
     else:
@@ -44,7 +45,17 @@ def hear_disconnect(client: Client, data: bytes, body: int, stop: int) -> None:
     code, found = decode_disconnect(data, body, stop)
     target = found.get(prop.SERVER_REFERENCE)
     if code in (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED) and target is not None:
-        client.tether.redirect(reference(target.decode()))
+        _redirected(client, target.decode(), code)
+    else:
+        _ended(client, code)
+
+
+def _redirected(client: Client, target: str, code: int) -> None:
+    """Where it must not be followed, it is as if the node had not said where to."""
+    assert client.tether is not None
+    server = reference(target)
+    if client.tether.may_follow(server):
+        client.tether.redirect(server)
     else:
         _ended(client, code)
 

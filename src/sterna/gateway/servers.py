@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from sterna.gateway.settings import Patience
@@ -20,14 +21,31 @@ DOUBLINGS_MAX = 16
 
 
 class Servers:
-    def __init__(self, nodes: list[str], patience: Patience, rng: Random, *, control: bool = True) -> None:
+    def __init__(
+        self,
+        nodes: list[str],
+        patience: Patience,
+        rng: Random,
+        *,
+        control: bool = True,
+        references: Sequence[str] = (),
+    ) -> None:
+        """`references`: hosts that nodes may send clients to, besides those of the nodes; `*.` stands for any name
+        below the rest, `*` for every host."""
         assert nodes, "a gateway without nodes"
         self.nodes = nodes
+        self._hosts = frozenset(host_of(node) for node in nodes)
+        self._references = tuple(pattern.lower() for pattern in references)
         self._patience = patience
         self._rng = rng
         self._control = control
         self._avoided: dict[str, float] = {}
         self._plain: dict[str, float] = {}
+
+    def may_follow(self, server: str) -> bool:
+        """May clients be taken there, with their passwords, because a node says so?"""
+        host = host_of(server)
+        return host in self._hosts or any(_is_meant(pattern, host) for pattern in self._references)
 
     def order(self, current: str | None) -> list[str]:
         """The nodes in the order they are to be tried: the present one, those after it in the list, those before."""
@@ -68,6 +86,25 @@ class Servers:
         if len(self._plain) >= KNOWN_MAX:
             self._plain.clear()
         self._plain[server] = now + PLAIN_S
+
+
+def host_of(address: str) -> str:
+    return address.rpartition(":")[0].lower().rstrip(".")
+
+
+def _is_meant(pattern: str, host: str) -> bool:
+    if pattern == "*":
+        return True
+    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
+
+
+def checked_pattern(pattern: str) -> str:
+    """A host, or `*.` and a domain; else a ConfigurationError that says what to change."""
+    rest = pattern.removeprefix("*.") if pattern != "*" else "any"
+    is_host = rest and "*" not in rest and not any(character.isspace() for character in rest)
+    if not is_host or (":" in rest and not rest.startswith("[")):
+        raise ConfigurationError(f'{pattern!r} names no hosts: write "node.example.org", "*.example.org" or "*"')
+    return pattern
 
 
 def reference(text: str) -> str:

@@ -13,8 +13,18 @@ class Limits:
     packet_bytes: int = 1024 * 1024
     """Largest packet taken from a client or a node, fixed header included."""
 
+    connect_bytes: int = 64 * 1024
+    """Largest CONNECT, its will included."""
+
+    unauthenticated_bytes: int = 64 * 1024 * 1024
+    """Bytes held of all clients that no node has let in yet: unfinished CONNECT packets and anything behind them.  A
+    client whose next bytes do not fit is refused with 0x97."""
+
     connections: int = 10_000
     """Clients at once; one more is refused."""
+
+    connections_per_address: int = 10_000
+    """Connections from one IP address; Unix sockets do not count."""
 
     connect_s: float = 10.0
     """Time from accepting a connection to a complete CONNECT, and from there to an answer."""

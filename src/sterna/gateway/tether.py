@@ -133,8 +133,10 @@ class Tether:
         code = welcome.code if self._wish.version == MQTT_5 else _REASONS.get(welcome.code, Reason.SERVER_UNAVAILABLE)
         target = welcome.properties.get(prop.SERVER_REFERENCE)
         if code in (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED) and target is not None:
-            self.redirect(reference(target.decode()))
-            return
+            server = reference(target.decode())
+            if self.may_follow(server):
+                self.redirect(server)
+                return
         everybody_asked = not self._admitted and self._attempt + 1 >= len(self._gateway.servers.order(self.server))
         if code not in PASSING or everybody_asked:
             upstream.close()
@@ -211,6 +213,19 @@ class Tether:
             self._relay.node_congested(full)
 
     # -- moving --
+
+    def may_follow(self, server: str) -> bool:
+        """The client's password would go there."""
+        gateway = self._gateway
+        if gateway.servers.may_follow(server):
+            return True
+        gateway.counters.references_refused += 1
+        node = self.upstream.server if self.upstream is not None else self.server
+        reason = "neither a host of nodes in [upstream] nor among its references"
+        gateway.report(
+            "a node names a server that clients are not taken to", self._wish, node=node, to=server, reason=reason
+        )
+        return False
 
     def prepare(self, server: str) -> None:
         """A second connection, in case it is needed soon."""

@@ -26,7 +26,9 @@ _OURS = frozenset(
 def for_client(welcome: Connack, wish: Wish, limits: Limits) -> bytes:
     if wish.version != MQTT_5:
         # A client that asked for a clean session has none, whatever the gateway keeps for it.
-        return packets.encode_connack(wish.version, welcome.session_present and not wish.clean, 0)
+        # And in 3.1 the place of this word is reserved.
+        is_told = welcome.session_present and not wish.clean and not wish.is_3_1
+        return packets.encode_connack(wish.version, is_told, 0)
     said = welcome.properties
     ours: Properties = {
         prop.RECEIVE_MAXIMUM: min(said.get(prop.RECEIVE_MAXIMUM, 65535), limits.unacknowledged),

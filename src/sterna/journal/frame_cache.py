@@ -5,7 +5,7 @@ Bounded by the bytes of their bodies.  Sequential readers of old messages hit th
 
 from __future__ import annotations
 
-from sterna.journal.columns import Rows
+from sterna.journal.record_batch import Rows
 
 
 class FrameCache:

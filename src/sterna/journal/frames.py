@@ -5,9 +5,10 @@ and body each carry a CRC-32, so that a walk over headers alone can be trusted, 
 
     frame header, little endian: magic u32, kind u8, flags u8, reserved u16, epoch u32, items u32, base offset u64,
                                  newest u64 (microseconds), body length u32, body crc u32, header crc u32
-    body of MESSAGES: one Arrow IPC record batch (see columns.py), `items` rows
+    body of MESSAGES: one Arrow IPC record batch (see record_batch.py), `items` rows
     body of EVENTS:   `items` lengths u32, then the events end to end
-    body of SESSIONS, DELIVERIES: one Arrow IPC record batch (see records.py), `items` rows; recovery steps over them
+    body of SESSIONS, DELIVERIES: one Arrow IPC record batch (see record_columns.py), `items` rows; recovery steps over
+                      them
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sterna.journal.columns import OWN_SCHEMA, to_batch, to_microseconds
-from sterna.journal.records import DeliveryRecord, SessionRecord, delivery_batch, session_batch
+from sterna.journal.record_batch import encode_messages, to_microseconds
+from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 
@@ -44,11 +45,13 @@ NUMBERED = 8
 
 FORMAT_VERSION = 2
 
-_MAGIC = 0x4E525453  # "STRN"
+MAGIC_BYTES = b"STRN"
+_MAGIC = int.from_bytes(MAGIC_BYTES, "little")
 _HEADER = struct.Struct("<IBBHIIQQIII")
 _HEADER_CRC = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size
 _CHECKED_BYTES = HEADER_BYTES - _HEADER_CRC.size
+_CLAIMED = struct.Struct("<II")
 
 _SEGMENT_MAGIC = b"STERNAJ\n"
 _SEGMENT = struct.Struct("<8sHHQI")
@@ -94,10 +97,9 @@ def _frame(kind: int, flags: int, epoch: int, count: int, base: int, newest_us: 
 
 def message_frame(messages: Sequence[Message], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
     """Header and body of a frame of messages whose offsets are dense from `base`."""
-    batch = to_batch(messages)
-    if batch.num_columns > len(OWN_SCHEMA):
+    body, from_elsewhere = encode_messages(messages)
+    if from_elsewhere:
         flags |= FROM_ELSEWHERE
-    body = batch.serialize()
     return _frame(MESSAGES, flags, epoch, len(messages), base, to_microseconds(messages[-1].received_at), body)
 
 
@@ -108,11 +110,15 @@ def event_frame(events: Sequence[bytes], base: int, epoch: int, flags: int) -> t
 
 
 def session_frame(records: Sequence[SessionRecord], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
+    from sterna.journal.record_columns import session_batch  # loads Arrow
+
     newest_us = to_microseconds(records[-1].at)
     return _frame(SESSIONS, flags | NUMBERED, epoch, len(records), base, newest_us, session_batch(records).serialize())
 
 
 def delivery_frame(records: Sequence[DeliveryRecord], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
+    from sterna.journal.record_columns import delivery_batch  # loads Arrow
+
     newest_us = to_microseconds(records[-1].at)
     return _frame(DELIVERIES, flags, epoch, len(records), base, newest_us, delivery_batch(records).serialize())
 
@@ -125,6 +131,12 @@ def parse_header(data: bytes) -> FrameHeader | None:
     if magic != _MAGIC or not MESSAGES <= kind <= DELIVERIES or zlib.crc32(data[:_CHECKED_BYTES]) != header_crc:
         return None
     return FrameHeader(kind, flags, epoch, count, base, newest_us, length, crc)
+
+
+def claimed_body(data: bytes) -> tuple[int, int]:
+    """Length and checksum of the body as a header says that need not be one: for what survived of a damaged header."""
+    length, crc = _CLAIMED.unpack_from(data.ljust(HEADER_BYTES, b"\0"), _CHECKED_BYTES - _CLAIMED.size)
+    return length, crc
 
 
 def body_is_intact(header: FrameHeader, body: bytes) -> bool:

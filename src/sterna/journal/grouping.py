@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sterna.journal.columns import to_microseconds
 from sterna.journal.frames import (
     ENDS_GROUP,
     HEADER_BYTES,
@@ -18,6 +17,7 @@ from sterna.journal.frames import (
     message_frame,
     session_frame,
 )
+from sterna.journal.record_batch import to_microseconds
 from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.journal.store import Group
 from sterna.mqtt.message import Message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sterna.mqtt.topics import FilterTree
+from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES, FilterTree
 
 #: Topics whose answer is known; past this it starts anew.
 KNOWN_MAX = 65536
@@ -27,5 +27,7 @@ class Interest:
         if known is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            known = self._known[topic] = bool(self._tree.match(topic))
+            known = bool(self._tree.match(topic))
+            if len(topic) <= REMEMBERED_TOPIC_BYTES:
+                self._known[topic] = known
         return known

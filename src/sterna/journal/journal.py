@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sterna.journal.columns import Rows, read_batch, to_batch, to_microseconds, with_every_column
 from sterna.journal.frame_cache import FrameCache
 from sterna.journal.frames import HEADER_BYTES, FrameHeader, body_is_intact, parse_header
 from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group, message_weight
 from sterna.journal.index import FramePlace, Index, IndexedSegment, Span
 from sterna.journal.readers import Held
+from sterna.journal.record_batch import Rows, to_microseconds
 from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.journal.recovery import Damage, Recovery
 from sterna.journal.settings import JournalSettings
@@ -259,6 +259,8 @@ class Journal:
         Each batch is dense; its schema's metadata says the offset of its first row (BASE_OFFSET_KEY) and the epoch
         (EPOCH_KEY).  What is missing between two batches is trimmed, lost or failed.
         """
+        from sterna.journal.columns import read_batch, to_batch  # loads Arrow
+
         offset = max(start, self.first_offset)
         place = self._index.find(offset) or self._index.find_after(offset)
         while place is not None and place.base < stop:
@@ -312,7 +314,7 @@ class Journal:
         if loaded is None:
             return None
         header, body = loaded
-        rows = Rows(read_batch(body, from_elsewhere=header.from_elsewhere), header.base)
+        rows = Rows(body, header.base, from_elsewhere=header.from_elsewhere)
         self._frames.put(rows, len(body))
         return rows
 
@@ -399,6 +401,8 @@ class Journal:
 
 
 def _slice(batch: Any, base: int, epoch: int, start: int, stop: int) -> Any:
+    from sterna.journal.columns import with_every_column
+
     first = max(start, base)
     rows = with_every_column(batch).slice(first - base, stop - first)
     return rows.replace_schema_metadata({BASE_OFFSET_KEY: b"%d" % first, EPOCH_KEY: b"%d" % epoch})

@@ -4,29 +4,33 @@ Iterating a Recovery replays every frame after the checkpoint in the order of wr
 journal goes on and what did not survive.  A torn tail is cut, from the start of the group it tore: nobody was told the
 group is kept, and half of one would be worse than nothing.  Anything else a checksum refuses is damage to a group that
 was once whole: the frame is stepped over and reported, never guessed at and never silent, and the group's other frames
-are kept.
+are kept.  Where a frame's header is damaged, the walk looks for the next frame, so that nothing is cut off that can
+still be read.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sterna.journal.columns import Rows, read_batch
 from sterna.journal.frames import (
     DELIVERIES,
     EVENTS,
     HEADER_BYTES,
+    MAGIC_BYTES,
     MESSAGES,
     SEGMENT_HEADER_BYTES,
     SESSIONS,
     FrameHeader,
     body_is_intact,
+    claimed_body,
     parse_header,
     parse_segment_header,
     read_events,
 )
 from sterna.journal.index import Index
+from sterna.journal.record_batch import Rows
 from sterna.journal.store import BEGINNING, Position, SegmentFile, Store
 from sterna.mqtt.message import Message
 
@@ -39,6 +43,9 @@ _CONTENTS = {
 
 _WINDOW_BYTES = 16 * 1024
 """Read-ahead of the walk: many small frames per read, little waste on big ones."""
+
+_SCAN_BYTES = 1024 * 1024
+"""What is read at a time to find the next frame behind damage."""
 
 
 class RecoveredMessages(NamedTuple):
@@ -148,6 +155,15 @@ class Recovery:
         self.complete = True
 
 
+class _Gap(NamedTuple):
+    """Bytes between two frames that are no frame: the header of what stood there is damaged."""
+
+    start: int
+    end: int
+    stop_offset: int
+    """No message that stood here had this offset or a later one."""
+
+
 class _Found(NamedTuple):
     """A frame on the way."""
 
@@ -156,6 +172,10 @@ class _Found(NamedTuple):
     body: bytes | None
     """None if it need not be replayed."""
     intact: bool
+
+    @property
+    def end(self) -> int:
+        return self.start + HEADER_BYTES + self.header.length
 
 
 class _SegmentWalk:
@@ -174,21 +194,20 @@ class _SegmentWalk:
         self._damage = damage
         self._is_last = is_last
         #: The frames of a group whose last frame has not been reached.
-        self._group: list[_Found] = []
+        self._group: list[_Found | _Gap] = []
         self._window = b""
         self._window_start = 0
 
     def replay(self, since: Position) -> Iterator[RecoveredMessages | RecoveredEvents]:
         node = parse_segment_header(self._read(0, SEGMENT_HEADER_BYTES), self.file.name)
-        for start, header in self._headers(SEGMENT_HEADER_BYTES):
-            wanted = (self.file.serial, start) >= since[:2]
-            # The last segment is checked wholly: it is the one a crash may have torn.
-            body = self._read(start + HEADER_BYTES, header.length) if wanted or self._is_last else None
-            intact = body is None or body_is_intact(header, body)
-            if not intact and self._is_last and not self._a_group_starts_after(start, header):
+        for found in self._frames(SEGMENT_HEADER_BYTES, since):
+            rotten = isinstance(found, _Gap) or not found.intact
+            if rotten and self._is_last and not self._a_group_starts_after(found.end):
                 break
-            self._group.append(_Found(start, header, body if wanted else None, intact))
-            if header.ends_group:
+            if isinstance(found, _Found) and found.header.starts_group and self._group:
+                yield from self._group_is_whole(since)  # its last frame is in a gap
+            self._group.append(found)
+            if isinstance(found, _Found) and found.header.ends_group:
                 yield from self._group_is_whole(since)
         if self._group and not self._is_last:
             # Its end was cut off after a later segment had been begun, so it was whole once.
@@ -199,8 +218,15 @@ class _SegmentWalk:
 
     def _group_is_whole(self, since: Position) -> Iterator[RecoveredMessages | RecoveredEvents]:
         group, self._group = self._group, []
+        base = next((found.header.base for found in group if isinstance(found, _Found)), self.next_offset)
         known = since.events if (self.file.serial, group[0].start) == since[:2] else 0
-        for start, header, body, intact in group:
+        for found in group:
+            self.end = found.end
+            if isinstance(found, _Gap):
+                known = 0  # how many events stood there nobody can tell; none is left out that the checkpoint may lack
+                self._report_gap(found)
+                continue
+            start, header, body, intact = found
             skip = min(known, header.items) if header.kind == EVENTS else 0
             known -= skip
             if not intact:
@@ -208,22 +234,91 @@ class _SegmentWalk:
             else:
                 self._index(start, header)
                 if body is not None and header.kind in (MESSAGES, EVENTS):
-                    yield _decode(header, body, group[0].header.base, skip)
-            self.end = start + HEADER_BYTES + header.length
+                    yield _decode(header, body, base, skip)
             self.next_offset = max(self.next_offset, header.end_offset)
             self.last_epoch = max(self.last_epoch, header.epoch)
 
-    def _headers(self, start: int) -> Iterator[tuple[int, FrameHeader]]:
-        """The chain of headers from `start` up to the first thing that is not a frame lying wholly in the file."""
-        while header := parse_header(self._read(start, HEADER_BYTES)):
+    def _frames(self, start: int, since: Position) -> Iterator[_Found | _Gap]:
+        for piece in self._headers(start):
+            if isinstance(piece, _Gap):
+                yield piece
+                continue
+            start, header = piece
+            wanted = (self.file.serial, start) >= since[:2]
+            # The last segment is checked wholly: it is the one a crash may have torn.
+            body = self._read(start + HEADER_BYTES, header.length) if wanted or self._is_last else None
+            intact = body is None or body_is_intact(header, body)
+            yield _Found(start, header, body if wanted else None, intact)
+
+    def _headers(self, start: int) -> Iterator[tuple[int, FrameHeader] | _Gap]:
+        """The frames from `start` on that lie wholly in the file, by their headers, and the gaps between them."""
+        offset = epoch = 0
+        while start < self.file.size:
+            header = parse_header(self._read(start, HEADER_BYTES))
+            if header is None:
+                gap = self._gap(start, offset, epoch)
+                if gap is None:
+                    return
+                yield gap
+                start = gap.end
+                continue
             end = start + HEADER_BYTES + header.length
             if end > self.file.size:
                 return
             yield start, header
-            start = end
+            start, offset, epoch = end, header.end_offset, header.epoch
 
-    def _a_group_starts_after(self, start: int, header: FrameHeader) -> bool:
-        return any(later.starts_group for _, later in self._headers(start + HEADER_BYTES + header.length))
+    def _gap(self, start: int, offset: int, epoch: int) -> _Gap | None:
+        """From bytes that are no header up to the next frame; None if there is none.
+
+        A payload may hold bytes that look like a frame.  So where the length or the checksum of the body survived in
+        the damaged header, they say where the body ends; only where both are gone the first frame found is believed,
+        if it can come after offset and epoch of those before.
+        """
+        size = self.file.size
+        length, crc = claimed_body(self._read(start, HEADER_BYTES))
+        body = start + HEADER_BYTES
+        if body + length == size:
+            return None
+        if header := self._frame_at(body + length):
+            return _Gap(start, body + length, header.base)
+        first: _Gap | None = None
+        checked, running = body, 0
+        for place in self._places_of_magic(start + 1):
+            header = self._frame_at(place)
+            if header is None or header.base < offset or header.epoch < epoch:
+                continue
+            checked, running = self._checksum(checked, place, running)
+            if checked == place and running == crc:
+                return _Gap(start, place, header.base)
+            first = first or _Gap(start, place, header.base)
+        return None if self._checksum(checked, size, running) == (size, crc) else first
+
+    def _checksum(self, start: int, end: int, crc: int) -> tuple[int, int]:
+        """Goes on with a checksum from `start` to `end`; how far it got, and the checksum."""
+        while start < end:
+            piece = self._read(start, min(end - start, _SCAN_BYTES))
+            start, crc = start + len(piece), zlib.crc32(piece, crc)
+        return start, crc
+
+    def _frame_at(self, start: int) -> FrameHeader | None:
+        header = parse_header(self._read(start, HEADER_BYTES))
+        if header is None or start + HEADER_BYTES + header.length > self.file.size:
+            return None
+        return header
+
+    def _places_of_magic(self, start: int) -> Iterator[int]:
+        """Where a frame may begin, from `start` on."""
+        while start < self.file.size:
+            data = self._store.read(self.file.serial, start, _SCAN_BYTES)
+            place = data.find(MAGIC_BYTES)
+            while place >= 0:
+                yield start + place
+                place = data.find(MAGIC_BYTES, place + 1)
+            start += max(1, len(data) - len(MAGIC_BYTES) + 1)
+
+    def _a_group_starts_after(self, end: int) -> bool:
+        return any(not isinstance(later, _Gap) and later[1].starts_group for later in self._headers(end))
 
     def _index(self, start: int, header: FrameHeader) -> None:
         if header.kind == MESSAGES:
@@ -234,6 +329,11 @@ class _SegmentWalk:
     def _report(self, start: int, header: FrameHeader) -> None:
         what = f"a frame of {header.items} {_CONTENTS[header.kind]}"
         self._damage.append(Damage(self.file.name, start, header.base, header.end_offset, what))
+
+    def _report_gap(self, gap: _Gap) -> None:
+        what = f"{gap.end - gap.start} bytes: the header of a frame"
+        stop = max(self.next_offset, gap.stop_offset)
+        self._damage.append(Damage(self.file.name, gap.start, self.next_offset, stop, what))
 
     def _judge_bad_header(self) -> None:
         """A bad segment header before good frames rotted; before none, the segment was torn while it was begun."""
@@ -254,6 +354,6 @@ class _SegmentWalk:
 def _decode(header: FrameHeader, body: bytes, group: int, skip: int) -> RecoveredMessages | RecoveredEvents:
     if header.kind != MESSAGES:
         return RecoveredEvents(header.epoch, group, read_events(header, body)[skip:])
-    rows = Rows(read_batch(body, from_elsewhere=header.from_elsewhere), header.base)
+    rows = Rows(body, header.base, from_elsewhere=header.from_elsewhere)
     messages = [rows.message(offset) for offset in range(header.base, header.end_offset)]
     return RecoveredMessages(header.epoch, group, messages)

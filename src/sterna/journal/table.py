@@ -22,6 +22,8 @@ from sterna.mqtt import wire
 
 _TEXT = pa.string()
 _NUMBER = pa.int64()
+#: As they came: in order, and a name may repeat.
+_PAIRS = pa.list_(pa.field("element", pa.struct([pa.field("key", _TEXT), pa.field("value", _TEXT)])))
 
 #: (origin, offset) names a row; so does (origin, epoch, sequence), as messages carry it through the network.
 TABLE_SCHEMA: Any = pa.schema(
@@ -38,6 +40,8 @@ TABLE_SCHEMA: Any = pa.schema(
         pa.field("ingress_time", pa.timestamp("us", "UTC")),
         pa.field("properties", pa.map_(_TEXT, _TEXT)),
         pa.field("content_type", _TEXT),
+        pa.field("user_properties", _PAIRS),
+        pa.field("expiry_time", pa.timestamp("us", "UTC")),
     ]
 )
 
@@ -110,8 +114,8 @@ def repeated(runs: Sequence[tuple[int, int]]) -> Any:
 def as_table(rows: Any, offsets: Any, epochs: Any, node: str, columns: Sequence[str] | None = None) -> Any:
     """Rows of the journal, all of them this node's own, as a batch of the table (or of these columns of it)."""
     schema = TABLE_SCHEMA if columns is None else schema_of(columns)
-    told: tuple[Any, Any] = (None, None)
-    if "properties" in schema.names or "content_type" in schema.names:
+    told: tuple[Any, Any, Any] = (None, None, None)
+    if {"properties", "content_type", "user_properties"} & set(schema.names):
         told = _properties(rows.column("properties"))
     makers = {
         "topic": lambda: rows.column("topic").cast(_TEXT),
@@ -126,20 +130,23 @@ def as_table(rows: Any, offsets: Any, epochs: Any, node: str, columns: Sequence[
         "ingress_time": lambda: rows.column("received_at"),
         "properties": lambda: told[0],
         "content_type": lambda: told[1],
+        "user_properties": lambda: told[2],
+        "expiry_time": lambda: rows.column("expires_at"),
         "property_block": lambda: rows.column("properties"),
         "expires_us": lambda: pc.fill_null(rows.column("expires_at").cast(_NUMBER), 0),
     }
     return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
 
 
-def _properties(column: Any) -> tuple[Any, Any]:
-    """The columns `properties` and `content_type`."""
+def _properties(column: Any) -> tuple[Any, Any, Any]:
+    """The columns `properties`, `content_type` and `user_properties`."""
     if _all_empty(column):  # nearly always
-        return _no_properties(len(column)), pa.nulls(len(column), _TEXT)
+        return *_no_properties(len(column)), _no_pairs(len(column))
     coded = column.dictionary_encode()
-    pairs, content_types = zip(*map(_read, coded.dictionary.to_pylist()), strict=True)
-    kind = TABLE_SCHEMA.field("properties").type
-    return pa.array(pairs, kind).take(coded.indices), pa.array(content_types, _TEXT).take(coded.indices)
+    found = zip(*map(_read, coded.dictionary.to_pylist()), strict=True)
+    kinds = (TABLE_SCHEMA.field("properties").type, _TEXT, _PAIRS)
+    maps, types, pairs = (pa.array(one, kind).take(coded.indices) for one, kind in zip(found, kinds, strict=True))
+    return maps, types, pairs
 
 
 def _all_empty(column: Any) -> bool:
@@ -150,29 +157,38 @@ def _all_empty(column: Any) -> bool:
     return bool(starts[column.offset] == starts[column.offset + len(column)])
 
 
-def _no_properties(rows: int) -> Any:
-    starts = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(bytes(4 * (rows + 1)))])
-    return pa.MapArray.from_arrays(starts, pa.array([], _TEXT), pa.array([], _TEXT))
+def _no_properties(rows: int) -> tuple[Any, Any]:
+    maps = pa.MapArray.from_arrays(_nowhere(rows), pa.array([], _TEXT), pa.array([], _TEXT))
+    return maps, pa.nulls(rows, _TEXT)
 
 
-def _read(block: bytes) -> tuple[list[tuple[str, str]], str | None]:
-    """One block of properties, as the broker checked it when it came in: (the map, the content type).
+def _no_pairs(rows: int) -> Any:
+    return pa.ListArray.from_arrays(_nowhere(rows), pa.array([], _PAIRS.value_type), type=_PAIRS)
 
-    A map has a name once and MQTT may say it several times: the last one stands.
+
+def _nowhere(rows: int) -> Any:
+    return pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(bytes(4 * (rows + 1)))])
+
+
+def _read(block: bytes) -> tuple[list[tuple[str, str]], str | None, list[dict[str, str]]]:
+    """One block of properties, as the broker checked it when it came in: (the map, the content type, the user's own).
+
+    A map has a name once and MQTT may say it several times: the last one stands, and one of ours before a user's.
     """
-    found: dict[str, str] = {}
+    ours: dict[str, str] = {}
+    users: list[dict[str, str]] = []
     content_type = None
     position = 0
     while position < len(block):
         identifier, position = wire.read_variable(block, position, len(block))
         value, position = prop.READERS[identifier](block, position, len(block))
         if identifier == prop.USER_PROPERTY:
-            found[value[0].decode()] = value[1].decode()
+            users.append({"key": value[0].decode(), "value": value[1].decode()})
         elif identifier == prop.CONTENT_TYPE:
             content_type = value.decode()
         elif identifier in _NAMES:
-            found[_NAMES[identifier]] = _shown(identifier, value)
-    return list(found.items()), content_type
+            ours[_NAMES[identifier]] = _shown(identifier, value)
+    return list(({one["key"]: one["value"] for one in users} | ours).items()), content_type, users
 
 
 def _shown(identifier: int, value: Any) -> str:

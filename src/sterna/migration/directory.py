@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from typing import NamedTuple
 
 from sterna.migration.messages import BUCKETS, OWNERS_A_FRAME, OwnerEntry
+from sterna.vocabulary.bounds import OWNER_CLOCK_MAX, can_own
 
 #: Sessions that have ended and are kept in mind, so that old news does not bring them back.
 ENDED_MAX = 10_000
@@ -22,10 +24,30 @@ Owner = tuple[str, int]
 NOBODY: Owner = ("", 0)
 
 
+class Whose(NamedTuple):
+    """Whose client it is: a user other than this one does not get the identifier while somebody owns a session."""
+
+    user: str | None
+    since: int
+    """The number under which that user came to have it: of two users, the one with the lower is the first."""
+    stands: bool
+    """It has been said against another user's claim, which has to go."""
+
+    def was_before(self, other: Whose) -> bool:
+        return (self.since, self.user or "") < (other.since, other.user or "")
+
+
+NO_USER = Whose(None, 0, False)
+
+
 class Directory:
-    def __init__(self, node: str, owners: dict[bytes, Owner], note: Callable[[bytes, str, int], None]) -> None:
+    def __init__(
+        self, node: str, owners: dict[bytes, Owner], whose: dict[bytes, Whose], note: Callable[[OwnerEntry], None]
+    ) -> None:
+        """`whose`: only of those that have a user."""
         self._node = node
         self._owners = owners
+        self._whose = whose
         self._note = note
         self._ended: dict[bytes, None] = {client: None for client, (node, _) in owners.items() if not node}
         self._buckets: list[dict[bytes, None]] = [{} for _ in range(BUCKETS)]
@@ -45,14 +67,41 @@ class Directory:
     def get(self, client: bytes) -> Owner:
         return self._owners.get(client, NOBODY)
 
-    def next_number(self, client: bytes, wall: float) -> int:
-        return max(self.get(client)[1] + 1, int(wall * 1000))
+    def whose(self, client: bytes) -> Whose:
+        return self._whose.get(client, NO_USER)
 
-    def learn(self, client: bytes, node: str, number: int, *, noted: bool = False) -> bool:
-        """True if that was news.  `noted`: the journal tells of it already."""
+    def entry(self, client: bytes) -> OwnerEntry:
+        return (client, *self.get(client), *self.whose(client))
+
+    def can_be(self, client: bytes, number: int) -> bool:
+        """Can this client's session be owned under this number?"""
+        return can_own(number, self.get(client)[1])
+
+    def next_number(self, client: bytes, wall: float) -> int:
+        return max(self.get(client)[1] + 1, min(int(wall * 1000), OWNER_CLOCK_MAX))
+
+    def learn(
+        self,
+        client: bytes,
+        node: str,
+        number: int,
+        user: str | None = None,
+        since: int = 0,
+        stands: bool = False,
+        *,
+        noted: bool = False,
+    ) -> bool:
+        """True if that was news.  `since`: 0 if the user has had it before, or has it from now on.  `noted`: the
+        journal tells of it already."""
         before = self._owners.get(client, NOBODY)
         if (number, node) <= (before[1], before[0]):
             return False
+        if user is None:
+            self._whose.pop(client, None)
+        else:
+            known = self.whose(client)
+            since = since or (known.since if known.user == user and before[0] else number)
+            self._whose[client] = Whose(user, since, stands)
         bucket = bucket_of(client)
         if before[0]:
             self._digests[bucket] ^= _digest(client, *before)
@@ -67,12 +116,13 @@ class Directory:
             if len(self._ended) > ENDED_MAX:
                 self._forget(next(iter(self._ended)))
         if not noted:
-            self._note(client, node, number)
+            self._note(self.entry(client))
         return True
 
     def _forget(self, client: bytes) -> None:
         del self._ended[client]
         del self._owners[client]
+        self._whose.pop(client, None)
         bucket = bucket_of(client)
         del self._buckets[bucket][client]
         self.changed.add(bucket)
@@ -82,7 +132,7 @@ class Directory:
         return list(self._digests) if len(self) else []
 
     def entries(self, bucket: int) -> list[OwnerEntry]:
-        return [(client, *self._owners[client]) for client in self._buckets[bucket]]
+        return [self.entry(client) for client in self._buckets[bucket]]
 
     def differing(self, digests: list[int]) -> Iterator[list[OwnerEntry]]:
         """What we know of the parts that another node knows otherwise, frame by frame."""

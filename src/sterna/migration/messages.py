@@ -19,7 +19,32 @@ from typing import Annotated, Any
 
 import msgspec
 
-from sterna.vocabulary.errors import LinkProtocolError
+from sterna.mqtt.topics import SHARE, is_topic_filter, is_topic_name, split_share
+from sterna.mqtt.wire import check_text
+from sterna.vocabulary.bounds import (
+    NUMBER_MAX,
+    SECONDS_MAX,
+    TEXT_BYTES_MAX,
+    TOPIC_LEVELS_MAX,
+    Client,
+    Instant,
+    Marks,
+    Node,
+    NodeOrNobody,
+    Nodes,
+    Number,
+    OwnerNumber,
+    PacketId,
+    Qos,
+    Reason,
+    Seconds,
+    Sequence,
+    SubscriptionId,
+    Text,
+    Topic,
+    Word,
+)
+from sterna.vocabulary.errors import LinkProtocolError, ProtocolError
 
 #: Owners told of in one frame.
 OWNERS_A_FRAME = 512
@@ -27,53 +52,68 @@ BUCKETS = 256
 #: Frames in which the subscriptions of one session are told.
 PARTS_MAX = 256
 
+PacketIds = Annotated[list[PacketId], msgspec.Meta(max_length=65_535)]
+
+#: Topic, payload, QoS, whether it is retained, delay, expiry, properties, whether the payload is text.
+WillFields = tuple[
+    Topic,
+    bytes,
+    Qos,
+    bool,
+    Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)],
+    Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | None,
+    bytes,
+    bool,
+]
+
 
 class Pull(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    client: bytes
-    number: int
+    client: Client
+    number: OwnerNumber
     """Under which the asker will own it."""
-    user: str | None
+    user: Text | None
     ends: bool
     """The client wants to begin anew: end it."""
 
 
 class Absent(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    owner: str
+    client: Client
+    number: OwnerNumber
+    owner: NodeOrNobody
     """Empty: nobody, as far as the sender knows."""
-    owner_number: int
+    owner_number: OwnerNumber
+    owner_user: Text | None = None
 
 
 class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    version: int
-    user: str | None
-    subscriptions: list[tuple[bytes, int, bool, bool, int]]
+    client: Client
+    number: OwnerNumber
+    version: Annotated[int, msgspec.Meta(ge=3, le=5)]
+    user: Text | None
+    subscriptions: list[tuple[Topic, Qos, bool, bool, SubscriptionId]]
     by_plan: bool
-    part: int = 0
+    part: Annotated[int, msgspec.Meta(ge=0, lt=PARTS_MAX)] = 0
     """Of its subscriptions, if they are many; the offer stands when all have come."""
     parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)] = 1
-    windows: list[tuple[bytes, int]] = []
+    windows: list[tuple[Topic, Instant]] = []
     """With the first part: names of windows that begin with a subscription, and since when they are wanted."""
-    vector: list[tuple[str, int, int]] | None = None
+    vector: Marks | None = None
     """The session has stopped here, and its pages follow without being asked for."""
 
 
 class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    vector: list[tuple[str, int, int]]
+    client: Client
+    number: OwnerNumber
+    vector: Marks
     """What comes after it the new owner will have."""
-    heard: list[str]
+    heard: Nodes
     """Nodes that said so just now: whatever they sent before that has passed everybody between."""
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
     """A message that waits, or is on its way to the client under a packet identifier."""
 
-    packet_id: int
+    packet_id: PacketId
     """0: it waits."""
     grant: list[Any]
     """Empty after PUBREC, when only the identifier matters."""
@@ -84,25 +124,25 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
 class Rest(msgspec.Struct, array_like=True, frozen=True):
     """Everything about a session but its messages."""
 
-    expiry_s: int
-    gone_s: float
+    expiry_s: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+    gone_s: Annotated[float, msgspec.Meta(ge=-SECONDS_MAX, le=SECONDS_MAX)]
     """For how long it has had no connection."""
-    will: list[Any] | None
-    next_packet_id: int
-    received: list[int]
-    sequence: tuple[int, int]
-    dropped_by_retention: int
-    dropped_by_full_queue: int
-    vector: list[tuple[str, int, int]]
+    will: WillFields | None
+    next_packet_id: PacketId
+    received: PacketIds
+    sequence: tuple[Sequence, Sequence]
+    dropped_by_retention: Number
+    dropped_by_full_queue: Number
+    vector: Marks
     """What the session has been served up to."""
     inheritance: list[Any] | None = None
     """What it knows of other sessions of its client."""
 
 
 class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    page: int
+    client: Client
+    number: OwnerNumber
+    page: Annotated[int, msgspec.Meta(ge=-2, le=NUMBER_MAX)]
     items: list[Item]
     rest: Rest | None
     """With the last page."""
@@ -111,35 +151,35 @@ class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
 
 
 class MigSyncAck(msgspec.Struct, tag=6, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    page: int
+    client: Client
+    number: OwnerNumber
+    page: Annotated[int, msgspec.Meta(ge=-2, le=NUMBER_MAX)]
     """WHOLE: the session is the sender's."""
 
 
 class MigAck(msgspec.Struct, tag=7, array_like=True, frozen=True):
-    client: bytes
-    number: int
+    client: Client
+    number: OwnerNumber
     is_gone: bool = False
     """The client hung up while its session was on its way: it has not been told where to go."""
     politely: bool = False
     """It said goodbye, and its will is not to be published."""
-    acknowledged: list[int] = []
+    acknowledged: PacketIds = []
     """Of what was in flight, what the client has acknowledged to the old owner meanwhile,"""
-    received: list[int] = []
+    received: PacketIds = []
     """and of what it has said PUBREC, which was not answered."""
 
 
 class MigAbort(msgspec.Struct, tag=8, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    reason: str
+    client: Client
+    number: OwnerNumber
+    reason: Reason
 
 
 class MigRefuse(msgspec.Struct, tag=9, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    reason: str
+    client: Client
+    number: OwnerNumber
+    reason: Reason
     is_ahead: bool = False
     """It cannot be taken as it stands, but if it goes on meanwhile."""
 
@@ -147,15 +187,15 @@ class MigRefuse(msgspec.Struct, tag=9, array_like=True, frozen=True):
 class Migrate(msgspec.Struct, tag=10, array_like=True, frozen=True):
     """Somebody who may has asked for this session to be moved; said to the node that owns it."""
 
-    client: bytes
-    number: int
-    target: str
+    client: Client
+    number: OwnerNumber
+    target: Node
 
 
 class Evacuate(msgspec.Struct, tag=17, array_like=True, frozen=True):
     """Somebody who may has asked for the receiver to be emptied."""
 
-    rate: float | None
+    rate: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None
     """Clients a second; None: as its configuration says."""
     stops: bool
     """It is to take clients again."""
@@ -164,51 +204,51 @@ class Evacuate(msgspec.Struct, tag=17, array_like=True, frozen=True):
 class Remains(msgspec.Struct, tag=11, array_like=True, frozen=True):
     """The sender had a session of this client that the receiver has come to own, and this is left of it."""
 
-    client: bytes
-    number: int
+    client: Client
+    number: OwnerNumber
     """Under which the sender had owned it."""
-    user: str | None
+    user: Text | None
 
 
 class RemainsWanted(msgspec.Struct, tag=12, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    vector: list[tuple[str, int, int]]
+    client: Client
+    number: OwnerNumber
+    vector: Marks
     """What comes after it the new session has heard by itself."""
 
 
 class RemainsPage(msgspec.Struct, tag=13, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    page: int
-    filters: list[tuple[bytes, list[tuple[str, int, int]]]]
+    client: Client
+    number: OwnerNumber
+    page: Annotated[int, msgspec.Meta(ge=-2, le=NUMBER_MAX)]
+    filters: list[tuple[Topic, Marks]]
     """What the session had subscribed to, and what it had not heard of it."""
     items: list[Item]
-    upto: list[tuple[str, int, int]] | None
+    upto: Marks | None
     """With the last page: what it was not sent of what came up to here are the items, and no more."""
-    early: list[tuple[str, int, int]] = []
+    early: Marks = []
     """What it had heard of it all the same."""
-    added: list[tuple[str, int]] = []
+    added: list[tuple[NodeOrNobody, OwnerNumber]] = []
     """With the last page: nodes and numbers of sessions whose remains had been added to it."""
 
 
 class RemainsAck(msgspec.Struct, tag=14, array_like=True, frozen=True):
-    client: bytes
-    number: int
-    page: int
+    client: Client
+    number: OwnerNumber
+    page: Annotated[int, msgspec.Meta(ge=-2, le=NUMBER_MAX)]
     """WHOLE: all of it is safe.  UNWANTED: there is no use for it."""
 
 
 class Rivals(msgspec.Struct, tag=15, array_like=True, frozen=True):
     """The sender owns this client's session: does the receiver have anything of it?"""
 
-    client: bytes
-    number: int
+    client: Client
+    number: OwnerNumber
 
 
 class NoRemains(msgspec.Struct, tag=16, array_like=True, frozen=True):
-    client: bytes
-    number: int
+    client: Client
+    number: OwnerNumber
 
 
 WHOLE = -1
@@ -217,33 +257,35 @@ UNWANTED = -2
 OfRemains = Remains | RemainsWanted | RemainsPage | RemainsAck | Rivals | NoRemains
 Message = OfRemains | Migrate | Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
 
-#: client, node ("": nobody), number
-OwnerEntry = tuple[bytes, str, int]
+#: client, node ("": nobody), number, user, the number under which that user came to have it, whether it stands
+OwnerEntry = tuple[Client, NodeOrNobody, OwnerNumber, Text | None, OwnerNumber, bool]
 
 
 class Owners(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """News of who owns what; passed on by whoever did not know it."""
 
-    entries: list[OwnerEntry]
-    after: list[tuple[str, int, int]] = []
+    entries: Annotated[list[OwnerEntry], msgspec.Meta(max_length=OWNERS_A_FRAME)]
+    after: Marks = []
     """(node, epoch, sequence): how far the messages of those they had before had come."""
+    is_fresh: bool = False
+    """It has just come about: a client that begins its session is kept waiting until everybody has heard."""
 
 
 class Digests(msgspec.Struct, tag=2, array_like=True, frozen=True):
     """What the sender knows, in short: a number for each part of the table."""
 
-    numbers: list[int]
+    numbers: Annotated[list[Word], msgspec.Meta(max_length=BUCKETS)]
 
 
-#: client, when it came, as which user
-ClaimEntry = tuple[bytes, float, str | None]
+#: client, when it came, as which user, whether it was there before one of another user's
+ClaimEntry = tuple[Client, Seconds, Text | None, bool]
 
 
 class Claims(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """Clients have connected whose sessions nobody keeps: other connections of the same names are to end."""
 
-    node: str
-    entries: list[ClaimEntry]
+    node: Node
+    entries: Annotated[list[ClaimEntry], msgspec.Meta(max_length=OWNERS_A_FRAME)]
 
 
 News = Owners | Digests | Claims
@@ -256,14 +298,37 @@ _news = msgspec.msgpack.Decoder(News)
 def decode(body: bytes) -> Message | Evacuate:
     try:
         found: Message | Evacuate = _message.decode(body)
-    except msgspec.MsgspecError as error:
+        if not isinstance(found, Evacuate):
+            check_text(found.client)
+        if isinstance(found, MigTo):
+            for fields in found.subscriptions:
+                _check_filter(fields[0])
+        elif isinstance(found, MigSync) and found.rest is not None and found.rest.will is not None:
+            _check_will(found.rest.will)
+    except (msgspec.MsgspecError, ValueError, RecursionError, ProtocolError) as error:
         raise LinkProtocolError(f"not a message about a session: {error}") from error
     return found
+
+
+def _check_filter(topic_filter: bytes) -> None:
+    check_text(topic_filter)
+    shared = split_share(topic_filter) if topic_filter.startswith(SHARE) else (b"", topic_filter)
+    if shared is None or not is_topic_filter(shared[1], TOPIC_LEVELS_MAX, TEXT_BYTES_MAX):
+        raise ValueError("a subscription to something that is not a topic filter")
+
+
+def _check_will(will: WillFields) -> None:
+    check_text(will[0])
+    if not is_topic_name(will[0], TOPIC_LEVELS_MAX, TEXT_BYTES_MAX):
+        raise ValueError("a will for something that is not a topic")
 
 
 def decode_news(body: bytes) -> News:
     try:
         found: News = _news.decode(body)
-    except msgspec.MsgspecError as error:
+        if not isinstance(found, Digests):
+            for entry in found.entries:
+                check_text(entry[0])
+    except (msgspec.MsgspecError, ValueError, RecursionError, ProtocolError) as error:
         raise LinkProtocolError(f"not news about sessions: {error}") from error
     return found

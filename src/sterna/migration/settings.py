@@ -21,7 +21,7 @@ class MigrationSettings:
     """How long a step may take before a move is given up, and a client waits for its session."""
     at_once: int = 64
     """Sessions that may be on their way from this node at a time, and to it."""
-    redirect_s: float = 60.0
-    """How long after a planned move a client that comes to its old node is sent to the new one."""
+    server_references: bool = False
+    """Tell MQTT 5 clients that are moved by plan where to go.  Few libraries do, and libmosquitto's clients end."""
     rate: float = 50.0
     """Clients that an evacuation begins to move per second."""

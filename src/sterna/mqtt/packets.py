@@ -14,6 +14,7 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
 from sterna.mqtt.properties import NONE, Properties, read_properties, write_properties
 from sterna.mqtt.reasons import CONNACK_3_1_1, CONNACK_3_1_1_UNAVAILABLE, Reason
+from sterna.mqtt.topics import SHARE, is_topic_filter, is_topic_name, split_share
 from sterna.vocabulary.errors import ProtocolError
 
 CONNECT: Final = 1
@@ -28,8 +29,13 @@ PINGREQ: Final = 12
 DISCONNECT: Final = 14
 AUTH: Final = 15
 
+MQTT_3_1: Final = 3
 MQTT_3_1_1: Final = 4
 MQTT_5: Final = 5
+
+#: Added to the protocol level by bridges of Mosquitto's kind: all their subscriptions are to be No Local and Retain As
+#: Published, which 3.1 and 3.1.1 have no other words for.
+BRIDGE: Final = 0x80
 
 PINGRESP_BYTES = b"\xd0\x00"
 
@@ -53,6 +59,7 @@ class Will:
 @dataclass(frozen=True, slots=True)
 class Connect:
     version: int
+    """MQTT_3_1_1 or MQTT_5.  A client of MQTT 3.1 is served as one of 3.1.1, but for what `is_3_1` is asked about."""
     client_id: bytes
     clean_start: bool
     keep_alive_s: int
@@ -60,6 +67,8 @@ class Connect:
     password: bytes | None
     will: Will | None
     properties: Properties
+    is_3_1: bool = False
+    is_bridge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +98,11 @@ class Unsubscribe:
 
 def decode_connect(data: bytes, position: int, end: int, user_properties_max: int) -> Connect:
     name, position = wire.read_binary(data, position, end)
-    version, position = wire.read_byte(data, position, end)
-    if name == b"MQIsdp":
-        raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, "MQTT 3.1 is not spoken here; use 3.1.1 or 5.0")
-    if name != b"MQTT":
-        raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol name {name[:16]!r} is not MQTT")
-    if version not in (MQTT_3_1_1, MQTT_5):
-        raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol level {version} is neither 4 nor 5")
+    level, position = wire.read_byte(data, position, end)
+    version, is_3_1, is_bridge = _spoken(name, level)
     flags, position = wire.read_byte(data, position, end)
+    if is_3_1:
+        flags = _flags_of_3_1(flags)
     _check_connect_flags(flags, version)
     keep_alive_s, position = wire.read_two(data, position, end)
     found: Properties = NONE
@@ -105,18 +111,45 @@ def decode_connect(data: bytes, position: int, end: int, user_properties_max: in
         if prop.AUTHENTICATION_DATA in found and prop.AUTHENTICATION_METHOD not in found:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "authentication data without a method")
     client_id, position = wire.read_text(data, position, end)
+    if is_3_1 and not client_id:
+        raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 has no empty client identifier")
     will = None
     if flags & 0x04:
         will, position = _decode_will(data, position, end, flags, version, user_properties_max)
     username = password = None
-    if flags & 0x80:
+    # In 3.1 the length of the packet takes precedence over these flags: what they announce may be missing.
+    if flags & 0x80 and not (is_3_1 and position == end):
         raw, position = wire.read_text(data, position, end)
         username = raw.decode()
-    if flags & 0x40:
+    if flags & 0x40 and not (is_3_1 and position == end):
         password, position = wire.read_binary(data, position, end)
     if position != end:
         raise wire.malformed("bytes after the end of CONNECT")
-    return Connect(version, client_id, bool(flags & 0x02), keep_alive_s, username, password, will, found)
+    clean = bool(flags & 0x02)
+    return Connect(
+        version, client_id, clean, keep_alive_s, username, password, will, found, is_3_1=is_3_1, is_bridge=is_bridge
+    )
+
+
+def _spoken(name: bytes, level: int) -> tuple[int, bool, bool]:
+    """The version a client is served in, whether it is MQTT 3.1 at that, and whether it is a bridge."""
+    if name == b"MQIsdp" and level & ~BRIDGE == MQTT_3_1:
+        return MQTT_3_1_1, True, level != MQTT_3_1
+    if name == b"MQTT" and level & ~BRIDGE == MQTT_3_1_1:
+        return MQTT_3_1_1, False, level != MQTT_3_1_1
+    if name == b"MQTT" and level == MQTT_5:
+        return MQTT_5, False, False
+    if name not in (b"MQTT", b"MQIsdp"):
+        raise ProtocolError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"protocol name {name[:16]!r} is not MQTT")
+    raise ProtocolError(
+        Reason.UNSUPPORTED_PROTOCOL_VERSION,
+        f"protocol {name.decode()} at level {level} is none of MQIsdp 3, MQTT 4 and MQTT 5",
+    )
+
+
+def _flags_of_3_1(flags: int) -> int:
+    """Without the bits that 3.1 leaves unused, whatever they are."""
+    return flags & 0xFE if flags & 0x04 else flags & 0xC6
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
@@ -137,6 +170,7 @@ def _decode_will(
     forwarded = b""
     if version == MQTT_5:
         found, forwarded, position = read_properties(data, position, end, "Will", user_properties_max)
+        check_response_topic(found)
     topic, position = wire.read_text(data, position, end)
     payload, position = wire.read_binary(data, position, end)
     will = Will(
@@ -150,6 +184,39 @@ def _decode_will(
         bool(found.get(prop.PAYLOAD_FORMAT)),
     )
     return will, position
+
+
+def check_response_topic(found: Properties) -> None:
+    response = found.get(prop.RESPONSE_TOPIC)
+    if response is not None and (b"+" in response or b"#" in response):
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "response topic contains a wildcard")  # [MQTT-3.3.2-14]
+
+
+def check_topic_name(topic: bytes, levels_max: int, bytes_max: int) -> None:
+    """Names that are none end the connection as bad packets do; TOPIC_NAME_INVALID is for those that are only more than
+    we take."""
+    if not topic:
+        raise ProtocolError(Reason.PROTOCOL_ERROR, "topic name is empty")  # [MQTT-4.7.3-1], section 3.3.2.1
+    if b"+" in topic or b"#" in topic:
+        raise wire.malformed("topic name contains a wildcard")  # [MQTT-3.3.2-2]
+    if not is_topic_name(topic, levels_max, bytes_max):
+        raise ProtocolError(
+            Reason.TOPIC_NAME_INVALID,
+            f"topic name has more than {levels_max} levels or {bytes_max} bytes"
+            " (limits.topic_levels, limits.topic_bytes)",
+        )
+
+
+def check_topic_filter(topic_filter: bytes) -> None:
+    """A filter that is none ends the connection, in SUBSCRIBE and in UNSUBSCRIBE [MQTT-4.7.1-1, -2, 4.8.2-1, -2]."""
+    plain = topic_filter
+    if topic_filter.startswith(SHARE):
+        shared = split_share(topic_filter)
+        if shared is None:
+            raise wire.malformed("shared subscription is not $share/group/filter")
+        plain = shared[1]
+    if not is_topic_filter(plain, 1 << 16, 1 << 16):
+        raise wire.malformed("topic filter is empty or has a wildcard in a wrong place")
 
 
 def decode_subscribe(

@@ -157,12 +157,19 @@ def read_properties(
         if reader is None:
             raise wire.malformed(f"unknown property 0x{identifier:02x}")
         if identifier not in allowed:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, f"property 0x{identifier:02x} does not belong in {packet}")
+            raise _misplaced(identifier, packet)
         value, position = reader(data, position, stop)
         _add(found, identifier, value, user_properties_max)
         if identifier in FORWARDED:
             forwarded.append(data[start:position])
     return found, b"".join(forwarded), position
+
+
+def _misplaced(identifier: int, packet: str) -> ProtocolError:
+    what = f"property 0x{identifier:02x} does not belong in {packet}"
+    if identifier == SUBSCRIPTION_IDENTIFIER and packet == "PUBLISH":
+        return ProtocolError(Reason.PROTOCOL_ERROR, what + " of a client")  # [MQTT-3.3.4-6]: servers send it there
+    return wire.malformed(what)  # section 2.2.2.2
 
 
 def _add(found: Properties, identifier: int, value: Any, user_properties_max: int) -> None:

@@ -237,7 +237,9 @@ class Arrival(Side):
             return
         self._will, self._will_due = session.will, self._broker.now + self._moving.grace_s
         if session.expiry_s:
-            self._broker.log.owner(self.client, self._moving.node, self.number)
+            whose = self._moving.directory.whose(self.client)
+            since = whose.since if whose.user == session.user else self.number
+            self._broker.log.owner((self.client, self._moving.node, self.number, session.user, since, False))
         self._broker.when_safe(self._imported)
 
     def _imported(self, safe: bool) -> None:
@@ -262,10 +264,10 @@ class Arrival(Side):
             is_unsaid = not politely and self._broker.now < self._will_due  # it has come here since
             if is_unsaid and will is not None and will.delay_s == 0:
                 self._broker.lifecycle.publish_will(session, will)
-        elif session.connection is None and session.disconnected_at > self._broker.wall:
+        elif session.connection is None and session.disconnected_at > self._broker.running_clock:
             if politely:
                 session.will = None
-            session.disconnected_at = self._broker.wall
+            session.disconnected_at = self._broker.running_clock
             self._broker.log.closed(session)
             self._broker.lifecycle.schedule_session(session)
 

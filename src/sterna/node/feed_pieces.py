@@ -12,6 +12,9 @@ nodes' messages, other topics, other times.  So leaving rows out on the node is 
 frames in whose bytes no word of a filter stands, or that turn out to have no row of interest, cuts those that are
 mostly of none, and sends all others as they lie; small frames are not looked into.  Offsets and epochs are in the
 headers, and no batch is rebuilt for them.
+
+A reader believes nothing of what it is sent: Arrow reads as it is told to, and where lengths lie it reads what is not
+there, which ends the process.  So every batch is checked (`arrow_checks`) before anybody looks into it.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from sterna.journal.columns import OWN_SCHEMA, SCHEMA, read_batch
 from sterna.journal.frames import FROM_ELSEWHERE, HEADER_BYTES, MESSAGES, FrameHeader, parse_header
 from sterna.journal.interest import Interest
 from sterna.journal.table import as_table, numbers, own_rows, repeated, rows_between, rows_of_interest
-from sterna.vocabulary.errors import JournalCorrupt
+from sterna.node.arrow_checks import check_batch, check_message
+from sterna.vocabulary.errors import JournalCorrupt, ProtocolError
 
 AS_IT_LIES = 0
 CUT = 1
@@ -184,6 +188,20 @@ def _look(frame: memoryview, question: Question) -> tuple[bool, tuple[int, bytes
     return False, (wanted, b"".join((_CUT_LENGTH.pack(len(head)), head, places, body)))
 
 
+#: Arrow calls some of what it cannot read an OSError, though nothing is read from any file.
+_NONSENSE = (
+    struct.error,
+    msgspec.MsgspecError,
+    pa.ArrowException,
+    ProtocolError,
+    OSError,
+    ValueError,
+    LookupError,
+    OverflowError,
+    TypeError,
+)
+
+
 class Rows(NamedTuple):
     """Some rows as a reader gets them, and the offset and epoch of each."""
 
@@ -197,8 +215,7 @@ def unpack(piece: memoryview, rows_min: int = 1) -> Iterator[Rows]:
     piece is none."""
     try:
         yield from _frames(piece[1:], rows_min) if piece[0] == AS_IT_LIES else _cuts(piece[1:])
-    # Arrow calls some of what it cannot read an OSError, though nothing is read from any file.
-    except (struct.error, msgspec.MsgspecError, pa.ArrowException, OSError, ValueError, IndexError) as error:
+    except _NONSENSE as error:
         raise JournalCorrupt(f"what the node sent is no piece of a journal: {error}") from error
 
 
@@ -210,6 +227,8 @@ def _frames(data: memoryview, rows_min: int) -> Iterator[Rows]:
         if header is None:
             raise ValueError(f"no frame at byte {position}")
         end = position + HEADER_BYTES + header.length
+        if end > len(data):
+            raise ValueError(f"the frame at byte {position} is longer than what is left")
         body = data[position + HEADER_BYTES : end]
         position = end
         if header.kind != MESSAGES:
@@ -229,12 +248,17 @@ def _gathered(frames: list[tuple[FrameHeader, memoryview]]) -> Rows:
     """Several frames with the same columns as one batch.  Arrow reads many at once as a stream much faster than one by
     one, and small frames are what a quiet node writes."""
     headers = [header for header, _ in frames]
+    for _, body in frames:
+        check_message(body)
     schema = SCHEMA if headers[0].from_elsewhere else OWN_SCHEMA
     if len(frames) == 1:
         batch = pa.ipc.read_record_batch(pa.py_buffer(frames[0][1]), schema)
+        check_batch(batch, schema)
     else:
         stream = b"".join((schema.serialize(), *(body for _, body in frames)))
-        table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all().combine_chunks()
+        table = pa.ipc.open_stream(pa.py_buffer(stream)).read_all()
+        check_batch(table, schema)
+        table = table.combine_chunks()
         batch = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema)
     if batch.num_rows != sum(header.items for header in headers):
         raise ValueError(f"the frame at offset {headers[0].base} has not as many rows as it says")
@@ -250,18 +274,29 @@ def _cuts(data: memoryview) -> Iterator[Rows]:
         words = msgspec.msgpack.decode(data[position : position + length], type=tuple[int, int, bool, int, int])
         base, epoch, from_elsewhere, places_size, body_size = words
         position += length
-        places = pa.Array.from_buffers(pa.uint32(), places_size // 4, [None, pa.py_buffer(data[position:])])
-        position += places_size
-        body = pa.py_buffer(data[position : position + body_size])
-        position += body_size
-        batch = pa.ipc.read_record_batch(body, SCHEMA if from_elsewhere else OWN_SCHEMA)
+        if not 0 <= places_size <= len(data) - position or not 0 < body_size <= len(data) - position - places_size:
+            raise ValueError(f"the rows of the frame at offset {base} are longer than what is left")
+        numbers_end = position + places_size
+        places = pa.Array.from_buffers(pa.uint32(), places_size // 4, [None, pa.py_buffer(data[position:numbers_end])])
+        position = numbers_end + body_size
+        body, schema = data[numbers_end:position], SCHEMA if from_elsewhere else OWN_SCHEMA
+        check_message(body)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(body), schema)
+        check_batch(batch, schema)
         if batch.num_rows != len(places):
             raise ValueError(f"the frame at offset {base} has not as many rows as it says")
         yield Rows(batch, pc.add(places.cast(pa.int64()), base), repeated([(epoch, batch.num_rows)]))
 
 
 def table_of(rows: Rows, question: Question, node: str, columns: Sequence[str] | None = None) -> Any:
-    """The rows that were asked for as a batch of the table; None if there are none."""
+    """The rows that were asked for as a batch of the table; None if there are none.  Raises JournalCorrupt."""
+    try:
+        return _table_of(rows, question, node, columns)
+    except _NONSENSE as error:  # topics that are no text, properties that are none
+        raise JournalCorrupt(f"what the node sent are no messages: {error}") from error
+
+
+def _table_of(rows: Rows, question: Question, node: str, columns: Sequence[str] | None) -> Any:
     batch, offsets, epochs = rows
     mask, inside = question.mask(batch), question.inside(offsets)
     if inside is not None:

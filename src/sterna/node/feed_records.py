@@ -15,8 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from sterna.journal.frames import DELIVERIES, HEADER_BYTES, NUMBERED, SESSIONS, FrameHeader, parse_header
-from sterna.journal.records import DELIVERY_SCHEMA, SESSION_SCHEMA, place_of
+from sterna.journal.record_columns import DELIVERY_SCHEMA, SESSION_SCHEMA
+from sterna.journal.records import place_of
 from sterna.journal.table import numbers, repeated
+from sterna.node.arrow_checks import check_batch, check_message
 from sterna.vocabulary.errors import JournalCorrupt
 
 RECORDS = 2
@@ -97,20 +99,26 @@ def unpack_records(piece: memoryview, table: str, node: str) -> Iterator[tuple[i
                 raise ValueError(f"no frame at byte {position}")
             end = position + HEADER_BYTES + header.length
             body = piece[position + HEADER_BYTES : end]
+            if end > len(piece):
+                raise ValueError(f"the frame at byte {position} is longer than what is left")
             if zlib.crc32(body) != header.crc:
                 raise ValueError(f"the checksum of the frame at byte {position} does not hold")
             rows = _read(header, body, _SCHEMAS[table])
             yield place + HEADER_BYTES + header.length, _as_table(rows, table, node, header.epoch, place)
             position = end
-    except (struct.error, pa.ArrowException, ValueError, IndexError) as error:
+    # Arrow calls some of what it cannot read an OSError, though nothing is read from any file.
+    except (struct.error, pa.ArrowException, OSError, ValueError, LookupError, OverflowError, TypeError) as error:
         raise JournalCorrupt(f"what the node sent are no records: {error}") from error
 
 
 def _read(header: FrameHeader, body: memoryview, schema: Any) -> Any:
     is_older = header.kind == SESSIONS and not header.flags & NUMBERED
+    written = pa.schema(list(schema)[:-1]) if is_older else schema
+    check_message(body)
+    rows = pa.ipc.read_record_batch(pa.py_buffer(body), written)
+    check_batch(rows, written)
     if not is_older:
-        return pa.ipc.read_record_batch(pa.py_buffer(body), schema)
-    rows = pa.ipc.read_record_batch(pa.py_buffer(body), pa.schema(list(schema)[:-1]))
+        return rows
     return pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(rows.num_rows, schema.types[-1])], schema=schema)
 
 

@@ -56,6 +56,8 @@ class Departure(Side):
         #: It was connected when the last page was made, and was not when its client was to be sent on.
         self._is_gone = self._politely = False
         self._was_connected = False
+        #: Its client was connected to the end.
+        self.has_sent_away = False
         self._held: set[bytes] = set()
         self._prepared = False
         self._pages: Pages | None = None
@@ -299,12 +301,12 @@ class Departure(Side):
     def _rest(self) -> Rest:
         session = self.session
         self._was_connected = session.connection is not None
-        gone_s = -self._moving.grace_s if session.connection else self._broker.wall - session.disconnected_at
-        will = will_fields(session.will)
+        away_s = self._broker.running_clock - session.disconnected_at
+        gone_s = -self._moving.grace_s if session.connection else away_s
         return Rest(
             session.expiry_s,
             gone_s,
-            None if will is None else list(will),
+            will_fields(session.will),
             session.next_packet_id,
             sorted(session.received),
             session.sequence,
@@ -369,6 +371,7 @@ class Departure(Side):
         self._politely = self._is_gone and session.will is None
         self._acknowledged = sorted(self._in_flight.difference(session.inflight))
         if session.connection is not None:
+            self.has_sent_away = True
             parting = session.connection.parting
             self._received = sorted(parting.put_aside) if parting is not None else []
             farewell = self._moving.farewell(session.connection, self.target)
@@ -376,7 +379,7 @@ class Departure(Side):
 
     def _note_moved(self) -> None:
         moves.end_moved(self._broker, self.session, self.target, self.number)
-        self._moving.learn(self.session.client_id, self.target, self.number, noted=True)
+        self._moving.learn(self.session.client_id, self.target, self.number, self.session.user, noted=True)
         self._moving.predecessors.went()
         self._broker.when_safe(self._noted)
 

@@ -6,6 +6,7 @@ The broker asks here before it lets a client in (`is_at_home`, `bring`), the rou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from sterna.broker.connection import Connection, State
 from sterna.broker.inheritance import SOMEBODY
 from sterna.broker.session import Session
 from sterna.migration import messages
-from sterna.migration.directory import Directory
+from sterna.migration.directory import Directory, Whose
 from sterna.migration.messages import Digests, OwnerEntry, Owners
 from sterna.migration.settings import MigrationSettings
 from sterna.migration.tables import Arriving, Leaving, On
@@ -29,7 +30,7 @@ from sterna.node.plans import Plans
 from sterna.node.predecessors import Predecessors
 from sterna.node.remains import Estates, is_clean
 from sterna.node.transients import Transients
-from sterna.node.waiting_clients import Parked, WaitingClients
+from sterna.node.waiting_clients import EXTRA_S, Parked, WaitingClients
 from sterna.node.words import Words
 from sterna.routing.control import About
 from sterna.vocabulary.stamps import Stamp, VersionVector
@@ -41,8 +42,11 @@ if TYPE_CHECKING:
 FRAME_OVERHEAD_BYTES = 512
 #: Why a session stays where it is, as the node says that was to have it.
 CLIENT_IS_BACK = "the client is back"
+ANOTHER_USERS = "this client identifier belongs to another user"
 #: Sessions that came here and went on, of which that is remembered.
 TAKEN_MAX = 10_000
+#: At most so often an operator is told of numbers that cannot be.
+IMPOSSIBLE_TOLD_S = 60.0
 
 
 class Moving:
@@ -54,7 +58,8 @@ class Moving:
         self.settings = settings
         self.grace_s = settings.patience_s
         self.counters = MovingCounters()
-        self.directory = Directory(self.node, broker.state.owners, broker.log.owner)
+        whose = {client: Whose(*facts) for client, facts in broker.state.whose.items()}
+        self.directory = Directory(self.node, broker.state.owners, whose, broker.log.owner)
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self._waiting = WaitingClients(self)
@@ -64,6 +69,8 @@ class Moving:
         self._anew: dict[bytes, str] = {}
         #: Clients for which we have lately said that their session is ours all the same.
         self._contested: dict[bytes, None] = {}
+        #: Clients whose sessions have just begun here: another node may yet say that another user has the identifier.
+        self._newcomers: dict[bytes, Session] = {}
         #: Clients that began anew here, and whose sessions are not safe yet: nobody is to hear of them.
         self.unsafe: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
@@ -71,6 +78,7 @@ class Moving:
         #: Nodes that cannot be reached any more -> since when; others were not there when this one came.
         self._lost_at: dict[str, float] = {}
         self._started_at = broker.now
+        self._impossible_told_at = -IMPOSSIBLE_TOLD_S
         self.plans = Plans(self)
         self.estates = Estates(self)
         self.predecessors = Predecessors(self)
@@ -85,8 +93,8 @@ class Moving:
             moves.raise_barrier(self.broker, session)
             if session.is_remains:
                 continue
-            session.number = session.number or 1
-            self.directory.learn(session.client_id, self.node, session.number)
+            session.number = session.number or self._number_again(session)
+            self.directory.learn(session.client_id, self.node, session.number, session.user)
             owner, number = self.directory.get(session.client_id)
             if session.leaving is not None:
                 self.depart(session, *session.leaving, by_plan=False)
@@ -99,6 +107,10 @@ class Moving:
                 self.directory.learn(client, "", number + 1)
         self.estates.recover()
         self.predecessors.recover(self.broker.sessions.values())
+
+    def _number_again(self, session: Session) -> int:
+        """Of a session that has none: it began before this node had joined others, or its number could not be."""
+        return 1 if not self.broker.counters.impossible_entries else self.next_number(session.client_id)
 
     # -- what both sides of a move need --
 
@@ -166,9 +178,9 @@ class Moving:
         else:
             self._awaited.append((is_so, action))
 
-    def learn(self, client: bytes, node: str, number: int, *, noted: bool = False) -> None:
-        if self.directory.learn(client, node, number, noted=noted):
-            self._news.append((client, node, number))
+    def learn(self, client: bytes, node: str, number: int, user: str | None = None, *, noted: bool = False) -> None:
+        if self.directory.learn(client, node, number, user, noted=noted):
+            self._news.append(self.directory.entry(client))
 
     def flush(self) -> None:
         """The end of a turn."""
@@ -183,7 +195,8 @@ class Moving:
             news, self._news = self._news, []
             links, after = self.router.links(), self.predecessors.news()
             for start in range(0, len(news), messages.OWNERS_A_FRAME):
-                self.router.tell(links, messages.encode(Owners(news[start : start + messages.OWNERS_A_FRAME], after)))
+                some = news[start : start + messages.OWNERS_A_FRAME]
+                self.router.tell(links, messages.encode(Owners(some, after, is_fresh=True)))
 
     def farewell(self, connection: Connection, target: str) -> bytes:
         return self.plans.farewell(connection, target)
@@ -191,7 +204,7 @@ class Moving:
     # -- the broker asks --
 
     def is_at_home(self, client_id: bytes, *, clean: bool = False) -> bool:
-        if self.plans.evacuation is not None or self.predecessors.holds_up(client_id):
+        if not self.plans.is_open_to(client_id) or self.predecessors.holds_up(client_id):
             return False
         session = self.broker.sessions.get(client_id)
         arrival = self.arrivals.get(client_id)
@@ -206,7 +219,7 @@ class Moving:
     def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
         assert connection.connect is not None
         client = connection.connect.client_id
-        if self.plans.send_elsewhere(connection, client):
+        if self.plans.turn_away(connection, client):
             return
         self._waiting.park(client, Parked(connection, user, then))
         self.fetch(client)
@@ -237,18 +250,23 @@ class Moving:
                 if missing:
                     # Where it was last counts, should somebody we cannot reach have begun another session.
                     session.number = self.next_number(client)
-                    self.learn(client, self.node, session.number)
+                    self.learn(client, self.node, session.number, session.user)
                 return False
+            self._newcomers[client] = session
+            self.later(self.settings.patience_s, partial(self._is_no_newcomer, client))
             if missing:
                 # Whoever hears of it ends its own: not before it is safe that there is this one.
-                self.directory.learn(client, self.node, session.number)
+                self.directory.learn(client, self.node, session.number, session.user)
                 self.unsafe[client] = None
                 self.broker.when_safe(partial(self._tell_owner, client, session.number))
             else:
-                self.learn(client, self.node, session.number, noted=False)
+                self.learn(client, self.node, session.number, session.user)
             return True
         self.transients.opened(client, session.user)
         return False
+
+    def _is_no_newcomer(self, client: bytes) -> None:
+        self._newcomers.pop(client, None)
 
     def missing(self) -> list[str]:
         """Nodes that may let our clients begin anew, because neither of us can reach the other."""
@@ -272,7 +290,7 @@ class Moving:
     def _tell_owner(self, client: bytes, number: int, safe: bool) -> None:
         self.unsafe.pop(client, None)
         if self.directory.get(client) == (self.node, number):
-            self._news.append((client, self.node, number))
+            self._news.append(self.directory.entry(client))
 
     def when_heard(self, action: Callable[[], None]) -> None:
         if self.missing():
@@ -324,16 +342,16 @@ class Moving:
         )
 
     def _owner_unreachable(self, client: bytes, owner: str) -> None:
-        absent_s = self.broker.now - self._lost_at.get(owner, self._started_at)
-        if self.settings.owner_unreachable == "refuse" or absent_s < self.settings.owner_absent_s:
-            self._waiting.fail(
-                client, Reason.SERVER_UNAVAILABLE, f"its session is on node {owner}, which cannot be reached"
-            )
+        left_s = self.absence_left_s(owner)
+        if left_s > 0:
+            # It waits: until that node is found (`path_changed`), or it may begin anew, or it has waited for too long.
+            if left_s <= self.settings.patience_s + EXTRA_S:
+                self.later(left_s, partial(self.fetch, client))
             return
         departure = self.departures.pop(client, None)
         if departure is not None:
             # Whether that node has it, it will be asked when it is back; until then it is kept.
-            self.directory.learn(client, owner, departure.number)
+            self.directory.learn(client, owner, departure.number, departure.session.user)
             self.estates.lay_by(departure.session)
             if client in self.broker.sessions:
                 self.later(self.settings.retry_s / 5, partial(self.fetch, client))
@@ -343,6 +361,13 @@ class Moving:
         self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
         self.directory.learn(client, "", self.directory.get(client)[1] + 1)
         self._waiting.release(client)
+
+    def absence_left_s(self, owner: str) -> float:
+        """How long a node that cannot be reached has to stay away before its clients begin anew; infinity if they
+        never do."""
+        if self.settings.owner_unreachable == "refuse":
+            return math.inf
+        return self._lost_at.get(owner, self._started_at) + self.settings.owner_absent_s - self.broker.now
 
     # -- moves tell how they ended --
 
@@ -367,11 +392,11 @@ class Moving:
 
     def took_over(self, arrival: Arrival) -> None:
         self.counters.arrived += 1
-        self.learn(arrival.client, self.node, arrival.number, noted=True)
+        session = self.broker.sessions.get(arrival.client)
+        self.learn(arrival.client, self.node, arrival.number, session.user if session is not None else None, noted=True)
         self._taken[arrival.client, arrival.number] = None
         if len(self._taken) > TAKEN_MAX:
             del self._taken[next(iter(self._taken))]
-        session = self.broker.sessions.get(arrival.client)
         if session is not None:
             self.estates.heirs.arrived(session)
 
@@ -386,7 +411,7 @@ class Moving:
             if not arrival.awaits_word and not self.predecessors.holds_up(arrival.client):
                 self._waiting.release(arrival.client)
         elif arrival.reason == "user":
-            self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
+            self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, ANOTHER_USERS)
         elif arrival.reason == CLIENT_IS_BACK:  # later than it came here: whoever waits here does not take that from it
             self._waiting.fail(arrival.client, Reason.SERVER_UNAVAILABLE, "its client has come to another node since")
         elif arrival.client in self._waiting and arrival.reason:
@@ -413,6 +438,9 @@ class Moving:
 
     def origin_lost(self, origin: str) -> None:
         self._lost_at[origin] = self.broker.now
+        for arrival in list(self.arrivals.values()):
+            if arrival.source == origin and arrival.state is Arriving.AWAITING:
+                arrival.trouble("its node cannot be reached")  # who waits for it is told when that is found again
 
     def path_changed(self, origin: str) -> None:
         """Whoever may know how a move ended can be asked again."""
@@ -423,9 +451,21 @@ class Moving:
         for departure in list(self.departures.values()):
             if departure.target == origin:
                 departure.path_found()
+        for arrival in list(self.arrivals.values()):
+            if arrival.source == origin:
+                arrival.path_found()
+        self._fetch_all()
 
     def news_came(self, link: str, body: bytes) -> None:
         self._words.told(link, body)
+
+    def impossible(self, node: str, client: bytes, number: int) -> None:
+        """A node names a number that no clock can have given: it is not believed, nor passed on."""
+        self.counters.impossible += 1
+        if self.broker.now >= self._impossible_told_at + IMPOSSIBLE_TOLD_S:
+            self._impossible_told_at = self.broker.now
+            reason = f"number {number} of an owner; see node {node}, and its clock"
+            self.broker.report("a node said what cannot be", node=node, client=client.decode(), reason=reason)
 
     def _check_owner(self, client: bytes) -> None:
         owner, number = self.directory.get(client)
@@ -433,8 +473,10 @@ class Moving:
         if session is not None and owner != self.node and number:
             self.owner_changed(client, owner, number)
 
-    def owner_changed(self, client: bytes, owner: str, number: int) -> None:
-        """The directory says something new about a client: is it one of ours?"""
+    def owner_changed(
+        self, client: bytes, owner: str, number: int, before: Whose | None = None, *, is_fresh: bool = False
+    ) -> None:
+        """The directory says something new about a client: is it one of ours?  `before`: whose it was, as we knew."""
         self.estates.owner_changed(client)
         session = self.broker.sessions.get(client)
         departure, arrival = self.departures.get(client), self.arrivals.get(client)
@@ -451,6 +493,8 @@ class Moving:
                 arrival.trouble("another node has come to own it")
         elif session is None or session.is_moving:
             return  # how that ends decides
+        elif self._has_another_user(session, self.directory.whose(client), owner):
+            self._settle_users(session, number, before, is_fresh=is_fresh)
         elif not session.number:
             if session.connection is not None and owner:
                 self.take_over(session)
@@ -459,9 +503,54 @@ class Moving:
                 self.estates.contest(session, owner)
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
-            self.learn(client, self.node, session.number)
+            self.learn(client, self.node, session.number, session.user)
         else:
             self.fenced(session, owner, number)
+
+    # -- one identifier, two users: the first has it --
+
+    def belongs_to_another(self, client_id: bytes, user: str | None) -> bool:
+        is_elsewhere = self.directory.get(client_id)[0] not in ("", self.node)
+        return is_elsewhere and self.directory.whose(client_id).user not in (None, user)
+
+    def _has_another_user(self, session: Session, whose: Whose, owner: str) -> bool:
+        """One without a user is anybody's, as on one node."""
+        return bool(owner or whose.stands) and session.user is not None and whose.user != session.user
+
+    def _settle_users(self, session: Session, number: int, before: Whose | None, *, is_fresh: bool) -> None:
+        """Another node says that another user has this identifier.
+
+        One who is about to be let in goes; so does one against whom that stands.  One who is here already stays if the
+        other one is about to be let in, whatever the clocks say, and else if it came first.
+        """
+        client, theirs = session.client_id, self.directory.whose(session.client_id)
+        connection = session.connection
+        is_in = connection is None or connection.state == State.CONNECTED
+        is_newcomer = self._newcomers.get(client) is session and not is_in
+        since = before.since if before is not None and before.user == session.user else session.number
+        ours = Whose(session.user, since or int(self.transients.came(client) * 1000), True)
+        if theirs.stands or is_newcomer or not (is_fresh or ours.was_before(theirs)):
+            self.yield_to_first(session, is_newcomer=is_newcomer)
+            return
+        self.counters.identifiers_kept += 1
+        if session.number:
+            session.number = number + 1
+            self.broker.log.touched(session)
+        # A session that nobody keeps has no owner; that it stands is to be heard ahead of the answer to any probe.
+        self.directory.learn(client, self.node if session.number else "", number + 1, *ours)
+        owners = Owners([self.directory.entry(client)], is_fresh=True)
+        self.router.tell(self.router.links(), messages.encode(owners))
+
+    def yield_to_first(self, session: Session, *, is_newcomer: bool = False) -> None:
+        """Another user had its identifier before."""
+        self.counters.identifiers_given_up += 1
+        self._newcomers.pop(session.client_id, None)
+        session.number = 0  # it is not for us to say that nobody owns it
+        if is_newcomer:
+            session.will = None  # its client was never let in
+        if session.connection is not None:
+            session.connection.fail(Reason.NOT_AUTHORIZED, ANOTHER_USERS)
+        self.broker.lifecycle.end_session(session)
 
     def _contests(self, session: Session) -> bool:
         """Another node has begun a session of a client that is connected here: its is the one to go, unless it says

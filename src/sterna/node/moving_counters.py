@@ -32,6 +32,12 @@ class MovingCounters:
     """Messages from there that the client has not subscribed to again."""
     out_of_turn: int = 0
     """Times a node was read though a publisher had gone there from another that could not be read for too long."""
+    identifiers_kept: int = 0
+    """Times a client kept its identifier though another user came with it at another node."""
+    identifiers_given_up: int = 0
+    """Clients refused or disconnected because another user had their identifier first, at another node."""
+    impossible: int = 0
+    """Numbers of owners that no clock can have given: what other nodes said with them was not believed."""
     too_big: int = 0
     """Messages of the protocol that did not fit into a frame of a link."""
     refused: int = 0

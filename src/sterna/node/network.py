@@ -31,6 +31,7 @@ from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.links import Links
 from sterna.overlay.neighbours import Overlay
+from sterna.overlay.quarantine import Quarantine
 from sterna.overlay.spanning_tree import SpanningTreeOverlay
 from sterna.overlay.static import StaticOverlay
 from sterna.overlay.tree_settings import TreeSettings
@@ -43,6 +44,8 @@ from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
 #: What a shared subscription takes besides its name, in an announcement.
 SHARE_OVERHEAD_BYTES = 16
+#: At most so often an operator is told of what was left out.
+SPOILT_TOLD_S = 60.0
 
 
 class Network:
@@ -86,6 +89,8 @@ class Network:
         self._sessions_ended = False
         #: Nothing is read from links until the journal has caught up.
         self._paused = False
+        self._quarantine = Quarantine()
+        self._spoilt_told_at = -SPOILT_TOLD_S
         #: What could not be kept has to be read again from here, and with it what came after it.
         self._taken_back: VersionVector = {}
         #: As of the last note in the journal.
@@ -197,11 +202,17 @@ class Network:
         """Nothing was held back: what a congested link did not take was dropped and counted, or is fetched later."""
 
     def accepts(self, peer: str) -> str | None:
+        return self.overlay.accepts(peer)
+
+    def stands_by(self, peer: str) -> str | None:
         """Static neighbours may form rings; the link that would close one stands by until it is needed."""
+        pause_s = self._quarantine.left_s(peer, self._broker.now)
+        if pause_s:
+            return f"node {peer} said what makes no sense; it may link up again in {pause_s:.1f} s"
         way = self.router.link_to(peer)
         if way is not None and way != peer and isinstance(self.overlay, StaticOverlay):
             return f"node {peer} is reached through node {way}: this link stands by"
-        return self.overlay.accepts(peer)
+        return None
 
     def ring_found(self, one: str, other: str) -> None:
         """Two links lead to the same node: links made at the same moment have closed a ring."""
@@ -209,6 +220,17 @@ class Network:
             links = self.links.links
             later = max((one, other), key=lambda peer: links[peer].session_id)
             self.links.close(later, f"the links to {one} and {other} form a ring: this one stands by")
+
+    def nonsense(self, link: str, reason: str) -> None:
+        pause_s = self._quarantine.offended(link, self._broker.now)
+        self.report("a neighbour said what makes no sense: its link ends", peer=link, reason=reason, pause_s=pause_s)
+
+    def spoilt(self, source: str, reason: str) -> None:
+        """Told once a minute at most: whoever does this can do it often."""
+        if self._broker.now >= self._spoilt_told_at + SPOILT_TOLD_S:
+            self._spoilt_told_at = self._broker.now
+            left_out = self.router.counters.spoilt
+            self.report("what a node said makes no sense and was left out", node=source, reason=reason, so_far=left_out)
 
     def namesake_found(self, link: str) -> None:
         reason = "what one of them says is taken for old by the others; rename one"
@@ -261,10 +283,12 @@ class Network:
         self._look_at_parts = True
         return self._broker.routes.computations.comes_in_parts(text)
 
-    def when_known(self, action: Callable[[], None]) -> None:
+    def when_known(self, action: Callable[[], None], *, heard: bool) -> None:
         self._look_again()
         if self._partials.untold:
             self.router.probes.after(action)
+        elif heard:
+            self.router.when_heard(action)
         else:
             self.router.when_known(action)
 

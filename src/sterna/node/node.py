@@ -20,7 +20,7 @@ from sterna.broker.authorization import AccessList
 from sterna.broker.broker import Broker, World
 from sterna.broker.inheritance import REMAINS
 from sterna.broker.limits import Limits
-from sterna.broker.recovery import CLOCK, EVACUATION, OWNERS, VECTOR, Replay
+from sterna.broker.recovery import CLOCK, EVACUATION, OWNERS, RUNNING, VECTOR, Replay
 from sterna.broker.retention import Sweep
 from sterna.broker.shares import Share
 from sterna.broker.snapshots import owners_snapshot, retained_snapshot, share_snapshot, snapshot, vector_snapshot
@@ -36,8 +36,12 @@ from sterna.node.network_settings import NetworkSettings, NetworkWorld
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings as OperatorSettings
 
-#: A wall clock that is this far ahead of steady time was set, and did not just drift.
+#: A wall clock that is this far from steady time was set, and did not just drift.
 CLOCK_JUMP_S = 60.0
+
+#: How often the running clock is noted while sessions wait; and how much of the time between two starts counts for
+#: them, at most.  Nothing tells a node that was off for a day from one whose clock was set by a day.
+RUNNING_NOTED_S = 60.0
 
 SESSIONS_RECORDED_A_TURN = 100
 
@@ -81,9 +85,14 @@ class StartReport:
     sessions: int
     retained: int
     next_offset: int
+    away_s: float
+    """Since it ran last, by the wall's clock."""
     cuts: tuple[Cut, ...]
     damage: tuple[Damage, ...]
     behind_checkpoint: bool
+    impossible: tuple[str, ...]
+    """Entries of checkpoint and journal that were passed over because they cannot be: what the first of them were."""
+    impossible_count: int
 
 
 class Node:
@@ -132,8 +141,7 @@ class Node:
         self.broker.tell_time(now, wall)
         self.broker.heard_clock(wall + state.clock_ahead_s)
         self.broker.started_at = now
-        self._boot = (now, wall)
-        self._clock_jumped = False
+        away_s = self._run_from(state, now, wall)
         self._sweep = Sweep(self.broker)
         #: The other nodes, once this one has joined them.
         self.network: Network | None = None
@@ -155,8 +163,33 @@ class Node:
             self.broker.lifecycle.recovered()
         self._alone = alone
         self.started = StartReport(
-            len(state.sessions), len(state.retained), self.journal.next_offset, *_found(recovery)
+            len(state.sessions), len(state.retained), self.journal.next_offset, away_s, *_found(recovery, replay)
         )
+
+    def _run_from(self, state: BrokerState, now: float, wall: float) -> float:
+        """Go on with the running clock where it stood; for how long nobody was here, by the wall's."""
+        self._boot = (now, wall)
+        self._clock_set_s = 0.0
+        ran, read = state.ran_until
+        if not read:  # nothing before, or an earlier release, which went by the wall's clock
+            ran = read = state.left_at or wall
+        away_s = wall - read
+        ran = max(ran + min(max(away_s, 0.0), RUNNING_NOTED_S), state.left_at)
+        self.broker.run_from(ran)
+        self._running_noted = self.broker.now
+        if state.sessions:
+            self._note_running()
+        if away_s < -CLOCK_JUMP_S:
+            self.broker.report(
+                "the clock was set back",
+                seconds=round(-away_s),
+                reason="it is behind where it was when the node ran last; sessions grow old by the time the node runs",
+            )
+        return away_s
+
+    def _note_running(self) -> None:
+        self._running_noted = self.broker.now
+        self.broker.log.running(self.broker.running_clock, self.broker.wall)
 
     def _differ_from(self, saved: Saved) -> None:
         """What the replay touched differs from the checkpoint it began with."""
@@ -201,6 +234,7 @@ class Node:
         gone = [client_id.decode() for client_id in log.ended]
         # Once to be kept, now to end with its connection: a crash is the end of that.
         gone += [session.name() for session in log.changed.values() if not session.expiry_s]
+        sessions[RUNNING] = msgspec.msgpack.encode((self.broker.running_clock, self.broker.wall))
         self._share_changes(sessions, gone)
         computed, ended = self.broker.routes.computations.saved()
         sessions |= computed
@@ -248,7 +282,7 @@ class Node:
         """They are not: the next checkpoint has to write them too."""
         log = self.broker.log
         for name in (*changes.sessions, *changes.sessions_gone):
-            if name == VECTOR:
+            if name in (VECTOR, RUNNING):
                 continue
             if name.startswith(OWNERS):
                 if self.network is not None:
@@ -273,6 +307,9 @@ class Node:
     def tidy(self) -> bool:
         """One step of keeping the journal and the queues as small as they are to be; True if there is more to do."""
         self.broker.report_losses()
+        waiting = len(self.broker.sessions) > self.broker.clients_connected
+        if waiting and self.broker.now - self._running_noted >= RUNNING_NOTED_S:
+            self._note_running()
         before = self.journal.first_offset
         checkpoint = self._checkpointed if self._durable else None
         now, held = self._age_clock(), self._held()
@@ -312,12 +349,14 @@ class Node:
         """
         now, wall = self._boot
         steady = wall + self.broker.now - now
-        if self.broker.wall - steady > CLOCK_JUMP_S and not self._clock_jumped:
-            self._clock_jumped = True
+        ahead_s = self.broker.wall - steady
+        if abs(ahead_s - self._clock_set_s) > CLOCK_JUMP_S:
+            set_s, self._clock_set_s = ahead_s - self._clock_set_s, ahead_s
             self.broker.report(
-                "the clock was set forward",
-                seconds=round(self.broker.wall - steady),
-                reason="retention by age goes on by the time before, until the node is started again",
+                "the clock was set forward" if set_s > 0 else "the clock was set back",
+                seconds=round(abs(set_s)),
+                reason="retention by age goes on by the earlier time until the node is started again; "
+                "sessions grow old by the time the node runs",
             )
         return min(self.broker.wall, steady)
 
@@ -330,8 +369,11 @@ class Node:
         )
 
 
-def _found(recovery: Recovery) -> tuple[tuple[Cut, ...], tuple[Damage, ...], bool]:
-    return tuple(recovery.cuts), tuple(recovery.damage), recovery.behind_checkpoint
+def _found(
+    recovery: Recovery, replay: Replay
+) -> tuple[tuple[Cut, ...], tuple[Damage, ...], bool, tuple[str, ...], int]:
+    impossible = tuple(replay.impossible), replay.impossible_count
+    return tuple(recovery.cuts), tuple(recovery.damage), recovery.behind_checkpoint, *impossible
 
 
 def _replayed(replay: Replay, store: Store, saved: Saved) -> tuple[Replay, Recovery]:

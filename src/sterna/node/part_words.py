@@ -7,48 +7,53 @@ are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from sterna.vocabulary.bounds import INSTANT_MAX_US, Epoch, Number, Seconds, Text, Topic
 from sterna.vocabulary.errors import LinkProtocolError
+
+#: A microsecond; -1: before all.
+Moment = Annotated[int, msgspec.Meta(ge=-1, le=INSTANT_MAX_US)]
+Numbers = Annotated[list[Number], msgspec.Meta(max_length=1_000_000)]
 
 
 class Want(msgspec.Struct, array_like=True, frozen=True, tag=1):
     """Tell me your part of this, all of it at first; to be called by this number between us."""
 
-    number: int
-    name: bytes
+    number: Number
+    name: Topic
     #: For how long I have wanted it.
-    age_s: float
+    age_s: Seconds
     #: Topics that other nodes have, too.
-    apart: list[bytes]
+    apart: list[Topic]
 
 
 class Unwanted(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """Of these numbers no more."""
 
-    numbers: list[int]
+    numbers: Numbers
 
 
 class All(msgspec.Struct, array_like=True, frozen=True, tag=3):
     """Of no others than these."""
 
-    numbers: list[int]
+    numbers: Numbers
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True, tag=4):
     """This is my part now."""
 
-    number: int
+    number: Number
     #: How often it was told in this epoch, this time included.
-    count: int
-    flags: int
+    count: Number
+    flags: Annotated[int, msgspec.Meta(ge=0, lt=16)]
     aggregate: Any
     #: Topics in it that were not told before (FULL: all of them).
-    claims: list[bytes]
+    claims: list[Topic]
     #: What is kept apart and was not told before (FULL: all of it).
-    apart: list[tuple[bytes, int, float | None]]
+    apart: list[tuple[Topic, Moment, float | None]]
 
 
 #: Flags of `Told`: nothing that was told before counts; values expired, and nothing came; the next one belongs to it;
@@ -62,38 +67,38 @@ CAUGHT_UP = 8
 class Stopped(msgspec.Struct, array_like=True, frozen=True, tag=5):
     """There will be no such part from me, and why."""
 
-    number: int
-    reason: str
+    number: Number
+    reason: Text
 
 
 class Apart(msgspec.Struct, array_like=True, frozen=True, tag=6):
     """Other nodes have these topics, too: keep them apart."""
 
-    number: int
-    topics: list[bytes]
+    number: Number
+    topics: list[Topic]
 
 
 class Heard(msgspec.Struct, array_like=True, frozen=True, tag=7):
     """The newest I have: (number, epoch, count)."""
 
-    counts: list[tuple[int, int, int]]
+    counts: list[tuple[Number, Epoch, Number]]
 
 
 class Windows(msgspec.Struct, array_like=True, frozen=True, tag=8):
     """What there was in windows that are over: (end, whether this is the first of it, aggregates by topic)."""
 
-    number: int
+    number: Number
     #: All windows that ended by then have been told with this, unless there is more to come.
-    closed_us: int
+    closed_us: Moment
     more: bool
-    windows: list[tuple[int, bool, list[tuple[bytes, Any]]]]
+    windows: list[tuple[Moment, bool, list[tuple[Topic, Any]]]]
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True, tag=9):
     """The windows up to this one are closed."""
 
-    number: int
-    closed_us: int
+    number: Number
+    closed_us: Moment
 
 
 Word = Want | Unwanted | All | Told | Stopped | Apart | Heard | Windows | Done
@@ -103,14 +108,15 @@ TOPICS_BYTES_MAX = 64 * 1024
 WORDS_MAX = 8
 
 encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(list[Word])
+_decoder = msgspec.msgpack.Decoder(Annotated[list[Word], msgspec.Meta(max_length=WORDS_MAX)])
 
 
 def decode(body: bytes) -> list[Word]:
     try:
-        return _decoder.decode(body)
-    except msgspec.MsgspecError as error:
+        words: list[Word] = _decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise LinkProtocolError(f"not a letter about parts of expressions: {error}") from error
+    return words
 
 
 def pages(topics: Iterable[bytes]) -> list[list[bytes]]:

@@ -1,7 +1,10 @@
 """Moves that somebody planned: one client to another node, or all of them because this node is to be emptied.
 
-A client that is moved while it is connected is told where to go, if its protocol has a word for that: MQTT 5 has.  One
-that comes back to its old node soon after is told again; later its session is brought back here.
+Few client libraries follow a Server Reference, some give up when they get one, and most take any CONNACK that refuses
+them for final.  So a client is sent away once: its connection is closed, with a reference if the operator wants that.
+If it comes back to its old node it knows no other, and its session is brought back here, also while the node is being
+emptied.  A client that comes to such a node and has not been sent away by it is closed once without a CONNACK: if it
+has a list of servers it tries another one.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sterna.broker.connection import Connection
+from sterna.broker.connection import Connection, State
 from sterna.broker.session import Session
 from sterna.migration.messages import Evacuate, Migrate, encode
 from sterna.migration.tables import Leaving
 from sterna.mqtt import gateway_packets
+from sterna.mqtt import properties as prop
 from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
@@ -27,8 +31,10 @@ from sterna.vocabulary.errors import MigrationError
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
 
-#: Clients that were moved lately and are told so when they come back.
-SENT_AWAY_MAX = 10_000
+#: Clients that were turned away from a node that is being emptied, of whom that is remembered.
+TURNED_AWAY_MAX = 10_000
+#: Whoever was turned away and comes again within so many seconds knows no other node.
+RETURN_S = 60.0
 #: Moves that came to nothing, of which `/migrations` tells.
 NOT_MOVED_SHOWN = 20
 BEING_EMPTIED = "this node is being emptied"
@@ -52,6 +58,16 @@ class Evacuation:
     allowance: float = 0.0
     waiting: dict[bytes, float] = field(default_factory=dict)
     """Clients that could not be moved -> when to try again."""
+    turned_away: dict[bytes, float] = field(default_factory=dict)
+    """Clients whose connections were closed because the node is being emptied -> when."""
+    staying: dict[bytes, Connection] = field(default_factory=dict)
+    """Clients that came back all the same: they are served here for as long as they are connected."""
+
+    def turn_away(self, client: bytes, now: float) -> None:
+        self.turned_away.pop(client, None)
+        self.turned_away[client] = now
+        if len(self.turned_away) > TURNED_AWAY_MAX:
+            del self.turned_away[next(iter(self.turned_away))]
 
 
 class NotMoved(NamedTuple):
@@ -68,8 +84,6 @@ class Plans:
         self.evacuation: Evacuation | None = None
         #: The last of them that did not come about, for whoever ordered them at another node.
         self.not_moved: deque[NotMoved] = deque(maxlen=NOT_MOVED_SHOWN)
-        #: client -> the node it was moved to, and until when it is told.
-        self._sent_away: dict[bytes, tuple[str, float]] = {}
         if self._broker.state.evacuated_at:
             self._begin(self._broker.state.evacuated_at)
 
@@ -143,7 +157,7 @@ class Plans:
         server = self._moving.router.paths.clients_of(target)
         if connection.gateway and server:
             return gateway_packets.encode(Redirect(server))
-        if connection.version != MQTT_5:
+        if connection.version != MQTT_5 or not self._moving.settings.server_references:
             return b""
         code = Reason.USE_ANOTHER_SERVER if self.evacuation is None else Reason.SERVER_MOVED
         bare = encode_disconnect(code)
@@ -161,21 +175,27 @@ class Plans:
         if session.connection is not None and session.connection.gateway:
             session.connection.send(gateway_packets.encode(Cancel()))
 
-    def send_elsewhere(self, connection: Connection, client: bytes) -> bool:
-        """Tell a client that comes here to go to the node it was moved to; False if it may stay."""
-        moving = self._moving
-        owner, _ = moving.directory.get(client)
-        if self.evacuation is not None:
-            # Where its session is, if clients may go there; else whoever is next will fetch it.
-            where = owner if owner in (moving.node, *moving.router.paths.open_origins) else self._target() or ""
-            server = moving.router.paths.clients_of(where)
-            self._broker.handshake.send_elsewhere(connection, Reason.SERVER_MOVED, server, BEING_EMPTIED)
-            return True
-        where, until = self._sent_away.get(client, ("", 0.0))
-        server = moving.router.paths.clients_of(where)
-        if not server or where != owner or self._broker.now > until or connection.version != MQTT_5:
+    def is_open_to(self, client: bytes) -> bool:
+        return self.evacuation is None or client in self.evacuation.staying
+
+    def turn_away(self, connection: Connection, client: bytes) -> bool:
+        """A client comes to a node that is being emptied: send it away, unless it was lately; False if it may stay."""
+        evacuation, now = self.evacuation, self._broker.now
+        if evacuation is None or client in evacuation.staying:
             return False
-        self._broker.handshake.send_elsewhere(connection, Reason.USE_ANOTHER_SERVER, server, "it was moved away")
+        # A client without an identifier gets another one each time.
+        request = connection.connect
+        is_named = request is None or prop.ASSIGNED_CLIENT_ID not in request.properties
+        who = client if is_named else connection.peer.address.rpartition(":")[0].encode()
+        if now - evacuation.turned_away.get(who, -math.inf) <= RETURN_S:
+            evacuation.staying[client] = connection
+            return False
+        evacuation.turn_away(who, now)
+        owner, _ = self._moving.directory.get(client)
+        paths = self._moving.router.paths
+        # Where its session is, if clients may go there; else whoever is next will fetch it.
+        where = owner if owner in paths.open_origins else self._target() or ""
+        self._broker.handshake.turn_away(connection, paths.clients_of(where), BEING_EMPTIED)
         return True
 
     def departed(self, departure: Departure) -> None:
@@ -183,13 +203,11 @@ class Plans:
             return
         client, evacuation = departure.session.client_id, self.evacuation
         if departure.state is Leaving.GONE:
-            self._sent_away.pop(client, None)
-            self._sent_away[client] = (departure.target, self._broker.now + self._moving.settings.redirect_s)
-            if len(self._sent_away) > SENT_AWAY_MAX:
-                del self._sent_away[next(iter(self._sent_away))]
             if evacuation is not None:
                 evacuation.moved += 1
                 evacuation.waiting.pop(client, None)
+                if departure.has_sent_away:
+                    evacuation.turn_away(client, self._broker.now)
         else:
             self._is_not_moved(client, departure.target, departure.reason)
             if evacuation is not None:
@@ -249,10 +267,12 @@ class Plans:
             return
         now, departures = self._broker.now, self._moving.departures
         evacuation.allowance = min(evacuation.allowance + evacuation.rate * STEP_S, max(1.0, evacuation.rate))
+        self._let_go(evacuation)
         for session in list(self._broker.sessions.values()):
             if evacuation.allowance < 1 or len(departures) >= self._moving.settings.at_once:
                 break
-            if session.client_id in departures or evacuation.waiting.get(session.client_id, 0.0) > now:
+            client = session.client_id
+            if client in departures or client in evacuation.staying or evacuation.waiting.get(client, 0.0) > now:
                 continue
             target = self._target()
             if target is not None and not session.is_moving:
@@ -261,6 +281,15 @@ class Plans:
                 self._evacuate(session, target, evacuation)
         self._moving.later(STEP_S, partial(self._step, evacuation))
 
+    def _let_go(self, evacuation: Evacuation) -> None:
+        """Clients that stayed and have hung up since: their sessions are moved like the others."""
+        for client, connection in list(evacuation.staying.items()):
+            session = self._broker.sessions.get(client)
+            if session is not None and session.connection is not None:
+                evacuation.staying[client] = session.connection
+            elif connection.state == State.CLOSED:
+                del evacuation.staying[client]
+
     def _evacuate(self, session: Session, target: str, evacuation: Evacuation) -> None:
         if session.persistent:
             self._move(session, target)
@@ -268,4 +297,5 @@ class Plans:
             # It ends with its connection; that it is we who end it is no reason for its will.
             session.will = None
             evacuation.sent_away += 1
+            evacuation.turn_away(session.client_id, self._broker.now)
             self._broker.lifecycle.end(session.connection, self.farewell(session.connection, target), graceful=True)

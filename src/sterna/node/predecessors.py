@@ -100,7 +100,7 @@ class Predecessors:
 
     def told(self, after: list[tuple[str, int, int]], entries: list[OwnerEntry]) -> None:
         """Clients have gone from these nodes to those."""
-        owners = sorted({owner for _, owner, _ in entries if owner and owner != self._moving.node})
+        owners = sorted({owner for _, owner, *_ in entries if owner and owner != self._moving.node})
         for node, epoch, sequence in after:
             self._moving.router.streams.needed(node, Stamp(epoch, sequence), owners)
 

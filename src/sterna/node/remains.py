@@ -91,7 +91,7 @@ class Estate:
         if not self.is_there:
             self._estates.forget(self)
             return
-        if self._broker.wall - self.session.disconnected_at >= self.session.expiry_s:
+        if self._broker.running_clock - self.session.disconnected_at >= self.session.expiry_s:
             self.end(lost=True)
             return
         if self.is_empty:
@@ -366,7 +366,7 @@ class Estates:
             remains_key(session.client_id, session.number), session.user, session.permissions
         )
         heir.version, heir.expiry_s, heir.needs = session.version, session.expiry_s, (session.version, False, False)
-        heir.disconnected_at = broker.wall
+        heir.disconnected_at = broker.running_clock
         if session.leaving is not None and session.leaving[0] != moving.node:
             heir.leaving = session.leaving
         heir.inheritance = session.inheritance or Inheritance(is_new=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+import msgspec
+
 from sterna.broker.broker import Broker
 from sterna.broker.decisions import FOR_NOBODY
 from sterna.broker.durability import grant_from
@@ -14,7 +16,9 @@ from sterna.broker.subscriptions import Grant
 from sterna.broker.travelling import STATES_BYTES_MAX, results_of, states_of
 from sterna.migration.messages import Item
 from sterna.mqtt.message import Message
-from sterna.routing.forwarded import encode_record, opening, read_message, read_opening
+from sterna.routing.checking import check_message, check_topic
+from sterna.routing.forwarded import encode_record, opening, read_message, read_opening, read_records
+from sterna.vocabulary.bounds import Qos, SubscriptionId, Topic
 from sterna.vocabulary.errors import LinkProtocolError
 
 #: An expression, and what it remembers or a piece of that.
@@ -23,6 +27,8 @@ State = tuple[bytes, bytes]
 #: A page ends when it holds this much, or one message that is bigger.
 PAGE_BYTES = 128 * 1024
 PAGE_ITEMS = 1000
+
+GrantFields = tuple[Qos, bool, list[SubscriptionId], bool, Topic]
 
 
 class Pages:
@@ -109,7 +115,11 @@ def write_down(broker: Broker, node: str, items: list[Item]) -> list[Staged]:
             staged.append(Staged(item.packet_id, -1, None))
             continue
         origin, epoch, position = read_opening(item.message)
+        if len(read_records(item.message, position)) != 1:
+            raise LinkProtocolError("an item of a session that is not one message")
         message = read_message(item.message, position, origin, epoch)
+        check_topic(message.topic)  # it may be a result, which only nodes publish
+        check_message(message)
         staged.append(Staged(item.packet_id, _offset(broker, node, message), grant))
     return staged
 
@@ -118,7 +128,7 @@ def _grant(item: Item) -> Grant | None:
     if not item.grant:
         return None
     try:
-        return grant_from(item.grant)
+        return grant_from(msgspec.convert(item.grant, GrantFields))
     except (TypeError, ValueError) as error:
         raise LinkProtocolError(f"not a grant: {error}") from error
 

@@ -13,7 +13,7 @@ from sterna.broker.broker import Broker
 from sterna.broker.commitments import MADE_OF_ANOTHER
 from sterna.broker.decisions import decode_decision, encode_decision
 from sterna.mqtt.message import Message
-from sterna.mqtt.topics import FilterTree, split_share
+from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES, FilterTree, split_share
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
 
 #: Topics whose groups are remembered; past this the memory starts anew.
@@ -88,7 +88,9 @@ class SharedElsewhere:
         if keys is None:
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
-            keys = self._remembered[topic] = self._tree.match(topic)
+            keys = self._tree.match(topic)
+            if len(topic) <= REMEMBERED_TOPIC_BYTES:
+                self._remembered[topic] = keys
         return keys
 
     def decide(self, key: bytes, members_here: int) -> str:

@@ -61,9 +61,11 @@ class Side:
         self.on(On.TROUBLE)
 
     def path_found(self) -> None:
-        """Say it again, and once more: the other node may not have found the way to us yet, and hears nobody before."""
+        """Say it again, and twice more: the other node may not have found the way to us yet; it hears nobody before."""
+        retry_s = self._moving.settings.retry_s
         self._say_again()
-        self._moving.later(self._moving.settings.retry_s, self._say_again)
+        self._moving.later(retry_s / 5, self._say_again)
+        self._moving.later(retry_s, self._say_again)
 
     def _say_again(self) -> None:
         if self._is_under_way():

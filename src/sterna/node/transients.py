@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.broker.session import Session
 from sterna.migration import messages
 from sterna.migration.messages import ClaimEntry, Claims
 
@@ -27,6 +28,8 @@ class Transients:
         #: Clients -> when they came, as all nodes are told.
         self._came: dict[bytes, float] = {}
         self._due: list[ClaimEntry] = []
+        #: Clients of which we have said that they were here before those of other users.
+        self._standing: dict[bytes, None] = {}
 
     def opened(self, client: bytes, user: str | None) -> None:
         if not client.startswith(MADE_UP):
@@ -34,14 +37,19 @@ class Transients:
             if self._router.has_links:
                 self._claim(client, user)
 
+    def came(self, client: bytes) -> float:
+        """When; 0 if it is not here."""
+        return self._came.get(client, 0.0)
+
     def ended(self, client: bytes) -> None:
         self._came.pop(client, None)
+        self._standing.pop(client, None)
 
-    def _claim(self, client: bytes, user: str | None) -> None:
+    def _claim(self, client: bytes, user: str | None, *, stands: bool = False) -> None:
         """Tell everybody, together with those who come at nearly the same time."""
         if not self._due:
             self._moving.later(GATHER_S, self._tell)
-        self._due.append((client, self._came[client], user))
+        self._due.append((client, self._came[client], user, stands))
 
     def _tell(self) -> None:
         due, self._due = self._due, []
@@ -49,13 +57,28 @@ class Transients:
             claims = Claims(self._moving.node, due[start : start + messages.OWNERS_A_FRAME])
             self._router.tell(self._router.links(), messages.encode(claims))
 
-    def claimed(self, node: str, client: bytes, wall: float, user: str | None) -> None:
+    def claimed(self, node: str, client: bytes, wall: float, user: str | None, stands: bool) -> None:
         """A client of this name has come to another node."""
         session = self._broker.sessions.get(client)
-        if session is None or session.number or session.connection is None or session.user != user:
+        if session is None or session.number or session.connection is None:
             return
         ours = self._came.get(client, 0.0)
+        if session.user not in (None, user):
+            self._settle_users(node, session, wall, stands=stands)
+            return
         if (wall, node) > (ours, self._moving.node):
             self._moving.take_over(session)
         elif ours:
             self._claim(client, session.user)  # it has a clock that is behind: the later word counts
+
+    def _settle_users(self, node: str, session: Session, wall: float, *, stands: bool) -> None:
+        """Another user has come to another node under the same name: whoever was here when it heard of the other says
+        so, and stays.  If both do, the earlier one; only then clocks matter."""
+        client = session.client_id
+        ours = self._came.get(client, 0.0)
+        if stands and (client not in self._standing or (wall, node) < (ours, self._moving.node)):
+            self._moving.yield_to_first(session)
+        elif not stands:
+            self._standing[client] = None
+            self._moving.counters.identifiers_kept += 1
+            self._claim(client, session.user, stands=True)

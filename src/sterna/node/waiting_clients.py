@@ -1,7 +1,12 @@
-"""Clients that have connected and wait for their sessions, for as long as a step of a move may take."""
+"""Clients that have connected and wait for their sessions, for as long as a step of a move may take.
+
+Then their connections are closed without a CONNACK, in MQTT 3.1.1 and 5 alike: they are to try again, and some
+libraries do not after a CONNACK that refuses them (`Handshake.refusal`).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +16,10 @@ from sterna.mqtt.reasons import Reason
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving
+
+
+#: A client that may begin anew soon waits so much longer for that.
+EXTRA_S = 5.0
 
 
 class Parked(NamedTuple):
@@ -55,6 +64,15 @@ class WaitingClients:
 
     def _too_long(self, client: bytes, parked: Parked) -> None:
         waiting = self._parked.get(client, [])
-        if parked in waiting:
-            waiting.remove(parked)
-            parked.connection.fail(Reason.SERVER_UNAVAILABLE, "its session could not be brought here in time")
+        if parked not in waiting or parked.connection.state == State.CLOSED:
+            return
+        owner, _ = self._moving.directory.get(client)
+        is_lost = owner not in ("", self._moving.node) and self._moving.router.link_to(owner) is None
+        left_s = self._moving.absence_left_s(owner) if is_lost else math.inf
+        if 0 < left_s <= EXTRA_S:
+            self._moving.later(left_s + EXTRA_S / 10, partial(self._too_long, client, parked))
+            return
+        waiting.remove(parked)
+        lost = f"its session is on node {owner}, which cannot be reached"
+        reason = lost if is_lost else "its session could not be brought here in time"
+        parked.connection.fail(Reason.SERVER_UNAVAILABLE, reason)

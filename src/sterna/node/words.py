@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.migration import messages
+from sterna.migration.directory import Whose
 from sterna.migration.messages import (
     WHOLE,
     Absent,
@@ -23,6 +24,7 @@ from sterna.migration.messages import (
     MigTo,
     MigToAck,
     OfRemains,
+    OwnerEntry,
     Owners,
     Pull,
 )
@@ -65,25 +67,39 @@ class Words:
         moving, router = self._moving, self._moving.router
         news = messages.decode_news(body)
         if isinstance(news, Owners):
-            fresh = [entry for entry in news.entries if moving.directory.learn(*entry)]
-            if fresh:
-                others = [other for other in router.links() if other != link]
-                router.tell(others, messages.encode(Owners(fresh, news.after)))
-                moving.predecessors.told(news.after, fresh)
-                for entry in fresh:
-                    moving.owner_changed(*entry)
+            self._owners_told(link, news)
         elif isinstance(news, Digests):
             for page in moving.directory.differing(news.numbers):
                 router.tell([link], messages.encode(Owners([one for one in page if one[0] not in moving.unsafe])))
         elif router.link_to(news.node) == link:
             router.tell([other for other in router.links() if other != link], body)
-            for client, wall, user in news.entries:
-                moving.transients.claimed(news.node, client, wall, user)
+            for entry in news.entries:
+                moving.transients.claimed(news.node, *entry)
         else:
             moving.counters.refused += 1
 
+    def _owners_told(self, link: str, news: Owners) -> None:
+        moving, router, directory = self._moving, self._moving.router, self._moving.directory
+        fresh: list[tuple[OwnerEntry, Whose]] = []
+        for entry in news.entries:
+            before = directory.whose(entry[0])
+            if not directory.can_be(entry[0], entry[2]):
+                moving.impossible(link, entry[0], entry[2])
+            elif directory.learn(*entry):
+                fresh.append((entry, before))
+        if fresh:
+            entries = [entry for entry, _ in fresh]
+            others = [other for other in router.links() if other != link]
+            router.tell(others, messages.encode(Owners(entries, news.after, news.is_fresh)))
+            moving.predecessors.told(news.after, entries)
+            for (client, owner, number, *_), before in fresh:
+                moving.owner_changed(client, owner, number, before, is_fresh=news.is_fresh)
+
     def _pulled(self, source: str, pull: Pull) -> None:
         client = pull.client
+        if not self._moving.directory.can_be(client, pull.number):
+            self._moving.impossible(source, client, pull.number)
+            return
         session = self._moving.broker.sessions.get(client)
         owner, number = self._moving.directory.get(client)
         if session is not None and session.is_moving:
@@ -92,13 +108,14 @@ class Words:
             self._moving.send(source, MigRefuse(client, pull.number, "user"))
             return
         if session is not None and session.number >= pull.number:
-            self._moving.send(source, Absent(client, pull.number, self._moving.node, session.number))
+            self._moving.send(source, Absent(client, pull.number, self._moving.node, session.number, session.user))
             return
         if session is not None and client not in self._moving.departures:
             self._moving.take_over(session)
             session = self._moving.broker.sessions.get(client)
         if session is None:
-            self._moving.send(source, Absent(client, pull.number, owner if owner != source else "", number))
+            user = self._moving.directory.whose(client).user
+            self._moving.send(source, Absent(client, pull.number, owner if owner != source else "", number, user))
         elif pull.ends:
             self._moving.broker.lifecycle.end_session(session)
             owner, number = self._moving.directory.get(client)
@@ -109,6 +126,9 @@ class Words:
 
     def _offered(self, source: str, offer: MigTo) -> None:
         client = offer.client
+        if not self._moving.directory.can_be(client, offer.number):
+            self._moving.impossible(source, client, offer.number)
+            return
         _, number = self._moving.directory.get(client)
         session = self._moving.broker.sessions.get(client)
         arrival = self._moving.arrivals.get(client)
@@ -172,8 +192,11 @@ class Words:
         if arrival.state is not Arriving.AWAITING:
             return
         client, directory = arrival.client, self._moving.directory
+        if not directory.can_be(client, absent.owner_number):
+            self._moving.impossible(arrival.source, client, absent.owner_number)
+            return
         if absent.owner not in ("", self._moving.node):
-            directory.learn(client, absent.owner, absent.owner_number)
+            directory.learn(client, absent.owner, absent.owner_number, absent.owner_user)
         owner, number = directory.get(client)
         if owner in (arrival.source, self._moving.node) and absent.owner != arrival.source:
             directory.learn(client, "", max(number, absent.owner_number) + 1)

@@ -66,15 +66,25 @@ def _placed_by_length(expression: Expression, settings: Settings) -> tuple[str, 
     return "spark", f"windows of {length_s:g} s; sterna pipeline operators must run"
 
 
-def explain(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[str]:
+Step = tuple[str, str, str]
+"""What is done, what it gives, and a remark."""
+
+
+def steps_of(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[Step]:
+    """From the messages to the result, and which engine computes it."""
     streams = check(expression)
     parts = merged(expression, settings)
-    steps = [("messages", expression.topic_filter.decode(), "")]
+    steps: list[Step] = [("messages", expression.topic_filter.decode(), "")]
     for operator, stream in zip(reversed(expression.operators), reversed(streams), strict=True):
         kept = _kept(operator, settings, functions) + ("; parts can be merged" if operator is parts else "")
         steps.append((operator.text, stream.value, kept))
     steps.append(("result", _result(expression, streams[0]), f"on {expression.result_topic.decode()}"))
     steps.append(("engine", *placed(expression, settings)))
+    return steps
+
+
+def explain(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[str]:
+    steps = steps_of(expression, settings, functions)
     wide, wider = (max(len(step[column]) for step in steps) for column in (0, 1))
     return [f"{name:{wide}}  {gives:{wider}}  {kept}".rstrip() for name, gives, kept in steps]
 

@@ -50,6 +50,7 @@ class Channel:
         "_sent",
         "_transport",
         "address",
+        "certified",
         "claimed",
         "line",
         "link",
@@ -63,6 +64,8 @@ class Channel:
         self._host = host
         self._transport = transport
         self.address = address
+        #: Names in the certificate that the other side has shown.
+        self.certified: frozenset[str] = frozenset()
         #: What the other side says of itself; believed only once it has proved itself.
         self.terms: Terms | None = None
         #: The session we said we hold.
@@ -144,7 +147,7 @@ class Channel:
                 self._buffer = self._buffer[handshake.HEAD_BYTES + len(body) :]
                 self._hear(kind, body)
         except HandshakeError as error:
-            self.refuse(error.reason, answer=error.answer)
+            self.refuse(error.reason, answer=error.answer, told=error.told)
             return
         if self.state is OPEN and self._buffer:
             rest, self._buffer = self._buffer, b""
@@ -168,7 +171,7 @@ class Channel:
         self.terms = self._handshake.hear_terms(kind, body)
         objection = self._host.objection(self.terms)
         if objection is not None:
-            raise HandshakeError(objection)
+            raise HandshakeError(objection[0], told=objection[1])
         self._handshake.check(kind, body)
         if kind == CHALLENGE:
             self._host.challenged(self)
@@ -184,12 +187,12 @@ class Channel:
     def welcome(self, claim: Claim) -> None:
         self._say(WELCOME, claim)
 
-    def refuse(self, reason: str, *, answer: bool = True, is_redundant: bool = False) -> None:
-        """End the handshake; tell the peer why if it can understand it."""
+    def refuse(self, reason: str, *, answer: bool = True, is_redundant: bool = False, told: str = "") -> None:
+        """End the handshake; tell the peer why if it can understand it, or as much of it as it may know."""
         self.refusal = reason
         self.redundant = is_redundant
         if answer:
-            self._transport.write(handshake.refusal(reason, is_redundant=is_redundant))
+            self._transport.write(handshake.refusal(told or reason, is_redundant=is_redundant))
         self._close("" if is_redundant else "link refused", reason, farewell=answer)
 
     def _say(self, kind: int, message: Terms | Claim) -> None:

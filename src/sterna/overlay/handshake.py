@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 
 from sterna.vocabulary.errors import SternaError
 
-VERSION = 7
+VERSION = 8
 HELLO, CHALLENGE, PROOF, WELCOME, REFUSAL = 1, 2, 3, 4, 5
 UNAUTHENTICATED_BYTES_MAX = 4096
 MESSAGE_BYTES_MAX = 1024
@@ -42,12 +42,14 @@ Number = Annotated[int, Meta(ge=0)]
 
 
 class HandshakeError(SternaError):
-    """The handshake cannot go on.  `answer` says whether the peer is told why: not if it speaks another language."""
+    """The handshake cannot go on.  `answer` says whether the peer is told why: not if it speaks another language.
+    `told` is what it is told, if that is less."""
 
-    def __init__(self, reason: str, *, answer: bool = True) -> None:
+    def __init__(self, reason: str, *, answer: bool = True, told: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.answer = answer
+        self.told = told or reason
 
 
 class Terms(Struct, frozen=True, array_like=True):

@@ -42,6 +42,8 @@ class LinkSettings:
     """Deflate small batches.  Whoever can publish and watch the sizes of batches may guess at what else is in them."""
     pending_handshakes: int = 64
     """Connections not authenticated yet; a further one drops the oldest of them."""
+    certified: bool = False
+    """A peer must show a certificate that names the node it says it is."""
 
     def __post_init__(self) -> None:
         assert 0 < self.batch_bytes <= GATHER_BYTES_MAX, "batch_bytes is out of range"

@@ -38,6 +38,9 @@ class LinkUser(Protocol):
     def accepts(self, peer: str) -> str | None:
         """None if an authenticated peer is welcome, else the reason to refuse it."""
 
+    def stands_by(self, peer: str) -> str | None:
+        """None if a link to this peer is of use now, else why it is not; nothing is wrong then, and nobody is told."""
+
     def report(self, event: str, **fields: object) -> None: ...
 
 
@@ -141,25 +144,30 @@ class Links:
         nonce = self._rng.randbytes(NONCE_BYTES)
         return Terms(mine.network, mine.node, mine.strategy, mine.epoch, self._incarnation, nonce, mine.frame_bytes)
 
-    def objection(self, terms: Terms) -> str | None:
+    def objection(self, terms: Terms) -> tuple[str, str] | None:
+        """Why a peer does not fit, and as much of that as somebody may know who has proved nothing yet."""
         mine = self.settings
         if terms.network != mine.network:
-            return f"node {mine.node} belongs to network {mine.network}, node {terms.node} to {terms.network}"
+            reason = f"node {mine.node} belongs to network {mine.network}, node {terms.node} to {terms.network}"
+            return reason, f"node {terms.node} belongs to network {terms.network}, the other node to another"
         if terms.node == mine.node:
             is_self = terms.incarnation == self._incarnation
-            return "a node needs no link to itself" if is_self else f"both nodes are named {mine.node}; rename one"
+            reason = "a node needs no link to itself" if is_self else f"both nodes are named {mine.node}; rename one"
+            return reason, reason
         if terms.strategy != mine.strategy:
-            routes = f"node {mine.node} routes by {mine.strategy}, node {terms.node} by {terms.strategy}"
-            return f"{routes}; a network uses one strategy"
+            one = "a network uses one strategy"
+            reason = f"node {mine.node} routes by {mine.strategy}, node {terms.node} by {terms.strategy}; {one}"
+            return reason, f"node {terms.node} routes by {terms.strategy}, the other node does not; {one}"
         return None
 
     def challenged(self, channel: Channel) -> None:
         terms = _terms_of(channel)
-        reason = self._user.accepts(terms.node) or self._namesake(terms)
+        reason = self._uncertified(channel) or self._user.accepts(terms.node) or self._namesake(terms)
+        spare = self._user.stands_by(terms.node)
         if reason is not None:
             channel.refuse(reason)
-        elif terms.node in self._dials or self._is_carried(terms):
-            channel.refuse(YIELDED, is_redundant=True)
+        elif terms.node in self._dials or self._is_carried(terms) or spare is not None:
+            channel.refuse(spare or YIELDED, is_redundant=True)
         else:
             link = self._held(terms)
             self._dials[terms.node] = channel
@@ -168,9 +176,13 @@ class Links:
 
     def proved(self, channel: Channel, claim: Claim) -> None:
         terms = _terms_of(channel)
-        reason = self._user.accepts(terms.node) or self._namesake(terms)
+        reason = self._uncertified(channel) or self._user.accepts(terms.node) or self._namesake(terms)
         if reason is not None:
             channel.refuse(reason)
+            return
+        spare = self._user.stands_by(terms.node)
+        if spare is not None:
+            channel.refuse(spare, is_redundant=True)
             return
         link, dial = self._held(terms), self._dials.get(terms.node)
         is_late = link is not None and claim.attachments < link.peer_attachments
@@ -203,6 +215,15 @@ class Links:
             return
         self._leave(link)
         self._resume(link, channel, claim)
+
+    def _uncertified(self, channel: Channel) -> str | None:
+        """Whoever has the key could take any name; with TLS it is the certificate's."""
+        node = _terms_of(channel).node
+        if not self.settings.certified or node in channel.certified:
+            return None
+        named = ", ".join(sorted(channel.certified)) or "nobody"
+        fix = "name it there (common name or DNS name), or set check_nodes = false in [network.tls]"
+        return f"the certificate of node {node} names {named}, not {node}; {fix}"
 
     def _no_claim(self) -> Claim:
         return Claim(0, 0, self._attachments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.file_list import FileList, Listed, last_batch, listed
 from sterna.runtime.feed_cursors import put_in_place
 
@@ -23,8 +25,21 @@ KEEP_S = 24 * 3600.0
 """How long a file stays that is not listed: longer than any question to the archive takes."""
 
 
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def check_local(directory: Path) -> None:
+    """Files are locked, synced and renamed, which object stores do not do."""
+    if _URI.match(str(directory)):
+        raise PipelineError(
+            f"{directory} is an address; archives and jobs are kept in directories: give a path, of storage that is "
+            "mounted where all machines see it if Spark runs on several"
+        )
+
+
 class ArchiveFiles:
     def __init__(self, directory: Path) -> None:
+        check_local(directory)
         self.directory = directory
         self.messages = directory / "messages"
         self.list = FileList(self.messages)

@@ -21,6 +21,7 @@ from sterna.journal.table import TABLE_SCHEMA as SCHEMA
 from sterna.pipeline.archive_files import KEEP_S, ArchiveFiles
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.file_list import Listed
+from sterna.pipeline.table import with_columns
 
 TARGET_BYTES = 128 * 1024 * 1024
 SMALL = 0.5
@@ -121,7 +122,8 @@ def _copy_of_all(sources: Iterable[str], writer: Any) -> Iterator[int]:
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
             yield file.metadata.num_rows
             for batch in file.iter_batches(BATCH_ROWS):
-                waiting.append(pa.Table.from_batches([batch]).cast(SCHEMA))
+                table = with_columns(pa.Table.from_batches([batch]), SCHEMA.names)
+                waiting.append(table.select(SCHEMA.names).cast(SCHEMA))
                 if _is_group(waiting):
                     writer.write_table(pa.concat_tables(waiting))
                     waiting.clear()

@@ -7,8 +7,8 @@ make one per process, and do not send it to another.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+import secrets
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,10 @@ from sterna.journal.columns import SCHEMA as JOURNAL_SCHEMA
 from sterna.journal.interest import Interest
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.node.feed_pieces import Question, table_of, unpack
+from sterna.node.feed_proofs import NONCE_BYTES, node_proof, reader_proof
 from sterna.node.feed_records import unpack_records
 from sterna.operators.settings import Settings
-from sterna.pipeline.feed_errors import FeedError, Refused, Trimmed, Unreachable
+from sterna.pipeline.feed_errors import Busy, FeedError, Refused, Trimmed, Unreachable
 from sterna.vocabulary.errors import JournalCorrupt
 
 VERSION = 1
@@ -34,6 +35,8 @@ BATCH_ROWS = 8192
 BATCH_BYTES = 4 * 1024 * 1024
 """Rows are gathered into batches of at least so many rows, or so many bytes: what takes them pays for each batch."""
 PIECE_BYTES_MAX = 1 << 30
+ANSWER_BYTES_MAX = 1 << 26
+GREETING_BYTES_MAX = 1 << 16
 """No node sends more at once; who does is no node."""
 
 __all__ = ["TABLE_SCHEMA", "FeedClient", "Lost", "ParquetFile", "ReadEnd", "Status", "Wanted"]
@@ -60,6 +63,8 @@ class Status(msgspec.Struct, frozen=True):
     """Every message below it can be read."""
     peers: dict[str, str] = {}
     """Other nodes of the network and the addresses of their feeds, as far as this one knows."""
+    away: dict[str, str] = {}
+    """The same of nodes that it cannot reach now, and that are expected to come back."""
     fell_off: Lost | None = None
     """Set until this reader has committed past what it lost."""
     durable: bool = True
@@ -68,6 +73,9 @@ class Status(msgspec.Struct, frozen=True):
     """Every message that came in before this instant is below `next`; 0 if the node computes everything itself."""
     edition: int = 0
     """Another one when other expressions are Spark's to compute."""
+    journal: str = ""
+    """The identity of the journal: what is called otherwise is another one, whatever the node is called.  Empty if the
+    node is of an earlier release."""
 
 
 class ReadEnd(msgspec.Struct, frozen=True):
@@ -137,6 +145,8 @@ class FeedClient:
         self._tls = _context(tls)
         #: Of the node, when the connection was made that was last used.
         self.epoch = 0
+        #: The identity of its journal then; of a node of an earlier release, its epoch.
+        self.journal = ""
         #: How the last read that came to its end ended.
         self.last_read: ReadEnd | None = None
 
@@ -317,15 +327,25 @@ class FeedClient:
         return connection
 
     def _introduce(self, connection: _Connection) -> None:
-        greeting = self._answer(connection)
-        nonce = greeting.get("nonce")
-        if greeting.get("version") != VERSION or not isinstance(nonce, bytes):
+        greeting = self._answer(connection, GREETING_BYTES_MAX)
+        nonce, ours = greeting.get("nonce"), secrets.token_bytes(NONCE_BYTES)
+        if greeting.get("version") != VERSION or not isinstance(nonce, bytes) or len(nonce) != NONCE_BYTES:
             self._refuse(f"{self.address} speaks another version of the feed; this is version {VERSION}", "version")
-        proof = hmac.digest(self._token, nonce + self.reader.encode(), hashlib.sha256)
-        self._send(connection, msgspec.msgpack.encode({"version": VERSION, "reader": self.reader, "proof": proof}))
-        welcome = self._answer(connection)
+        proof = reader_proof(self._token, nonce, self.reader)
+        said = {"version": VERSION, "reader": self.reader, "proof": proof, "nonce": ours}
+        self._send(connection, msgspec.msgpack.encode(said))
+        welcome = self._answer(connection, GREETING_BYTES_MAX)
         connection.node = str(welcome.get("node"))
+        if self._token:
+            expected, proved = node_proof(self._token, nonce, ours, connection.node), welcome.get("proof")
+            if not isinstance(proved, bytes) or not hmac.compare_digest(expected, proved):
+                self._refuse(
+                    f"{self.address} does not prove that it knows the token: it is not the node it should be, its "
+                    "[feed] has no token, or it runs an earlier release of Sterna",
+                    "proof",
+                )
         self.epoch = int(welcome.get("epoch", 0))
+        self.journal = str(welcome.get("journal") or self.epoch)
         if welcome.get("schema") != JOURNAL_SCHEMA.serialize().to_pybytes():
             self._refuse(f"node {connection.node} at {self.address} keeps its journal in another format", "format")
 
@@ -339,11 +359,11 @@ class FeedClient:
         except OSError as error:
             self._lost(error)
 
-    def _answer(self, connection: _Connection) -> dict[str, Any]:
+    def _answer(self, connection: _Connection, bytes_max: int = ANSWER_BYTES_MAX) -> dict[str, Any]:
         """A piece that says something; what speaks of no success is raised."""
         try:
-            said = msgspec.msgpack.decode(self._receive(connection), type=dict[str, Any])
-        except msgspec.MsgspecError:
+            said = msgspec.msgpack.decode(self._receive(connection, bytes_max), type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self._refuse(f"{self.address} is no feed of a node", "protocol")
         if said.get("ok", True):
             return said
@@ -352,14 +372,16 @@ class FeedClient:
             self.close()
         if said.get("code") == "trimmed":
             raise Trimmed(text, int(said["first"]))
+        if said.get("code") == "busy":
+            raise Busy(text)
         if said.get("code") in _COME_AGAIN:
             raise Unreachable(text)
         raise Refused(text, str(said.get("code")))
 
-    def _receive(self, connection: _Connection) -> memoryview:
+    def _receive(self, connection: _Connection, bytes_max: int = PIECE_BYTES_MAX) -> memoryview:
         """The next piece."""
         size = int.from_bytes(self._exactly(connection, _LENGTH_BYTES), "big")
-        if size > PIECE_BYTES_MAX:
+        if size > bytes_max:
             self._refuse(f"{self.address} is no feed of a node", "protocol")
         return self._exactly(connection, size)
 

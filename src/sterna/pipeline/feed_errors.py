@@ -4,6 +4,7 @@ FeedError
 ├── Refused         the node does not let us, or does not understand: asking again does not help
 │   └── Trimmed     what was asked for is no longer kept; `first` is the oldest there is
 └── Unreachable     nobody answers, or stopped answering: asking again may help
+    └── Busy        the node has as many readers as it takes
 """
 
 from __future__ import annotations
@@ -37,3 +38,7 @@ class Unreachable(FeedError):
     def __init__(self, text: str, *, timed_out: bool = False) -> None:
         super().__init__(text)
         self.timed_out = timed_out
+
+
+class Busy(Unreachable):
+    """Too many readers are connected; some will go."""

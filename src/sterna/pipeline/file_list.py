@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from sterna.pipeline.errors import PipelineError
-from sterna.runtime.feed_cursors import replace_file
+from sterna.runtime.feed_cursors import replace_shared_file
 
 #: Always the same name: Spark would put lists of several numbers together.
 _LIST = "_spark_metadata/0"
@@ -69,4 +69,4 @@ class FileList:
             raise PipelineError(f"{self.path} is no list of an archive's files: {error}") from None
 
     def replace(self, files: Sequence[Listed]) -> None:
-        replace_file(self.path, b"\n".join([_VERSION, *map(msgspec.json.encode, files)]))
+        replace_shared_file(self.path, b"\n".join([_VERSION, *map(msgspec.json.encode, files)]))

@@ -14,13 +14,15 @@ from pathlib import Path
 import msgspec
 
 from sterna.pipeline.errors import DataLoss
+from sterna.pipeline.offsets import node_of
 from sterna.pipeline.options import ReadOptions
-from sterna.runtime.feed_cursors import replace_file
+from sterna.runtime.feed_cursors import replace_shared_file
 from sterna.vocabulary.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
 FORGOTTEN = "it was started again, and its journal was in memory"
+REPLACED = "its data directory was replaced"
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -32,6 +34,12 @@ class Gap(msgspec.Struct, frozen=True):
     """How many of them are lost; None if nobody knows."""
     cause: str
     noticed: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
+    journal: str = ""
+    """Whose offsets these are: a node may have had several."""
+
+    @classmethod
+    def of(cls, journal: str, start: int, stop: int, messages: int | None, cause: str) -> Gap:
+        return cls(node_of(journal), start, stop, messages, cause, journal=journal)
 
     def __str__(self) -> str:
         if self.stop <= self.start:
@@ -55,14 +63,18 @@ def lose(gap: Gap, options: ReadOptions) -> None:
     log.warning("%s", gap)
     if options.gaps is not None:
         directory = Path(options.gaps)
-        replace_file(_file(directory, gap), msgspec.json.encode(gap))
+        replace_shared_file(_file(directory, gap), msgspec.json.encode(gap))
         for other in noted(directory):
-            if gap.node == other.node and gap.start < other.start and other.stop <= gap.stop:
+            if _whose(gap) == _whose(other) and gap.start < other.start and other.stop <= gap.stop:
                 _file(directory, other).unlink(missing_ok=True)  # found by an earlier attempt that got further
 
 
 def _file(directory: Path, gap: Gap) -> Path:
-    return directory / f"{gap.node}-{gap.start}.json"
+    return directory / f"{_whose(gap)}-{gap.start}.json"
+
+
+def _whose(gap: Gap) -> str:
+    return gap.journal or gap.node
 
 
 def noted(directory: Path) -> list[Gap]:

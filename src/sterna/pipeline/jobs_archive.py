@@ -22,6 +22,7 @@ from sterna.pipeline.archive_files import ArchiveFiles
 from sterna.pipeline.compaction import TARGET_BYTES, Merge, Run, compact, merge, small_files
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.file_list import last_batch
+from sterna.pipeline.levels import directory_of, first_level, level_of
 from sterna.pipeline.offsets import Offsets
 from sterna.pipeline.table import spark_schema
 
@@ -91,15 +92,14 @@ class Archive:
                 return None, {} if batch < 0 else self.reached(batch)
             schema = f"{spark_schema()}, `date` date, `first_level` string"
             found = spark.read.schema(schema).parquet(str(self.messages))
+            found = found.withColumn("first_level", level_of(f.col("first_level")))
             if self.last_batch() == batch:
                 return found, self.reached(batch)
 
 
 def with_places(messages: DataFrame) -> DataFrame:
     """The table with the columns an archive is partitioned by."""
-    return messages.withColumn("date", f.to_date("ingress_time")).withColumn(
-        "first_level", f.split_part("topic", f.lit("/"), f.lit(1))
-    )
+    return messages.withColumn("date", f.to_date("ingress_time")).withColumn("first_level", first_level("topic"))
 
 
 def start_archive(
@@ -135,7 +135,8 @@ def _keeper(files: ArchiveFiles, merge_at: int, target_bytes: int) -> Callable[[
             return  # Spark ended before it had noted that this one was done
         with files.workshop() as place:
             made = place / "batch"
-            messages.write.option("compression", "zstd").partitionBy(*_BY).parquet(str(made))
+            placed = messages.withColumn("first_level", directory_of(f.col("first_level")))
+            placed.write.option("compression", "zstd").partitionBy(*_BY).parquet(str(made))
             files.take_in(batch, made)
         if merge_at and small_files(files.list.load(), target_bytes, merge_at):
             compact(files, target_bytes, merge_at, run=_in_tasks(messages.sparkSession))

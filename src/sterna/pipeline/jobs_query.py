@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.jobs_archive import Archive, with_places
-from sterna.pipeline.nodes import survey
-from sterna.pipeline.offsets import Offsets
+from sterna.pipeline.nodes import patiently, whole_network
+from sterna.pipeline.offsets import Offsets, named_as_in
 from sterna.pipeline.options import ReadOptions
 
 VIEW = "messages"
@@ -41,8 +41,8 @@ def messages(spark: SparkSession, source: Mapping[str, str] | None, archive: Pat
 def _of_those_here(reached: Offsets, source: Mapping[str, str]) -> Offsets:
     """Nodes may have left since they were archived."""
     asked = ReadOptions.parse(source, streaming=False)
-    here = {seen.journal for seen in survey(asked.access, asked.nodes, all_of_them=True).values()} if reached else set()
-    return {journal: offset for journal, offset in reached.items() if journal in here}
+    here = [seen.journal for seen in patiently(asked, lambda: whole_network(asked)).values()] if reached else []
+    return {journal: offset for journal, offset in named_as_in(reached, here).items() if journal in here}
 
 
 def query(spark: SparkSession, sql: str, source: Mapping[str, str] | None, archive: Path | None) -> DataFrame:

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed_client import FeedClient, ParquetFile, Status
-from sterna.pipeline.feed_errors import FeedError, Unreachable
-from sterna.pipeline.offsets import LATEST, Offsets, Place
-from sterna.pipeline.options import Access
+from sterna.pipeline.feed_errors import Busy, FeedError, Unreachable
+from sterna.pipeline.offsets import BEFORE_IDENTITY, LATEST, Offsets, Place, node_of
+from sterna.pipeline.options import Access, ReadOptions
+from sterna.vocabulary.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +35,9 @@ AGAIN_S = 1.0
 TELL_S = 0.5
 """A node is told so often, at most, what it need not keep: it writes that to its disk every time."""
 ASKED_AT_ONCE = 32
+BUSY_AGAIN_S = 0.25
 
-IN_MEMORY = "@"
-"""Between the name of a node and its epoch; no name has it in it."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,16 @@ class Seen:
     """Everything that came in before is below `next`."""
     edition: int = 0
     """Of the expressions it has for Spark."""
+    identity: str = ""
+    """Of its journal; empty if it is of an earlier release."""
 
     @property
     def journal(self) -> str:
-        """What its offsets are kept under: a node that keeps its journal in memory has another one at every start."""
-        return self.name if self.durable else f"{self.name}{IN_MEMORY}{self.epoch}"
+        """What its offsets are kept under: a journal in memory is another one at every start of the node, one on a disk
+        when the disk was replaced."""
+        if not self.identity and self.durable:
+            return self.name
+        return f"{self.name}{BEFORE_IDENTITY}{self.identity or self.epoch}"
 
 
 def by_journal(nodes: Mapping[str, Seen]) -> dict[str, Seen]:
@@ -77,6 +84,7 @@ def _seen(status: Status, address: str) -> Seen:
         status.durable,
         status.time_us,
         status.edition,
+        status.journal,
     )
 
 
@@ -84,34 +92,75 @@ def ask(access: Access, address: str) -> tuple[Seen, Mapping[str, str]]:
     """A node's state, and the feeds it knows of."""
     with open_feed(access, address) as feed:
         status = feed.status()
-    return _seen(status, address), status.peers
+    return _seen(status, address), {**status.away, **status.peers}
 
 
-def survey(access: Access, addresses: Iterable[str], *, all_of_them: bool) -> dict[str, Seen]:
-    """Every node that can be found from these addresses and answers.
+class Network(NamedTuple):
+    """What was found."""
+
+    nodes: dict[str, Seen]
+    missing: dict[str, FeedError]
+    """Nodes that others know of and that do not answer, with the reason."""
+
+
+def look_around(access: Access, addresses: Iterable[str], *, all_of_them: bool) -> Network:
+    """Every node that can be found from these addresses.
 
     `all_of_them`: whoever is named must answer; else it is enough if somebody does.
     """
     found: dict[str, Seen] = {}
-    asked: set[str] = set()
+    known: dict[str, str] = {}
+    silent: dict[str, FeedError] = {}
     named = asking = list(dict.fromkeys(addresses))
-    refusals: list[FeedError] = []
+    asked: set[str] = set()
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         while asking:
             asked.update(asking)
-            known: dict[str, str] = {}
             for address, answer in zip(asking, pool.map(lambda at: _try(access, at), asking), strict=True):
                 if isinstance(answer, FeedError):
                     if not isinstance(answer, Unreachable) or (all_of_them and address in named):
                         raise answer
-                    refusals.append(answer)
+                    silent[address] = answer
                 else:
                     found[answer[0].name] = answer[0]
                     known.update(answer[1])
             asking = sorted({at for name, at in known.items() if name not in found and at not in asked})
     if not found:
-        raise NodesMissing(f"no feed answers: {refusals[0]}")
-    return dict(sorted(found.items()))
+        first = next(iter(silent.values()))
+        raise first if isinstance(first, Busy) else NodesMissing(f"no feed answers: {first}")
+    elsewhere = Unreachable("another node answers there")
+    missing = {name: silent.get(at, elsewhere) for name, at in sorted(known.items()) if name not in found}
+    return Network(dict(sorted(found.items())), missing)
+
+
+def survey(access: Access, addresses: Iterable[str], *, all_of_them: bool) -> dict[str, Seen]:
+    """Those that answer."""
+    return look_around(access, addresses, all_of_them=all_of_them).nodes
+
+
+def whole_network(options: ReadOptions) -> dict[str, Seen]:
+    """Every node, for a read that is to hold what all of them have.  Raises NodesMissing, or Busy."""
+    network = look_around(options.access, options.nodes, all_of_them=True)
+    for name, error in network.missing.items():
+        if isinstance(error, Busy):
+            raise error
+        text = f"node {name} does not answer, and what it has would be missing: {error}"
+        if not options.ignore_missing_nodes:
+            raise NodesMissing(f"{text}; start it, or set ignoreMissingNodes to true to read without it")
+        log.warning("%s", text)
+    return network.nodes
+
+
+def patiently(options: ReadOptions, work: Callable[[], T]) -> T:
+    """Do it, again and again while a node has too many readers, for as long as there is patience."""
+    until = time.monotonic() + options.patience_s
+    while True:
+        try:
+            return work()
+        except Busy:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(BUSY_AGAIN_S)
 
 
 def _try(access: Access, address: str) -> tuple[Seen, Mapping[str, str]] | FeedError:
@@ -132,12 +181,20 @@ def resolve(access: Access, seen: Seen, place: Place) -> int:
     return seen.next if wanted.word == LATEST else seen.first
 
 
-def check_names(place: Place, nodes: Mapping[str, Seen], option: str) -> None:
-    """Offsets of a node that nobody knows are a mistake; those of a journal that is gone are history."""
+def check_place(place: Place, nodes: Mapping[str, Seen], option: str) -> None:
+    """Offsets of a node that nobody knows are a mistake, as are those that it does not have yet; those of a journal
+    that is gone are history."""
     known = {seen.name for seen in nodes.values()}
     for name in place.named():
-        if name.partition(IN_MEMORY)[0] not in known:
+        if node_of(name) not in known:
             raise NodesMissing(f'{option}: node "{name}" is none of those that answer: {", ".join(sorted(known))}')
+    for seen in nodes.values():
+        for _, offset in place.for_node(seen.journal, seen.name).offsets:
+            if isinstance(offset, int) and offset > seen.next:
+                raise ConfigurationError(
+                    f'{option}: {offset} is beyond the journal of node "{seen.name}", which ends at {seen.next} '
+                    f"(if it was longer, its data directory was replaced); write latest, or a number up to {seen.next}"
+                )
 
 
 def sealed_files(access: Access, seen: Seen) -> list[ParquetFile]:

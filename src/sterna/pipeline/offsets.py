@@ -1,4 +1,8 @@
-"""How far a reader is, and what it reads next: arithmetic over {node: journal offset}, without sockets or Spark.
+"""How far a reader is, and what it reads next: arithmetic over {journal: offset}, without sockets or Spark.
+
+A journal is called `node@identity`: a node whose data directory was replaced, or that keeps its journal in memory and
+was started again, has another one.  Offsets of earlier releases have the bare name of the node; such a one stands for
+the journal that the node has when it is first seen again, and is exchanged for its name then.
 
 Spark compares offsets as JSON text and plans a batch again after a crash, so everything here is sorted, and the ranges
 of a batch depend on nothing but its two ends.  A node that a query meets for the first time is entered at the offset it
@@ -8,7 +12,7 @@ begins with and read from the next batch on: what a batch holds never depends on
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -24,8 +28,30 @@ LATEST = "latest"
 SPLIT_ROWS_MIN = 20_000
 
 
+BEFORE_IDENTITY = "@"
+"""Between the name of a node and the identity of its journal; no name of a node has it in it."""
+
+
+def node_of(journal: str) -> str:
+    return journal.partition(BEFORE_IDENTITY)[0]
+
+
+def identity_of(journal: str) -> str:
+    """Empty in offsets of earlier releases."""
+    return journal.partition(BEFORE_IDENTITY)[2]
+
+
+def named_as_in(start: Mapping[str, int], journals: Iterable[str]) -> Offsets:
+    """The same offsets, those under a node's bare name under the journal that the node has among `journals`."""
+    names = set(journals)
+    found = {node_of(one): one for one in names if identity_of(one) and one not in start}
+    return {
+        found.get(journal, journal) if journal not in names else journal: offset for journal, offset in start.items()
+    }
+
+
 class Range(NamedTuple):
-    """The messages of one node from `start` up to and without `stop`."""
+    """The messages of one journal from `start` up to and without `stop`."""
 
     node: str
     start: int
@@ -58,6 +84,7 @@ def capped(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Offse
 
 def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
     """What lies between: nothing for a node that only enters, nor for one whose beginning is already behind."""
+    start = named_as_in(start, end)
     return [Range(node, start[node], stop) for node, stop in sorted(end.items()) if start.get(node, stop) < stop]
 
 

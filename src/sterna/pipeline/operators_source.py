@@ -29,8 +29,8 @@ from sterna.pipeline.calling import from_text
 from sterna.pipeline.feed_client import FeedClient, Wanted
 from sterna.pipeline.feed_errors import FeedError, Refused
 from sterna.pipeline.matching import COLUMNS, MISSED, SAID, SPARK_PARTS, TICK, Row, matcher_of, parts_batch
-from sterna.pipeline.nodes import IN_MEMORY, Seen, open_feed
-from sterna.pipeline.offsets import Offsets, Range, capped, ranges
+from sterna.pipeline.nodes import Seen, open_feed
+from sterna.pipeline.offsets import Offsets, Range, capped, named_as_in, node_of, ranges
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.pace import Pace
 from sterna.pipeline.picking import ORDER_COLUMNS, picker_of
@@ -141,11 +141,12 @@ class OperatorsReader(DataSourceStreamReader):
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
         nodes = self._stream.latestOffset(start["nodes"], ReadAllAvailable())
         here = self._stream.in_sight()
-        registry = self._learn(here, start["nodes"])
+        read = self._stream.named(start["nodes"])
+        registry = self._learn(here, read)
         is_ordered = any(entry.needs_order for entry in self._mine(registry))
         sizes: dict[str, int] = {}
         if is_ordered:
-            nodes, sizes = self._capped(start["nodes"], nodes, here, registry)
+            nodes, sizes = self._capped(read, nodes, here, registry)
             self._look_ahead(nodes, here)
         time_us = max(start["time_us"], self._log_time(nodes, here))
         is_waited_for = is_ordered and start["time_us"] <= self._waiting_us and time_us > start["time_us"]
@@ -156,7 +157,7 @@ class OperatorsReader(DataSourceStreamReader):
             and not is_waited_for
         ):
             return start
-        parts = ranges(start["nodes"], nodes)
+        parts = ranges(read, nodes)
         self._hold(parts, sizes, time_us, is_later=time_us > start["time_us"])
         if parts:
             self._waiting_us = max((seen.time_us for seen in here.values()), default=time_us) + AHEAD_US
@@ -166,7 +167,7 @@ class OperatorsReader(DataSourceStreamReader):
         """What has to wait behind this batch: of nodes where it is that late and no later, nothing to speak of."""
         held, held_bytes = (0, 0) if is_later else (self._held, self._held_bytes)
         for part in parts:
-            if not is_later or self._times.get(part.node.partition(IN_MEMORY)[0], 0) > time_us:
+            if not is_later or self._times.get(node_of(part.node), 0) > time_us:
                 held += part.rows
                 held_bytes += sizes.get(part.node, 0)
         self._held, self._held_bytes = held, held_bytes
@@ -220,7 +221,7 @@ class OperatorsReader(DataSourceStreamReader):
         """Names of the nodes that are here or not away for too long, be they only heard of."""
         now = time.monotonic()
         self._sights.update(dict.fromkeys(here, now))
-        names = {journal.partition(IN_MEMORY)[0] for journal in nodes} | self._stream.heard_of()
+        names = {node_of(journal) for journal in nodes} | self._stream.heard_of()
         return {name for name in names if name in here or now - self._sights.setdefault(name, now) < self._away_s}
 
     def _learn(self, here: dict[str, Seen], start: Offsets) -> Registry:
@@ -303,7 +304,7 @@ class OperatorsReader(DataSourceStreamReader):
         fresh = tuple(entry for entry in entries if entry.number not in known)
         pieces = self._stream.partitions(start["nodes"], end["nodes"]) if entries else []
         found = [OperatorsPiece(one, entries) for one in pieces]
-        missed = self._stream.pieces(_missed(fresh, start["nodes"]))
+        missed = self._stream.pieces(_missed(fresh, named_as_in(start["nodes"], end["nodes"])))
         found += [OperatorsPiece(one, fresh, is_missed=True) for one in missed]
         first, *others = found or [OperatorsPiece(Piece((), ()), ())]
         return [replace(first, tick=(end["time_us"], end["registry"])), *others]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+import msgspec
 
 from sterna.mqtt.topics import is_topic_filter
 from sterna.pipeline.offsets import BEGINNING, END, Place
@@ -25,6 +28,13 @@ NAMELESS = "spark"
 
 #: Options of every query, which Spark shows to sources and sinks too.
 _SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})
+
+#: What a catalog keeps of a table besides its options, and hands over with them (`CREATE TABLE ... USING sterna`).
+_CATALOGS_OWN = frozenset(
+    {"collation", "comment", "external", "is_managed_location", "location", "owner", "provider", "table_type"}
+)
+_OF_A_TABLE = "option."
+"""Before an option of a table: Spark gives some of them twice."""
 
 _TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX = 128, 65535
 
@@ -58,9 +68,11 @@ class ReadOptions:
     ending: Place = END
     most_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    ignore_missing_nodes: bool = False
+    """Read what there is if a node does not answer that others expect."""
     tasks: int = 1
     patience_s: float = 60.0
-    """How long a task waits for a node that does not answer."""
+    """How long a task waits for a node that does not answer, and everybody for one that has too many readers."""
     parquet: str | None = None
     """Directory of the nodes' sealed segments, as tasks see it; batch reads take from it what nodes have dropped."""
     gaps: str | None = None
@@ -78,6 +90,7 @@ class ReadOptions:
             ending=given.take("endingOffsets", Place.parse, END),
             most_per_trigger=given.take("maxOffsetsPerTrigger", _positive, None),
             fail_on_data_loss=given.take("failOnDataLoss", _truth, True),
+            ignore_missing_nodes=given.take("ignoreMissingNodes", _truth, False),
             tasks=given.take("tasks", _positive, os.cpu_count() or 1),
             patience_s=given.take("patienceSeconds", _seconds, 60.0),
             parquet=given.take("parquet", _text, None),
@@ -85,7 +98,10 @@ class ReadOptions:
         )
         given.check_nothing_is_left()
         if not options.nodes:
-            raise ConfigurationError('nodes: say which feed to read, as in .option("nodes", "127.0.0.1:7885")')
+            raise ConfigurationError(
+                'nodes: say which feed to read, as in .option("nodes", "127.0.0.1:7885"); a table of a catalog that '
+                "was made with columns of its own has lost its options: make it without"
+            )
         return options
 
 
@@ -128,11 +144,27 @@ class WriteOptions:
         return options
 
 
+def is_of_a_table(words: Words) -> bool:
+    """Are these what a catalog has of a table?"""
+    return "provider" in {name.lower() for name in words}
+
+
+def options_of(words: Words) -> dict[str, str]:
+    """What was said to us, in small letters, without what Spark and its catalogs say to each other."""
+    named = {name.lower(): text for name, text in words.items()}
+    again = {name.removeprefix(_OF_A_TABLE): text for name, text in named.items() if name.startswith(_OF_A_TABLE)}
+    return {
+        name: text
+        for name, text in {**again, **named}.items()
+        if name not in _SPARKS_OWN | _CATALOGS_OWN and not name.startswith((_OF_A_TABLE, "spark.sql."))
+    }
+
+
 class _Given:
     """The options of one read or write, each taken once, whatever the case of its letters."""
 
     def __init__(self, words: Words) -> None:
-        self._words = {name.lower(): text for name, text in words.items() if name.lower() not in _SPARKS_OWN}
+        self._words = options_of(words)
         self._known: list[str] = []
 
     def take(self, option: str, parse: Callable[[str, str], _Value], otherwise: _Value) -> _Value:
@@ -177,6 +209,9 @@ def _listed(text: str, _option: str) -> tuple[str, ...]:
 
 def _filters(text: str, option: str) -> tuple[str, ...]:
     filters = _listed(text, option)
+    if text.startswith("["):  # else no filter could have a comma in it
+        with suppress(msgspec.MsgspecError):
+            filters = msgspec.json.decode(text, type=tuple[str, ...])
     for one in filters:
         if not is_topic_filter(one.encode(), _TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX):
             raise ConfigurationError(f'{option}: "{one}" is no topic filter; + stands for one level, # for the rest')

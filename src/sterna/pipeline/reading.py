@@ -12,10 +12,10 @@ from typing import Any
 
 from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed_client import FeedClient, ReadEnd
-from sterna.pipeline.feed_errors import FeedError, Trimmed, Unreachable
-from sterna.pipeline.gaps import FORGOTTEN, Gap, lose
-from sterna.pipeline.nodes import IN_MEMORY, open_feed, survey
-from sterna.pipeline.offsets import Range
+from sterna.pipeline.feed_errors import Busy, FeedError, Trimmed, Unreachable
+from sterna.pipeline.gaps import FORGOTTEN, REPLACED, Gap, lose
+from sterna.pipeline.nodes import open_feed, survey
+from sterna.pipeline.offsets import Range, identity_of, node_of
 from sterna.pipeline.options import Access, ReadOptions
 from sterna.pipeline.table import only
 
@@ -45,6 +45,7 @@ class _AnotherJournal(Exception):
 class _Reading:
     def __init__(self, piece: Range, address: str | None, options: ReadOptions) -> None:
         self._piece = piece
+        self._identity = identity_of(piece.node)
         self._address = address
         self._options = options
         self._columns = tuple(dict.fromkeys((*options.columns, "offset")))
@@ -81,14 +82,14 @@ class _Reading:
                 feed.close()
 
     def _check_journal(self, feed: FeedClient) -> None:
-        """Offsets of a journal in memory mean something until its node is started again."""
-        name, _, epoch = self._piece.node.partition(IN_MEMORY)
-        if epoch and f"{name}{IN_MEMORY}{feed.epoch}" != self._piece.node:
+        """Offsets mean something in their own journal: one in memory ends when its node is started again, another one
+        with its disk."""
+        if self._identity and feed.journal != self._identity:
             raise _AnotherJournal
 
     def _forgotten(self) -> None:
         stop = self._piece.stop
-        self._lose(self.offset, stop, stop - self.offset, FORGOTTEN)
+        self._lose(self.offset, stop, stop - self.offset, FORGOTTEN if self._identity.isdecimal() else REPLACED)
         self.offset = stop
 
     def _reached(self, end: ReadEnd | None) -> None:
@@ -97,15 +98,15 @@ class _Reading:
         if end.lost:
             self._lose(self._asked_from, end.reached, end.lost, "they are damaged on its disk")
         if end.reached < stop:
-            self._lose(end.reached, stop, stop - end.reached, "its data directory was replaced")
+            self._lose(end.reached, stop, stop - end.reached, REPLACED)
         self.offset = stop
 
     def _lose(self, start: int, stop: int, messages: int, cause: str) -> None:
-        lose(Gap(self._piece.node, start, stop, messages, cause), self._options)
+        lose(Gap.of(self._piece.node, start, stop, messages, cause), self._options)
 
     def _known_address(self) -> str:
         if self._address is None:
-            raise Unreachable(f"nobody knows the address of node {self._piece.node}")
+            raise Unreachable(f"nobody knows the address of node {node_of(self._piece.node)}")
         return self._address
 
     def skip_to(self, first: int) -> None:
@@ -121,11 +122,13 @@ class _Reading:
         if self._patient_until is None:
             self._patient_until = now + self._options.patience_s
         if now >= self._patient_until:
+            node = node_of(self._piece.node)
             raise NodesMissing(
-                f"messages {self.offset} to {self._piece.stop - 1} of node {self._piece.node} cannot be read: {error}"
+                f"messages {self.offset} to {self._piece.stop - 1} of node {node} cannot be read: {error}"
             ) from None
         time.sleep(_AGAIN_S)
-        self._look_for_it()
+        if not isinstance(error, Busy):
+            self._look_for_it()
 
     def _look_for_it(self) -> None:
         """It may have come back elsewhere: the others know."""
@@ -133,8 +136,8 @@ class _Reading:
             found = survey(self._options.access, self._options.nodes, all_of_them=False)
         except (FeedError, NodesMissing):
             return
-        name = self._piece.node.partition(IN_MEMORY)[0]
+        name = node_of(self._piece.node)
         if name in found:
             self._address = found[name].address
-            if found[name].journal != self._piece.node:
+            if self._identity and found[name].journal != self._piece.node:
                 self._forgotten()

@@ -18,7 +18,7 @@ from sterna.pipeline.continued import continued
 from sterna.pipeline.errors import DataLoss, NodesMissing
 from sterna.pipeline.feed_errors import Trimmed, Unreachable
 from sterna.pipeline.intervals import INTERVALS, Lives, intervals
-from sterna.pipeline.nodes import Seen, open_feed, survey
+from sterna.pipeline.nodes import Seen, open_feed, patiently, whole_network
 from sterna.pipeline.options import Access, ReadOptions
 
 BATCH_ROWS = 8192
@@ -55,7 +55,7 @@ class Records(NamedTuple):
 def read_records(spark: SparkSession, source: Mapping[str, str], since_us: int | None = None) -> Records:
     """`source` are options of the source.  Deliveries before `since_us` are left out, subscriptions are not."""
     options = ReadOptions.parse(source, streaming=False)
-    nodes = survey(options.access, options.nodes, all_of_them=True)
+    nodes = patiently(options, lambda: whole_network(options))
     segments = [segment for seen in nodes.values() for segment in _segments(options.access, seen)]
     sessions = _pulled(spark, "sessions", SESSIONS, segments, options.access, None)
     # They are gone through several times; nodes are asked once.

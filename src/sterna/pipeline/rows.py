@@ -10,7 +10,7 @@ from sterna.pipeline.errors import BadRow
 from sterna.vocabulary.errors import ConfigurationError
 
 REQUIRED = ("topic", "payload")
-OPTIONAL = ("qos", "retain", "properties", "content_type")
+OPTIONAL = ("qos", "retain", "properties", "content_type", "user_properties")
 
 _TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX = 128, 65535
 
@@ -48,16 +48,20 @@ def _messages(batch: Any, first_row: int) -> Iterator[Outgoing]:
     columns = {name: batch.column(name).to_pylist() for name in names}
     nothing = [None] * batch.num_rows
     lists = [columns.get(name, nothing) for name in REQUIRED + OPTIONAL]
-    for number, (topic, payload, qos, retain, properties, content_type) in enumerate(zip(*lists, strict=True)):
+    for number, (topic, payload, qos, retain, properties, content_type, pairs) in enumerate(zip(*lists, strict=True)):
         yield Outgoing(
             first_row + number,
             topic,
             payload.encode() if isinstance(payload, str) else payload,
             1 if qos is None else qos,
             bool(retain),
-            tuple(properties.items() if isinstance(properties, dict) else properties or ()),
+            _pairs(properties) if pairs is None else tuple((pair["key"], pair["value"]) for pair in pairs),
             content_type,
         )
+
+
+def _pairs(properties: Any) -> tuple[tuple[str, str], ...]:
+    return tuple(properties.items() if isinstance(properties, dict) else properties or ())
 
 
 def _checked(message: Outgoing) -> Outgoing:
@@ -77,6 +81,6 @@ def _problem(message: Outgoing) -> str:
         return f'"{message.topic}" is the broker\'s own'
     if message.qos not in (1, 2):
         return f"its qos is {message.qos}; what is to arrive needs 1 or 2"
-    if any(value is None for _, value in message.properties):
+    if any(name is None or value is None for name, value in message.properties):
         return "a property is null"
     return ""

@@ -6,6 +6,7 @@ node, as one table.  Files whose offsets or instants are of no interest are not 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +17,13 @@ import pyarrow.parquet as pq
 
 from sterna.journal.interest import Interest
 from sterna.journal.table import rows_between, rows_of_interest
-from sterna.pipeline.errors import DataLoss
+from sterna.pipeline.errors import DataLoss, PipelineError
 from sterna.pipeline.feed_client import ParquetFile
 from sterna.pipeline.gaps import Gap, lose
 from sterna.pipeline.nodes import Seen
 from sterna.pipeline.offsets import EARLIEST, Place
 from sterna.pipeline.options import ReadOptions
-from sterna.pipeline.table import only
+from sterna.pipeline.table import only, with_columns
 
 BATCH_ROWS = 8192
 
@@ -38,16 +39,23 @@ class SealedRange(NamedTuple):
 def before_the_journal(seen: Seen, files: Sequence[ParquetFile], stop: int, options: ReadOptions) -> list[SealedRange]:
     """What of a node's files a read needs that begins before the node's journal does."""
     assert options.parquet is not None
-    place = options.starting.for_node(seen.name)
+    place = options.starting.for_node(seen.journal, seen.name)
     stop = min(stop, seen.first)
     wanted = [file for file in files if file.first < stop and _is_of_interest(file, place)]
     _check_nothing_is_missing(seen, place, files, options)
     start = _start(place)
     return [
-        SealedRange(str(Path(options.parquet) / file.name), max(file.first, start), min(file.stop, stop))
+        SealedRange(str(_within(Path(options.parquet), file.name, seen)), max(file.first, start), min(file.stop, stop))
         for file in wanted
         if file.stop > start
     ]
+
+
+def _within(directory: Path, name: str, seen: Seen) -> Path:
+    """A node says what its files are called, and not where to look for them."""
+    if name != os.path.basename(name) or "\0" in name or not name.endswith(".parquet"):
+        raise PipelineError(f"node {seen.name} at {seen.address} calls a file {name!r}, which is none of its segments")
+    return directory / name
 
 
 def _is_of_interest(file: ParquetFile, place: Place) -> bool:
@@ -65,7 +73,10 @@ def _check_nothing_is_missing(seen: Seen, place: Place, files: Sequence[ParquetF
     oldest = min((file.first for file in files), default=seen.first)
     start = _start(place)
     if place.offsets and start < min(oldest, seen.first):
-        lose(Gap(seen.name, start, oldest, oldest - start, "they are neither in its journal nor in a file"), options)
+        lose(
+            Gap.of(seen.journal, start, oldest, oldest - start, "they are neither in its journal nor in a file"),
+            options,
+        )
 
 
 def read_sealed(part: SealedRange, options: ReadOptions) -> Iterator[Any]:
@@ -77,7 +88,7 @@ def read_sealed(part: SealedRange, options: ReadOptions) -> Iterator[Any]:
             for batch in file.iter_batches(BATCH_ROWS, columns=list(needed)):
                 chosen = batch.filter(_wanted(batch, part, interest, options))
                 if chosen.num_rows:
-                    yield only(chosen, options.columns)
+                    yield only(with_columns(chosen, options.columns), options.columns)
     except FileNotFoundError:
         raise DataLoss(
             f"{part.path} is gone, or not to be seen from here: option parquet must name storage that every task sees"

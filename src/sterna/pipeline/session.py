@@ -67,6 +67,8 @@ def _check_java() -> None:
 
 #: "sterna.pipeline.errors.DataLoss: node a has dropped ..." as it stands in the trace of a worker.
 _OURS = re.compile(r"^(?:\S*: )*sterna\.[\w.]+\.(?P<kind>\w+): (?P<text>.+)$", re.MULTILINE)
+#: "Caused by: java.io.IOException: Mkdirs failed ...", the last of which began it.
+_CAUSES = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 _SPARKS = re.compile(r"^\[(?P<kind>[A-Z_.]+)\] (?P<text>.+)$", re.MULTILINE)
 
 
@@ -76,6 +78,9 @@ def one_line(error: BaseException) -> str:
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1][1]).strip()
+    causes = _CAUSES.findall(text)
+    if causes:
+        return f"Spark: {causes[-1].strip()}"
     sparks = _SPARKS.search(text)
     if sparks:
         return f"Spark: {sparks['text']}"

@@ -1,6 +1,6 @@
 """`spark.read` and `spark.readStream` with `format("sterna")`: the messages of a network as one table.
 
-Offsets are {node: journal offset}.  The driver only asks nodes how far they are; the rows go from the nodes to the
+Offsets are {journal: offset}.  The driver only asks nodes how far they are; the rows go from the nodes to the
 tasks.  A batch is the ranges between two offsets and nothing else, so a batch that is run again holds the same rows.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -20,21 +20,23 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from sterna.pipeline.catalogs import options_in, with_options
 from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed_errors import FeedError, Unreachable
-from sterna.pipeline.gaps import FORGOTTEN, Gap, lose, make_room
+from sterna.pipeline.gaps import FORGOTTEN, REPLACED, Gap, lose, make_room
 from sterna.pipeline.nodes import (
-    IN_MEMORY,
     WAIT_MS,
     Cursors,
     Seen,
     Watch,
     ask,
     by_journal,
-    check_names,
+    check_place,
+    patiently,
     resolve,
     sealed_files,
     survey,
+    whole_network,
 )
 from sterna.pipeline.offsets import (
     END,
@@ -44,16 +46,20 @@ from sterna.pipeline.offsets import (
     Range,
     advance,
     capped,
+    identity_of,
     in_order,
+    named_as_in,
+    node_of,
     packed,
     ranges,
 )
-from sterna.pipeline.options import ReadOptions, WriteOptions
+from sterna.pipeline.options import ReadOptions, WriteOptions, is_of_a_table
 from sterna.pipeline.reading import read_range
 from sterna.pipeline.sealed import SealedRange, before_the_journal, read_sealed
 from sterna.pipeline.sink import BatchWriter, StreamWriter
-from sterna.pipeline.table import spark_schema
+from sterna.pipeline.table import spark_schema, spark_types
 from sterna.pipeline.workers import settle
+from sterna.vocabulary.errors import ConfigurationError
 
 NEWS_S = 0.25
 """How long `latestOffset` waits for something new: Spark asks again at once."""
@@ -79,30 +85,45 @@ class SternaSource(DataSource):
         super().__init__(options)
         self._words = dict(options)
 
-    def schema(self) -> str:
-        return spark_schema(ReadOptions.parse(self._words, streaming=True).columns)
+    def schema(self) -> str | StructType:
+        columns = ReadOptions.parse(self._words, streaming=True).columns
+        return with_options(columns, self._words) if is_of_a_table(self._words) else spark_schema(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(ReadOptions.parse(self._words, streaming=False))
+        return BatchReader(_with_columns(ReadOptions.parse(self._of(schema), streaming=False), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(ReadOptions.parse(self._words, streaming=True))
+        return StreamReader(_with_columns(ReadOptions.parse(self._of(schema), streaming=True), schema))
+
+    def _of(self, schema: StructType) -> Mapping[str, str]:
+        return {**options_in(schema), **self._words}
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise ConfigurationError('mode: what is published cannot be overwritten; write .mode("append")')
         return BatchWriter(WriteOptions.parse(self._words), schema.fieldNames())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         return StreamWriter(WriteOptions.parse(self._words), schema.fieldNames())
 
 
+def _with_columns(options: ReadOptions, schema: StructType) -> ReadOptions:
+    """A schema that a user gives chooses columns, as option `columns` does."""
+    for field in schema.fields:
+        kind = spark_types().get(field.name)
+        if kind != field.dataType.simpleString():
+            said = f"is {kind}, not {field.dataType.simpleString()}" if kind else "is none of the table's"
+            raise ConfigurationError(f"schema: column {field.name} {said}; the table is {spark_schema()}")
+    return replace(options, columns=tuple(schema.fieldNames()))
+
+
 def plan(
     start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str, Seen], task_rows: int = SPLIT_ROWS_MIN
 ) -> list[Piece]:
-    addresses = {name: seen.address for name, seen in nodes.items()}
-    dealt = packed(ranges(start, end), options.tasks, task_rows)
+    addresses = {seen.name: seen.address for seen in nodes.values()}
     return [
-        Piece(tuple(parts), tuple((part.node, addresses[part.node]) for part in parts if part.node in addresses))
-        for parts in dealt
+        Piece(tuple(parts), tuple((part.node, at) for part in parts if (at := addresses.get(node_of(part.node)))))
+        for parts in packed(ranges(start, end), options.tasks, task_rows)
     ]
 
 
@@ -120,12 +141,15 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[Piece]:
+        make_room(self._options)
+        return patiently(self._options, self._plan)
+
+    def _plan(self) -> list[Piece]:
         options = self._options
-        make_room(options)
-        nodes = survey(options.access, options.nodes, all_of_them=True)
-        check_names(options.starting, nodes, "startingOffsets")
-        check_names(options.ending, nodes, "endingOffsets")
-        end = {name: resolve(options.access, seen, _ending(options.ending, name)) for name, seen in nodes.items()}
+        nodes = by_journal(whole_network(options))
+        check_place(options.starting, nodes, "startingOffsets")
+        check_place(options.ending, nodes, "endingOffsets")
+        end = {name: resolve(options.access, seen, _ending(options.ending, seen)) for name, seen in nodes.items()}
         start = {name: resolve(options.access, seen, options.starting) for name, seen in nodes.items()}
         sealed: list[Piece] = []
         if options.parquet is not None:
@@ -141,9 +165,9 @@ class BatchReader(DataSourceReader):
         return read(partition, self._options)
 
 
-def _ending(place: Place, node: str) -> Place:
+def _ending(place: Place, seen: Seen) -> Place:
     """A node that the explicit offsets do not name is read to its end."""
-    return END if place.offsets and node not in dict(place.offsets) else place
+    return END if place.offsets and not {seen.journal, seen.name} & set(place.named()) else place
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -174,25 +198,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Asked for again until the first batch is done: the nodes remember what a named reader was told first."""
         if self._initial is None:
             make_room(self._options)
-            access, place = self._options.access, self._options.starting
-            self._nodes = by_journal(survey(access, self._options.nodes, all_of_them=True))
-            check_names(place, self._nodes, "startingOffsets")
-            begun = {
-                name: self._cursors.begin(seen, resolve(access, seen, place)) for name, seen in self._nodes.items()
-            }
-            self._initial = in_order(begun)
+            self._initial = patiently(self._options, self._begin)
         return dict(self._initial)
+
+    def _begin(self) -> Offsets:
+        access, place = self._options.access, self._options.starting
+        self._nodes = by_journal(survey(access, self._options.nodes, all_of_them=True))
+        check_place(place, self._nodes, "startingOffsets")
+        begun = {name: self._cursors.begin(seen, resolve(access, seen, place)) for name, seen in self._nodes.items()}
+        return in_order(begun)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.most_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._nodes = by_journal(survey(self._options.access, self._options.nodes, all_of_them=False))
+        """What it holds is what all nodes have now: as of a batch read, none may be missing."""
+        self._nodes = by_journal(patiently(self._options, lambda: whole_network(self._options)))
         self._last = {name: seen.next for name, seen in self._nodes.items()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         heads = self._last if self._last is not None else self._news(start)
+        start = self.named(start)
         heads = {name: self._checked(name, start.get(name, 0), head) for name, head in heads.items()}
         new = [name for name in heads if name not in start]
         self._check_forgotten(new, start)
@@ -202,6 +229,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, int] | None:
         return in_order({name: seen.next for name, seen in self._nodes.items()})
+
+    def named(self, offsets: Offsets) -> Offsets:
+        """Under the names that the journals in sight have."""
+        return named_as_in(offsets, [journal for journal, seen in self._nodes.items() if seen.durable])
 
     def watch(self) -> Watch:
         if self._watch is None:
@@ -220,7 +251,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _news(self, start: Offsets) -> Offsets:
         """How far the nodes in sight are; waits a little while that is where the query is already."""
         watch = self.watch()
-        watch.wait_for(lambda nodes: any(seen.next > start.get(name, -1) for name, seen in nodes.items()), NEWS_S)
+        watch.wait_for(lambda nodes: any(seen.next > start.get(seen.journal, -1) for seen in nodes.values()), NEWS_S)
         in_sight = by_journal(watch.nodes())
         names = {seen.name for seen in in_sight.values()}
         others = {journal: seen for journal, seen in self._nodes.items() if seen.name not in names}
@@ -243,19 +274,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             seen, _ = ask(self._options.access, self._nodes[name].address)
         except Unreachable:
             return start
-        if seen.next >= start:
+        if seen.next >= start or seen.journal != name:
             return start
-        cause = f"its data directory was replaced; its new journal, with {seen.next}, is read from its beginning"
-        lose(Gap(name, start, start, None, cause), self._options)
+        cause = f"{REPLACED}; its new journal, with {seen.next}, is read from its beginning"
+        lose(Gap.of(name, start, start, None, cause), self._options)
         return seen.first
 
     def _check_forgotten(self, new: Iterable[str], start: Offsets) -> None:
-        """A new journal of a node that is known: the one before was in memory, and what was not read of it is gone."""
+        """A new journal of a node that is known: what was not read of the one before is gone."""
         for journal in new:
-            known = [one for one in start if one.partition(IN_MEMORY)[0] == journal.partition(IN_MEMORY)[0]]
+            known = [one for one in start if node_of(one) == node_of(journal)]
             if known and journal not in self._entered:
-                before = max(known, key=lambda one: int(one.partition(IN_MEMORY)[2] or 0))
-                lose(Gap(before, start[before], start[before], None, FORGOTTEN), self._options)
+                before = max(known, key=lambda one: (len(identity_of(one)), identity_of(one)))
+                is_on_disk = self._nodes[journal].durable
+                cause = f"{REPLACED}; its new journal is read from its beginning" if is_on_disk else FORGOTTEN
+                lose(Gap.of(before, start[before], start[before], None, cause), self._options)
 
     # -- the rows --
 

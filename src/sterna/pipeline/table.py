@@ -14,7 +14,7 @@ import pyarrow as pa
 from sterna.journal.table import TABLE_SCHEMA as SCHEMA
 from sterna.journal.table import schema_of
 
-__all__ = ["COLUMNS", "SCHEMA", "only", "schema_of", "spark_schema"]
+__all__ = ["COLUMNS", "SCHEMA", "only", "schema_of", "spark_schema", "spark_types", "with_columns"]
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 
@@ -26,12 +26,19 @@ _SPARK_TYPES = {
     pa.int64(): "bigint",
     pa.timestamp("us", "UTC"): "timestamp",
     pa.map_(pa.string(), pa.string()): "map<string,string>",
+    SCHEMA.field("user_properties").type: "array<struct<key:string,value:string>>",
 }
+
+
+def spark_types() -> dict[str, str]:
+    """What Spark calls the type of each column."""
+    return {field.name: _SPARK_TYPES[field.type] for field in SCHEMA}
 
 
 def spark_schema(columns: Sequence[str] = COLUMNS) -> str:
     """These columns as Spark's data definition language has them."""
-    return ", ".join(f"`{column}` {_SPARK_TYPES[SCHEMA.field(column).type]}" for column in columns)
+    types = spark_types()
+    return ", ".join(f"`{column}` {types[column]}" for column in columns)
 
 
 def only(batch: Any, columns: Sequence[str]) -> Any:
@@ -40,3 +47,12 @@ def only(batch: Any, columns: Sequence[str]) -> Any:
     if batch.schema.equals(schema):
         return batch
     return pa.RecordBatch.from_arrays([batch.column(column) for column in columns], schema=schema)
+
+
+def with_columns(batch: Any, columns: Sequence[str]) -> Any:
+    """The batch with all of these, null where it has none: files of earlier releases have fewer columns."""
+    for column in columns:
+        if column not in batch.schema.names:
+            kind = schema_of([column]).field(0)
+            batch = batch.append_column(kind, pa.nulls(batch.num_rows, kind.type))
+    return batch

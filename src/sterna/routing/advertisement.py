@@ -55,12 +55,14 @@ class Advertisement:
         self._sweeping = False
         #: By link and origin, what was heard: also from links that are not the route to that origin, or not yet.
         self._heard: dict[str, dict[str, AdvertisedTopics]] = {}
+        #: By link, how many filters that is, and how many bytes.
+        self._amounts: dict[str, tuple[int, int]] = {}
         self._routes: dict[str, str] = {}
         #: By link, what is to be said at the next flush.
         self._news: dict[str, list[_News]] = {}
         #: Origins that our own clients' interest has come to reach since the last flush.
         self._reached: dict[str, None] = {}
-        self._interest = Interest(output, self._relevant)
+        self._interest = Interest(output, self._relevant, settings)
 
     # Local clients
 
@@ -113,6 +115,7 @@ class Advertisement:
     def link_ended(self, link: str) -> None:
         self._interest.link_ended(link)
         self._news.pop(link, None)
+        self._amounts.pop(link, None)
         for origin in self._heard.pop(link, {}):
             if self._routes.get(origin) == link:
                 self._pass_on(link, _News(Kind.WITHDRAW, origin, []))
@@ -150,6 +153,9 @@ class Advertisement:
         routed = self._routes.get(origin) == link
         check_news(known, kind is Kind.ADVERTISE, filters)
         if kind is Kind.ADVERTISE:
+            count, size = self._amounts.get(link, (0, 0))
+            self._amounts[link] = (count + len(filters), size + sum(map(len, filters)))
+            self._settings.check_amount(*self._amounts[link])
             known = self._heard[link].setdefault(origin, AdvertisedTopics())
             for topic_filter in filters:
                 if routed and self._widens(known, topic_filter):
@@ -159,6 +165,8 @@ class Advertisement:
             raise LinkProtocolError("an origin that advertised nothing withdraws everything")
         else:
             filters = filters or list(known)
+            count, size = self._amounts[link]
+            self._amounts[link] = (count - len(filters), size - sum(map(len, filters)))
             for topic_filter in filters:
                 known.remove(topic_filter)
             if not len(known):

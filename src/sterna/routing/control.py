@@ -7,11 +7,28 @@ are.  Everything here is small and rare compared with messages.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
+from sterna.vocabulary.bounds import (
+    NUMBER_MAX,
+    Address,
+    Epoch,
+    Mark,
+    Marks,
+    Node,
+    Nodes,
+    Number,
+    Seconds,
+    Sequence,
+    Topic,
+    Word,
+)
 from sterna.vocabulary.errors import LinkProtocolError
+
+#: Filters a FETCH lists at most.
+FETCHED_FILTERS_MAX = 256
 
 
 class Frame(IntEnum):
@@ -33,19 +50,19 @@ class Frame(IntEnum):
 class Announce(msgspec.Struct, array_like=True, frozen=True):
     """An origin says that it is here; floods."""
 
-    origin: str
-    epoch: int
-    number: int
+    origin: Node
+    epoch: Epoch
+    number: Number
     #: Of the link sessions it came through: equal digests, equal paths, nothing lost between.
-    digest: int
+    digest: Word
     #: Whoever hears this is to announce itself too.
     ask: bool
     #: Shared subscriptions with members at the origin, and how many.
-    shares: list[tuple[bytes, int]]
+    shares: list[tuple[Topic, Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]]]
     #: Where bulk readers find the origin's journal; empty: nowhere.
-    feed: str
+    feed: Address
     #: Where clients reach the origin; empty: nobody is told.
-    clients: str = ""
+    clients: Address = ""
     #: It is being emptied: no client is to be sent there.
     closed: bool = False
 
@@ -53,65 +70,65 @@ class Announce(msgspec.Struct, array_like=True, frozen=True):
 class Lost(msgspec.Struct, array_like=True, frozen=True):
     """Origins that can no longer be reached through the sender, the one whose link was lost first."""
 
-    origins: list[str]
+    origins: Nodes
 
 
 class Fetch(msgspec.Struct, array_like=True, frozen=True):
     """A reader asks an origin for what it has missed."""
 
-    origin: str
-    number: int
+    origin: Node
+    number: Number
     #: The stamp of the last message seen; None for a reader that has never read from this origin.
-    after: tuple[int, int] | None
+    after: tuple[Epoch, Sequence] | None
     #: How long the reader has belonged to the network.
-    age_s: float
+    age_s: Seconds
     #: What the reader wants; None: everything.
-    filters: list[bytes] | None
+    filters: Annotated[list[Topic], msgspec.Meta(max_length=FETCHED_FILTERS_MAX)] | None
     #: For a reader that is new: of what is retained, the topics after this one are still unknown to it; None: none are.
-    retained_after: bytes | None
+    retained_after: Topic | None
     #: What was retained from other origins too?
     retained_of_others: bool
     #: The nodes it came through, the reader first.
-    hops: list[str]
+    hops: Nodes
     #: (origin, epoch, sequence): what the reader has read of others.
-    have: list[tuple[str, int, int]] = []
+    have: Marks = []
 
 
 class Page(msgspec.Struct, array_like=True, frozen=True):
     """An origin's answer: some messages, and how far they reach."""
 
-    origin: str
-    number: int
+    origin: Node
+    number: Number
     #: The nodes it has yet to pass, the reader first.
-    hops: list[str]
-    reached: tuple[int, int]
+    hops: Nodes
+    reached: tuple[Epoch, Sequence]
     #: From here on everything arrives by itself.
     synced: bool
     #: Messages between `after` and `reached` that the origin no longer has.
-    lost: int
+    lost: Number
     #: Bodies of SEQUENCED frames: the messages asked for; retained ones that are only to be remembered.
     messages: list[bytes]
     retained: list[bytes]
     #: The last topic of `retained`, if there is more.
-    retained_after: bytes | None
+    retained_after: Topic | None
     #: (origin, epoch, sequence): what comes next was published by somebody who had published that before, elsewhere.
-    needs: tuple[str, int, int] | None = None
+    needs: Mark | None = None
 
 
 class Probe(msgspec.Struct, array_like=True, frozen=True):
     """Answered once everybody behind the receiver has answered; PROBE on the way out, ECHO on the way back."""
 
-    asker: str
-    number: int
+    asker: Node
+    number: Number
     #: The echo is to say how far everybody's own messages had come when they passed it.
     with_frontiers: bool = False
 
 
 class Echo(msgspec.Struct, array_like=True, frozen=True):
-    asker: str
-    number: int
+    asker: Node
+    number: Number
     #: (node, epoch, sequence): what that node's clients publish after it finds the asker's wishes known.
-    frontiers: list[tuple[str, int, int]] = []
+    frontiers: Marks = []
 
 
 class About(IntEnum):
@@ -124,9 +141,9 @@ class About(IntEnum):
 class Letter(msgspec.Struct, array_like=True, frozen=True):
     """From one node to another, by the paths; may get lost when these change."""
 
-    to: str
-    sender: str
-    epoch: int
+    to: Node
+    sender: Node
+    epoch: Epoch
     about: About
     body: bytes
 
@@ -139,5 +156,5 @@ encode = msgspec.msgpack.Encoder().encode
 def decode(body: bytes, record: type[Record]) -> Record:
     try:
         return msgspec.msgpack.decode(body, type=record)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
         raise LinkProtocolError(f"not a record of type {record.__name__}: {error}") from error

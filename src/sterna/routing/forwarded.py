@@ -24,6 +24,7 @@ from struct import error as StructError
 from typing import Final
 
 from sterna.mqtt.message import Message
+from sterna.vocabulary.bounds import INSTANT_MAX_US, NUMBER_MAX
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
 
@@ -39,8 +40,11 @@ _NUMBER: Final = Struct(">Q")
 _LOOSE: Final = Struct(">BHH")
 _LENGTH: Final = Struct(">I")
 
-#: No sequence is greater: it travels in eight bytes.
-ALL_SEQUENCES: Final = 2**64
+#: No sequence is as great as this.
+ALL_SEQUENCES: Final = NUMBER_MAX + 1
+#: No instant is later, nor is any before the first.
+LATEST_US: Final = INSTANT_MAX_US
+_FLAGS: Final = QOS | RETAIN | EXTRA
 
 #: Of messages with one topic in one loose record.
 LOOSE_MAX: Final = 0xFFFF
@@ -113,15 +117,19 @@ def read_records(body: bytes, position: int) -> list[Record]:
     before = -1
     try:
         while position < end:
-            flags, sequence, _, topic, publisher, payload = _HEAD.unpack_from(body, position)
+            flags, sequence, received_us, topic, publisher, payload = _HEAD.unpack_from(body, position)
             start = position + 25
             stop = start + topic + publisher + payload
             if flags & EXTRA:
-                properties, shares, _ = _EXTRA.unpack_from(body, start)
+                properties, shares, expires_us = _EXTRA.unpack_from(body, start)
                 start += 14
                 stop += 14 + properties + shares
+                if not 0 <= expires_us <= LATEST_US:
+                    raise LinkProtocolError("a record that expires at a time that cannot be")
             if stop > end or sequence <= before:
                 raise LinkProtocolError("a record that is cut off or out of order")
+            if sequence >= ALL_SEQUENCES or not 0 <= received_us <= LATEST_US or flags & ~_FLAGS or flags & QOS == QOS:
+                raise LinkProtocolError("a record with a number that cannot be")
             records.append(Record(flags, sequence, position, stop, body[start : start + topic]))
             before = sequence
             position = stop
@@ -276,6 +284,10 @@ def read_loose(body: bytes, position: int) -> list[LooseRecord]:
                 record.shares = body[position : position + shares_size]
                 position += shares_size
                 record.expires_at = expires_us / 1e6
+                if not 0 <= expires_us <= LATEST_US:
+                    raise LinkProtocolError("a loose record that expires at a time that cannot be")
+            if not count:
+                raise LinkProtocolError("a loose record of nothing")
             position = record.find_stop(body, position, is_run=bool(flags & RUN))
             records.append(record)
     except (IndexError, StructError):

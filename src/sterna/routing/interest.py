@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 from sterna.routing.covering import FilterTable, canonical
 from sterna.routing.routing_frames import Kind, encode
-from sterna.routing.strategy import RoutingOutput
+from sterna.routing.strategy import RoutingOutput, RoutingSettings
 from sterna.vocabulary.errors import LinkProtocolError
 
 #: The source of what this node's own clients want; no link has this name.
@@ -26,11 +26,12 @@ CHANGES_TOLD_MAX = 32
 
 
 class _Neighbour:
-    __slots__ = ("doubtful", "told", "wants")
+    __slots__ = ("doubtful", "told", "wants", "wants_bytes")
 
     def __init__(self) -> None:
-        #: What it told us.
+        #: What it told us, and how many bytes that is.
         self.wants: dict[bytes, None] = {}
+        self.wants_bytes = 0
         #: What it knows from us.
         self.told: dict[bytes, None] = {}
         #: What may have to be told or taken back.
@@ -40,8 +41,14 @@ class _Neighbour:
 class Interest:
     """`relevant(link, filter)` may keep a filter from a link; one that covers a relevant one must be relevant too."""
 
-    def __init__(self, output: RoutingOutput, relevant: Callable[[str, bytes], bool] | None = None) -> None:
+    def __init__(
+        self,
+        output: RoutingOutput,
+        relevant: Callable[[str, bytes], bool] | None = None,
+        settings: RoutingSettings | None = None,
+    ) -> None:
         self._output = output
+        self._settings = settings or RoutingSettings()
         self._relevant = relevant
         #: Of each filter anybody wants, who does: LOCAL, or links.
         self._wanted: FilterTable[dict[str, None]] = FilterTable()
@@ -68,8 +75,13 @@ class Interest:
             self._remove_source(topic_filter, LOCAL)
 
     def receive(self, link: str, kind: Kind, filters: list[bytes]) -> None:
-        wants = self._neighbours[link].wants
+        neighbour = self._neighbours[link]
+        wants = neighbour.wants
         check_news(wants, kind is Kind.ADD, filters)
+        size = sum(map(len, filters))
+        if kind is Kind.ADD:
+            self._settings.check_amount(len(wants) + len(filters), neighbour.wants_bytes + size)
+        neighbour.wants_bytes += size if kind is Kind.ADD else -size
         for topic_filter in filters:
             if kind is Kind.ADD:
                 wants[topic_filter] = None

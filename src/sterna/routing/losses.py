@@ -50,8 +50,12 @@ class RouterCounters:
 
     forwarded: int = 0
     taken: int = 0
-    #: Came by another link than the path, or came again.
+    #: Came by another link than the path, or came again; or no client may publish on its topic.
     refused: int = 0
+    #: Frames that made no sense: their links were ended.
+    nonsense: int = 0
+    #: What came from nodes further away and made no sense: it was left out.
+    spoilt: int = 0
 
 
 class Gap:

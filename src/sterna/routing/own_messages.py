@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sterna.mqtt.message import Message
+from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES
 from sterna.routing.forwarded import (
     LOOSE_MAX,
     LooseRecord,
@@ -117,7 +118,8 @@ class OwnMessages:
         if topic not in self._topics:
             if len(self._topics) >= REMEMBERED_MAX:
                 self._topics.clear()
-            self._topics[topic] = None
+            if len(topic) <= REMEMBERED_TOPIC_BYTES:
+                self._topics[topic] = None
             if (
                 self._router.strategy.publishing(topic)
                 and topic not in self._held

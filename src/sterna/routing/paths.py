@@ -15,9 +15,10 @@ from typing import NamedTuple, Protocol
 from msgspec import structs
 
 from sterna.routing.control import Announce, Frame, Lost, encode
+from sterna.vocabulary.bounds import NODES_MAX
 
 #: Nodes a network may have, dead ones included; what exceeds it is not believed.
-ORIGINS_MAX = 4096
+ORIGINS_MAX = NODES_MAX
 #: Of the address of a feed.
 FEED_CHARACTERS_MAX = 300
 
@@ -72,6 +73,11 @@ class Paths:
     def link_to(self, origin: str) -> str | None:
         path = self._paths.get(origin)
         return None if path is None else path.link
+
+    def leads_by(self, link: str, origin: str, epoch: int) -> bool:
+        """HOT.  Do messages of this origin come by this link?  An epoch that it has not announced is none of its."""
+        path = self._paths.get(origin)
+        return path is not None and path.link == link and epoch <= path.number[0]
 
     @property
     def origins(self) -> list[str]:
@@ -150,9 +156,8 @@ class Paths:
 
     def lost(self, link: str, lost: Lost) -> None:
         """A neighbour lost its way to some origins; those we reach through it are gone for us too."""
-        found = (self._paths.get(origin) for origin in lost.origins)
-        gone = [origin for origin, path in zip(lost.origins, found, strict=True) if path and path.link == link]
-        self._forget(link, gone)
+        named = dict.fromkeys(lost.origins)
+        self._forget(link, [origin for origin in named if (path := self._paths.get(origin)) and path.link == link])
 
     def _forget(self, link: str, gone: list[str]) -> None:
         if not gone:

@@ -2,11 +2,15 @@
 once every node has passed on what lay before it.
 
 A subscriber is told that its subscription stands when the echo is back, so whatever is published anywhere after that
-reaches it.  One probe is under way at a time and covers all that waited when it left; time is bounded.
+reaches it.  Links keep the order, so whatever a node had acknowledged when it heard the probe is here before its echo:
+a retained value that was replaced or cleared anywhere before the subscription is not found by it.  A probe covers all
+that waited when it left, and while it is under way the next one waits for it, but not for long: it may be on its way to
+somebody who is dead.  Time is bounded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -18,6 +22,9 @@ from sterna.vocabulary.stamps import Stamp, VersionVector
 PASSING_MAX = 4096
 #: Nodes an echo can speak of.
 FRONTIERS_MAX = 4096
+
+#: So many probes leave one after the other while the first of them may still come back.
+AT_ONCE = 10
 
 #: This node among those a probe has not come back from; no link has this name.
 HERE = ""
@@ -33,6 +40,19 @@ class ProbeUser(Protocol):
 
     def frontier(self) -> Stamp:
         """The last of our own messages that has been sent to the links."""
+
+
+class _Probe:
+    """One of our own that is under way."""
+
+    __slots__ = ("actions", "frontiers", "out")
+
+    def __init__(self, actions: list[Action], links: list[str]) -> None:
+        self.actions = actions
+        #: Links it has not come back from.
+        self.out = dict.fromkeys(links)
+        #: How far everybody had come who has heard it.
+        self.frontiers: VersionVector = {}
 
 
 class Probes:
@@ -52,12 +72,15 @@ class Probes:
         self._schedule = schedule
         self._number = 0
         self._waiting: list[Action] = []
-        self._covered: list[Action] = []
+        #: When the first of them was asked for.
+        self._asked_at = 0.0
         #: Those that want to know how far everybody had come.
         self._curious: list[Callable[[VersionVector], None]] = []
-        self._frontiers: VersionVector = {}
-        #: Links our own probe has not come back from.
-        self._out: dict[str, None] = {}
+        #: Our own that are under way, by number, the oldest first.
+        self._own: dict[int, _Probe] = {}
+        #: When the last of them left, and whether somebody is to look again when the next may.
+        self._left_at = -math.inf
+        self._looks_again = False
         #: (asker, number) -> the link it came by, the links it has not come back from.
         self._passing: dict[tuple[str, int], tuple[str, dict[str, None]]] = {}
         #: The same -> the frontiers they brought, of those that were asked for.
@@ -67,45 +90,61 @@ class Probes:
 
     def after(self, action: Action) -> None:
         """Do this once every node that can be reached knows what we want now."""
+        if not self._waiting:
+            self._asked_at = self._now()
         self._waiting.append(action)
 
     def ask(self, action: Callable[[VersionVector], None]) -> None:
         """The same, and tell how far the messages of those nodes had come when they heard; whoever is not named has not
         been heard from."""
         self._curious.append(action)
-        self._waiting.append(lambda: None)
+        self.after(lambda: None)
 
     @property
     def waiting(self) -> bool:
         """Is a probe to leave at the next flush?"""
-        return bool(self._waiting) and not self._covered
+        return bool(self._waiting) and (not self._own or self._now() >= self._next_at())
+
+    def _next_at(self) -> float:
+        """When another one may leave, though the last one has not come back."""
+        return self._left_at + self._timeout_s / AT_ONCE
 
     def flush(self) -> None:
         if self.waiting:
-            self._covered, self._waiting = self._waiting, []
-            self._number += 1
-            self._out = dict.fromkeys(self._user.links())
-            curious, self._curious = self._curious, []
-            found: VersionVector = {}
-            self._frontiers = found
-            self._covered += [partial(action, found) for action in curious]
-            body = encode(Probe(self._node, self._number, bool(curious)))
-            for link in self._out:
-                self._user.send_control(link, Frame.PROBE, body)
-            number = self._number
-            self._schedule(self._now() + self._timeout_s, lambda: self._give_up(number))
-            self._settle()
+            self._leave()
+        elif self._waiting and not self._looks_again:
+            self._looks_again = True
+            self._schedule(self._next_at(), self._look_again)
+
+    def _look_again(self) -> None:
+        """The turn in which this is called ends with `flush`."""
+        self._looks_again = False
+
+    def _leave(self) -> None:
+        actions, self._waiting = self._waiting, []
+        curious, self._curious = self._curious, []
+        self._number += 1
+        number, self._left_at = self._number, self._now()
+        probe = self._own[number] = _Probe(actions, self._user.links())
+        actions += [partial(action, probe.frontiers) for action in curious]
+        body = encode(Probe(self._node, number, bool(curious)))
+        for link in probe.out:
+            self._user.send_control(link, Frame.PROBE, body)
+        self._schedule(self._asked_at + self._timeout_s, partial(self._give_up, number))
+        self._settle(number)
 
     def _give_up(self, number: int) -> None:
-        if number == self._number and self._out:
+        probe = self._own.get(number)
+        if probe is not None:
             self.timed_out += 1
-            self._out = {}
-            self._settle()
+            probe.out.clear()
+            self._settle(number)
 
-    def _settle(self) -> None:
-        if not self._out and self._covered:
-            actions, self._covered = self._covered, []
-            for action in actions:
+    def _settle(self, number: int) -> None:
+        probe = self._own[number]
+        if not probe.out:
+            del self._own[number]
+            for action in probe.actions:
                 action()
 
     def probed(self, link: str, probe: Probe) -> None:
@@ -137,10 +176,11 @@ class Probes:
     def echoed(self, link: str, probe: Echo) -> None:
         found = {node: Stamp(epoch, sequence) for node, epoch, sequence in probe.frontiers[:FRONTIERS_MAX]}
         if probe.asker == self._node:
-            if probe.number == self._number:
-                self._frontiers.update(found)
-                self._out.pop(link, None)
-                self._settle()
+            own = self._own.get(probe.number)
+            if own is not None:
+                own.frontiers.update(found)
+                own.out.pop(link, None)
+                self._settle(probe.number)
             return
         key = (probe.asker, probe.number)
         passing = self._passing.get(key)
@@ -153,9 +193,10 @@ class Probes:
 
     def link_ended(self, link: str) -> None:
         """Whoever lies behind it cannot be reached, and need not be waited for."""
-        if link in self._out:
-            del self._out[link]
-            self._settle()
+        for number, own in list(self._own.items()):
+            if link in own.out and number in self._own:
+                del own.out[link]
+                self._settle(number)
         for key, (came_by, others) in list(self._passing.items()):
             others.pop(link, None)
             if came_by == link:

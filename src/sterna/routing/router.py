@@ -14,9 +14,12 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
+from sterna.mqtt.message import Message
+from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES, is_reserved
 from sterna.overlay.batches import FRAME_HEAD_BYTES
 from sterna.overlay.link import Link
 from sterna.routing import control
+from sterna.routing.checking import TopicsSeen, check_announcement, check_message, check_properties, is_filter
 from sterna.routing.control import Frame
 from sterna.routing.forwarded import (
     RETAIN,
@@ -82,6 +85,12 @@ class RouterLocal(Local, Protocol):
     def news_came(self, link: str, body: bytes) -> None:
         """A neighbour says this to us."""
 
+    def nonsense(self, link: str, reason: str) -> None:
+        """A neighbour said what makes no sense: its link is about to be ended."""
+
+    def spoilt(self, source: str, reason: str) -> None:
+        """A node further away said what makes no sense, and that was left out."""
+
 
 class Router:
     def __init__(
@@ -113,6 +122,7 @@ class Router:
         self._wanted: dict[bytes, list[str]] = {}
         self.losses = Losses(now=now, schedule=schedule, changed=self._wanted.clear)
         self.own = OwnMessages(node, epoch, self)
+        self._topics = TopicsSeen()
         #: origin -> the last of its messages handed on.
         self._handed_on: VersionVector = {}
         #: origin -> epoch and number of its last loose messages.
@@ -122,10 +132,10 @@ class Router:
         self._handlers: dict[int, Callable[[str, bytes], None]] = {
             Frame.SEQUENCED: self._sequenced,
             Frame.ROUTING: lambda link, body: self.strategy.receive(link, body),
-            Frame.ANNOUNCE: lambda link, body: self.paths.announced(link, control.decode(body, control.Announce)),
+            Frame.ANNOUNCE: self._announced,
             Frame.LOST: lambda link, body: self._lost(link, control.decode(body, control.Lost)),
             Frame.FETCH: lambda link, body: self._fetch(control.decode(body, control.Fetch)),
-            Frame.PAGE: lambda link, body: self._page(control.decode(body, control.Page)),
+            Frame.PAGE: lambda link, body: self._page(link, control.decode(body, control.Page)),
             Frame.PROBE: lambda link, body: self.probes.probed(link, control.decode(body, control.Probe)),
             Frame.ECHO: lambda link, body: self.probes.echoed(link, control.decode(body, control.Echo)),
             Frame.LETTER: self._letter,
@@ -153,6 +163,7 @@ class Router:
 
     def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
         """A batch from a neighbour.  One that talks nonsense is not believed any more: the session is given up."""
+        kind = 0
         try:
             for kind, body in frames:
                 if self._links.get(link.peer) is not link:
@@ -165,7 +176,24 @@ class Router:
                     raise LinkProtocolError(f"a frame of unknown kind {kind}")
                 handler(link.peer, body)
         except LinkProtocolError as error:
-            link.restart(str(error))
+            self._nonsense(link, str(error))
+        except JournalError:
+            raise  # the disk's fault
+        except Exception as error:
+            self._nonsense(link, f"a frame of kind {kind} raised {where(error)}")
+
+    def _nonsense(self, link: Link, reason: str) -> None:
+        self.counters.nonsense += 1
+        self._local.nonsense(link.peer, reason)
+        link.restart(reason)
+
+    def _spoilt(self, link: str, source: str, error: LinkProtocolError) -> None:
+        """What a node further away has said makes no sense, and those on the way could not know: its link is ended only
+        if it is the neighbour itself."""
+        if source == link:
+            raise error
+        self.counters.spoilt += 1
+        self._local.spoilt(source, str(error))
 
     @property
     def has_links(self) -> bool:
@@ -205,7 +233,7 @@ class Router:
             self.own.flush()
         if self.probes.waiting:
             self._announce_now()  # the members of a shared subscription must be known before it is confirmed
-            self.probes.flush()
+        self.probes.flush()
 
     # -- who is where --------------------------------------------------------------------------------------------
 
@@ -261,6 +289,11 @@ class Router:
     def in_turn(self, action: Callable[[], None]) -> None:
         self._local.in_turn(action)
 
+    def _announced(self, link: str, body: bytes) -> None:
+        announce = control.decode(body, control.Announce)
+        check_announcement(announce)
+        self.paths.announced(link, announce)
+
     def _lost(self, link: str, lost: control.Lost) -> None:
         origins = [origin for origin in lost.origins if self.paths.link_to(origin) == link]
         self.losses.way_lost(link, lost.origins[0] if lost.origins else "", origins)
@@ -305,7 +338,8 @@ class Router:
             self.probes.after(action)
 
     def when_heard(self, action: Callable[[], None]) -> None:
-        """Do this once every node that can be reached has got what was sent to the links so far."""
+        """Do this once every node that can be reached has got what was sent to the links so far, and we have what those
+        nodes had sent until then."""
         if self._links:
             self.probes.after(action)
         else:
@@ -332,7 +366,8 @@ class Router:
             links = self.strategy.links_for(topic)
             if self.losses.misses(topic, links):
                 links = [*links, NOWHERE]
-            self._wanted[topic] = links
+            if len(topic) <= REMEMBERED_TOPIC_BYTES:
+                self._wanted[topic] = links
         return links
 
     def send_sequenced(self, link: str, body: bytes, records: int, topic: bytes) -> None:
@@ -358,15 +393,56 @@ class Router:
         """HOT.  Live messages of one origin."""
         origin, epoch, position = read_opening(body)
         records = read_records(body, position)
-        if self.paths.link_to(origin) != link:
+        if not self.paths.leads_by(link, origin, epoch):
             self.counters.refused += len(records)
             return
+        known = self._topics.known
+        for record in records:
+            if record.topic not in known:
+                records, body = self._admitted(records, body, position)
+                break
         self._hand_on(link, origin, epoch, body, position, records)
         if not self.streams.synced(origin):
             return
-        self._take(origin, epoch, body, records)
+        self._take(link, origin, epoch, body, records)
 
-    def _take(self, origin: str, epoch: int, body: bytes, records: list[Record]) -> None:
+    def _without_reserved(
+        self, records: list[LooseRecord], body: bytes, position: int
+    ) -> tuple[list[LooseRecord], bytes]:
+        kept = [record for record in records if self._topics.admits(record.topic)]
+        self.counters.refused += len(records) - len(kept)
+        body = cut(body, position, kept)
+        return read_loose(body, position), body
+
+    def is_sound(self, source: str, message: Message) -> bool:
+        """May a message of a page be published?  Else it is left out: pages hold what was kept, perhaps by an earlier
+        release that did not look."""
+        try:
+            if message.topic not in self._topics.known and not self._topics.admits(message.topic):
+                self.counters.refused += 1
+                return False
+            check_message(message)
+        except LinkProtocolError as error:
+            self.counters.spoilt += 1
+            self._local.spoilt(source, str(error))
+            return False
+        return True
+
+    def _admitted(self, records: list[Record], body: bytes, position: int) -> tuple[list[Record], bytes]:
+        """Those whose topics may be published on.  Nodes on the way look, too, so that nonsense ends the link of its
+        author."""
+        known = self._topics.known
+        refused = 0
+        for record in records:
+            if record.topic not in known and not self._topics.admits(record.topic):
+                refused += 1
+        if not refused:
+            return records, body
+        self.counters.refused += refused
+        body = cut(body, position, [record for record in records if not is_reserved(record.topic)])
+        return read_records(body, position), body
+
+    def _take(self, link: str, origin: str, epoch: int, body: bytes, records: list[Record]) -> None:
         """HOT.  What our own clients want, of what is newer than the last."""
         vector = self.streams.vector
         seen = after = last_of_epoch(vector, origin, epoch)
@@ -377,8 +453,15 @@ class Router:
                 if record.sequence > after:
                     seen = record.sequence
                     if record.flags & RETAIN or local.wants(record.topic):
-                        local.take(read_message(body, record.start, origin, epoch))
-                        taken += 1
+                        message = read_message(body, record.start, origin, epoch)
+                        publisher = message.publisher
+                        try:
+                            if message.properties or not publisher.isascii() or b"\0" in publisher:
+                                check_message(message)
+                            local.take(message)
+                            taken += 1
+                        except LinkProtocolError as error:
+                            self._spoilt(link, origin, error)
         finally:
             # Also if one of them made no sense: what came before it has been taken and must not be again.
             self.counters.taken += taken
@@ -411,12 +494,17 @@ class Router:
         records = read_loose(body, position)
         seen = self._loose_seen.get(origin)
         is_new = seen is None or (epoch, number) > seen
-        if self.paths.link_to(origin) != link or not is_new:
+        if not self.paths.leads_by(link, origin, epoch) or not is_new:
             messages = sum([record.count for record in records])
             self.counters.refused += messages
             self.losses.count(ASTRAY, messages if is_new else 0)
             return
         self._loose_seen[origin] = (epoch, number)
+        known = self._topics.known
+        for record in records:
+            if record.topic not in known and not self._topics.admits(record.topic):
+                records, body = self._without_reserved(records, body, position)
+                break
         if len(records) == 1:  # where messages come one by one, nothing has to be sorted
             self._hand_on_one(link, origin, records[0], body)
             return
@@ -426,8 +514,7 @@ class Router:
                 if other != link:
                     pieces.setdefault(other, []).append(record)
             if self._local.wants(record.topic):
-                self._local.take_loose(origin, record, body)
-                self.counters.taken += record.count
+                self._take_loose(link, origin, record, body)
         for other, some in pieces.items():
             whole = len(some) == len(records)
             self.send_loose(other, body if whole else cut(body, position, some), len(some), some[0].topic)
@@ -435,16 +522,29 @@ class Router:
     def _hand_on_one(self, link: str, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT.  The only record of a body of loose messages."""
         if self._local.wants(record.topic):
-            self._local.take_loose(origin, record, body)
-            self.counters.taken += record.count
+            self._take_loose(link, origin, record, body)
         for other in self.links_for(record.topic):
             if other != link:
                 self.send_loose(other, body, 1, record.topic)
 
+    def _take_loose(self, link: str, origin: str, record: LooseRecord, body: bytes) -> None:
+        """HOT."""
+        if record.properties or record.shares:
+            try:
+                if record.properties:
+                    check_properties(record.properties)
+                self._local.take_loose(origin, record, body)
+            except LinkProtocolError as error:
+                self._spoilt(link, origin, error)
+                return
+        else:
+            self._local.take_loose(origin, record, body)
+        self.counters.taken += record.count
+
     # -- catching up ---------------------------------------------------------------------------------------------
 
     def _fetch(self, fetch: control.Fetch) -> None:
-        if not fetch.hops:
+        if not fetch.hops or not all(map(is_filter, fetch.filters or ())):
             return
         if fetch.origin == self._node:
             try:
@@ -459,9 +559,15 @@ class Router:
         onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
         self.send_control(link, Frame.FETCH, control.encode(onward))
 
-    def _page(self, page: control.Page) -> None:
+    def _page(self, link: str, page: control.Page) -> None:
         if page.hops == [self._node]:
-            self.streams.page_came(page)
+            if self.paths.link_to(page.origin) != link:
+                self.counters.refused += 1  # it comes by the way the question went, or is of another path
+                return
+            try:
+                self.streams.page_came(page)
+            except LinkProtocolError as error:
+                self._spoilt(link, page.origin, error)
         elif len(page.hops) > 1 and page.hops[-1] == self._node:
             onward = structs.replace(page, hops=page.hops[:-1])
             self.send_control(onward.hops[-1], Frame.PAGE, control.encode(onward))
@@ -486,8 +592,20 @@ class Router:
         if self.paths.link_to(letter.sender) != link:
             self.counters.refused += 1
         elif letter.to == self._node:
-            self._local.letter(letter)
+            try:
+                self._local.letter(letter)
+            except LinkProtocolError as error:
+                self._spoilt(link, letter.sender, error)
         else:
             onward = self.paths.link_to(letter.to)
             if onward is not None and onward != link:
                 self.send_control(onward, Frame.LETTER, body)
+
+
+def where(error: Exception) -> str:
+    """What it is, and the place in our code that it comes from."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    return f"{type(error).__name__}{place}: {error}"

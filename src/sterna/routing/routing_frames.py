@@ -23,12 +23,13 @@ from typing import NamedTuple
 from sterna.mqtt.topics import is_topic_filter
 from sterna.mqtt.wire import check_text, read_variable, variable
 from sterna.routing.covering import canonical
+from sterna.vocabulary.bounds import TEXT_BYTES_MAX, TOPIC_LEVELS_MAX
 from sterna.vocabulary.errors import LinkProtocolError, ProtocolError
 
 #: Filters of one frame, before they are shortened by what they share.  Also bounds what decoding can blow up to.
 FILTER_BYTES_MAX = 65_536
-#: One filter, one origin: as long as MQTT lets a topic be.
-TEXT_BYTES_MAX = 65_535
+#: Of the name of a node.
+ORIGIN_BYTES_MAX = 64
 
 #: Advertised instead of a filter: every topic, whatever it begins with.
 EVERYTHING = b""
@@ -80,6 +81,8 @@ def decode(body: bytes) -> RoutingFrame:
         if kind in (Kind.ADVERTISE, Kind.WITHDRAW):
             raw, position = _read_part(body, position)
             check_text(raw)
+            if len(raw) > ORIGIN_BYTES_MAX:
+                raise LinkProtocolError("an advertisement of an origin whose name is too long")
             origin = raw.decode()
         frame = RoutingFrame(kind, _read_filters(body, position), origin)
     except (IndexError, ValueError):
@@ -122,7 +125,8 @@ def _check(frame: RoutingFrame) -> None:
     for topic_filter in frame.filters:
         if advertising and topic_filter == EVERYTHING:
             continue
-        if not is_topic_filter(topic_filter, TEXT_BYTES_MAX, TEXT_BYTES_MAX) or canonical(topic_filter) != topic_filter:
+        valid = is_topic_filter(topic_filter, TOPIC_LEVELS_MAX, TEXT_BYTES_MAX)
+        if not valid or canonical(topic_filter) != topic_filter:
             raise LinkProtocolError("a routing frame with something that is not a topic filter")
         try:
             check_text(topic_filter)

@@ -25,7 +25,7 @@ def make_strategy(
     if name == PublicationFlooding.name:
         return PublicationFlooding(output)
     if name == SubscriptionFlooding.name:
-        return SubscriptionFlooding(output)
+        return SubscriptionFlooding(output, settings)
     if name == Advertisement.name:
         return Advertisement(node, output, now=now, schedule=schedule, settings=settings or RoutingSettings())
     raise ConfigurationError(f"no routing strategy is called {name!r}; there are: {', '.join(STRATEGIES)}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from sterna.vocabulary.errors import LinkProtocolError
+
 
 @dataclass(frozen=True, slots=True)
 class RoutingSettings:
@@ -18,6 +20,15 @@ class RoutingSettings:
     #: Topics a node advertises at most.  Above it, topics that begin alike become one `prefix/#`: less exact, never
     #: wrong.
     advertised_topics_max: int = 1000
+    #: Filters one neighbour may ask for, and advertise, on behalf of everybody behind it; with more its link is ended.
+    filters_per_link: int = 1_000_000
+    #: Bytes of these.
+    filter_bytes_per_link: int = 256 * 1024 * 1024
+
+    def check_amount(self, filters: int, size: int) -> None:
+        if filters > self.filters_per_link or size > self.filter_bytes_per_link:
+            text = f"more than {self.filters_per_link} filters, or {self.filter_bytes_per_link} bytes of them"
+            raise LinkProtocolError(f"{text}; if so many are meant, raise filters_per_link in [network.routing]")
 
 
 class RoutingOutput(Protocol):

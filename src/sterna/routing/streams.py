@@ -18,12 +18,14 @@ from functools import partial
 from typing import Protocol
 
 from sterna.mqtt.message import Message
-from sterna.routing.control import Fetch, Frame, Page, encode
+from sterna.routing.control import FETCHED_FILTERS_MAX, Fetch, Frame, Page, encode
 from sterna.routing.forwarded import encode_record, opening, read_message, read_opening, read_records
+from sterna.vocabulary.bounds import NODES_MAX
+from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
 
 #: Filters a FETCH lists; a node that wants more says "everything" and sorts out what it gets.
-FILTERS_MAX = 256
+FILTERS_MAX = FETCHED_FILTERS_MAX
 FILTER_BYTES_MAX = 12 * 1024
 
 #: An answer that does not come is asked for again: a node on the way may have lost it without the path changing.
@@ -137,6 +139,9 @@ class StreamUser(Protocol):
     def send_control(self, link: str, kind: int, body: bytes) -> bool:
         """After all interest and all messages gathered so far; False if there is no such link."""
 
+    def is_sound(self, source: str, message: Message) -> bool:
+        """May it be published?  Else it is left out, and told of."""
+
 
 class Streams:
     def __init__(
@@ -232,6 +237,8 @@ class Streams:
 
     def count_as_read(self, origin: str, stamp: Stamp) -> None:
         """Nobody is to wait for it any more."""
+        if origin not in self._met and len(self._met) >= NODES_MAX:
+            return
         self._met[origin] = max(stamp, self._met.get(origin, BEFORE_ALL))
 
     def taken_back(self, vector: VersionVector) -> None:
@@ -314,7 +321,7 @@ class Streams:
         for body in page.retained:
             self._remember(body)
         for body in page.messages:
-            self._take_page(body)
+            self._take_page(origin, body)
         if page.lost:
             self._local.lost(origin, page.lost)
         reached = Stamp(*page.reached)
@@ -375,8 +382,10 @@ class Streams:
         self._fetch(origin, stream)
         return True
 
-    def _take_page(self, body: bytes) -> None:
+    def _take_page(self, asked: str, body: bytes) -> None:
         origin, epoch, position = read_opening(body)
+        if origin != asked:
+            raise LinkProtocolError("a page with messages of another origin than the one that was asked")
         seen = self.vector.get(origin, BEFORE_ALL)
         for record in read_records(body, position):
             stamp = Stamp(epoch, record.sequence)
@@ -384,7 +393,7 @@ class Streams:
                 self.messages_fetched += 1
                 self.vector[origin] = seen = stamp
                 message = read_message(body, record.start, origin, epoch)
-                if (
+                if self._user.is_sound(origin, message) and (
                     message.retain
                     or self._local.wants(message.topic)
                     or (message.shares and self._local.is_ours_to_hand_over(message))
@@ -394,8 +403,9 @@ class Streams:
     def _remember(self, body: bytes) -> None:
         origin, epoch, position = read_opening(body)
         for record in read_records(body, position):
-            if origin != self._node:
-                self._local.remember(read_message(body, record.start, origin, epoch))
+            message = read_message(body, record.start, origin, epoch)
+            if origin != self._node and self._user.is_sound(origin, message):
+                self._local.remember(message)
 
     # -- being read --
 

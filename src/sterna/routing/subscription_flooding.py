@@ -10,15 +10,15 @@ from typing import ClassVar
 
 from sterna.routing.interest import Interest
 from sterna.routing.routing_frames import Kind, decode
-from sterna.routing.strategy import RoutingOutput
+from sterna.routing.strategy import RoutingOutput, RoutingSettings
 from sterna.vocabulary.errors import LinkProtocolError
 
 
 class SubscriptionFlooding:
     name: ClassVar[str] = "subscription-flooding"
 
-    def __init__(self, output: RoutingOutput) -> None:
-        self._interest = Interest(output)
+    def __init__(self, output: RoutingOutput, settings: RoutingSettings | None = None) -> None:
+        self._interest = Interest(output, settings=settings)
 
     def want(self, topic_filter: bytes) -> None:
         self._interest.want(topic_filter)

@@ -6,7 +6,9 @@ raise ConfigurationError (the contents are wrong) or OSError (the file is).
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 ADMIN_TOKEN_BYTES_MIN = 16
 
+Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
 
 def authenticator(settings: Authentication) -> Authenticator:
     """Called again when a file has changed: a new one forgets what the old one remembered."""
@@ -34,7 +38,7 @@ def authenticator(settings: Authentication) -> Authenticator:
 
 
 def access_list(settings: Authorization) -> AccessList:
-    return AccessList([access_rule(rule) for rule in settings.rules], settings.default)
+    return AccessList([access_rule(rule) for rule in settings.rules], settings.default, settings.client_ids)
 
 
 def passwords(file: Path) -> PasswordFile:
@@ -60,6 +64,22 @@ def key_file(settings: Token, algorithm: str) -> Path | None:
 
 def access_rule(rule: Rule) -> AccessRule:
     return AccessRule(rule.user, rule.filters, rule.access, rule.effect, rule.client)
+
+
+def networks(texts: Iterable[str]) -> Networks:
+    try:
+        return tuple(ipaddress.ip_network(text) for text in texts)
+    except ValueError as error:
+        raise ConfigurationError(f'{error}; write addresses such as "192.0.2.7", or networks "192.0.2.0/24"') from None
+
+
+def may_be_gateway(allowed: Networks, address: str) -> bool:
+    """`address` is that of a connection, with its port; whoever may open a Unix socket of ours is trusted."""
+    host = address.rpartition(":")[0]
+    if not host:
+        return True
+    found = ipaddress.ip_address(host)
+    return any(found in network for network in allowed)
 
 
 def admin_token(settings: Admin) -> bytes:

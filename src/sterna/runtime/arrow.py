@@ -1,4 +1,4 @@
-"""Keeps pandas out of a node.
+"""Arrow in a node: only where a feed or records of deliveries are asked for, and without pandas.
 
 Where it is installed (the pipeline needs it), pyarrow loads it with the first list it is given, only to see that a list
 is none of its series: a second of silence at the first commit, and 20 MB.  It tries once; so does this.
@@ -10,9 +10,12 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 
-import pyarrow as pa
+
+def is_installed() -> bool:
+    return find_spec("pyarrow") is not None
 
 
 class _NoPandas(MetaPathFinder):
@@ -24,6 +27,8 @@ class _NoPandas(MetaPathFinder):
 
 def do_without_pandas() -> None:
     """To be called before anything is written.  Afterwards pandas can be imported as ever; pyarrow just will not."""
+    import pyarrow as pa
+
     if "pandas" not in sys.modules:
         guard = _NoPandas()
         sys.meta_path.insert(0, guard)

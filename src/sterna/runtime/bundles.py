@@ -18,7 +18,14 @@ from typing import Any, cast
 from sterna.overlay.bundle import PREAMBLE_BYTES, BrokenBundle, Bundle, Preamble, may_be_preamble
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import LinkTransport
-from sterna.runtime.link_connections import OUTPUT_BYTES, LingeringTransport, LinkProtocol, LinkServer, shown
+from sterna.runtime.link_connections import (
+    OUTPUT_BYTES,
+    LingeringTransport,
+    LinkProtocol,
+    LinkServer,
+    certified_names,
+    shown,
+)
 
 UNSENT_BYTES = 128 * 1024
 """What the kernel takes for one connection beyond what it can send: else the slow ones seem to have nothing to do."""
@@ -34,6 +41,8 @@ class BundledConnections:
         self._server = server
         self._forget = forget
         self._peer: Any = None
+        #: Whom the certificates of all its connections name.
+        self._certified: frozenset[str] | None = None
         self.bundle = Bundle(count)
         self.channel: Channel | None = None
         self.gone = asyncio.Event()
@@ -47,6 +56,10 @@ class BundledConnections:
         raw.set_write_buffer_limits(high=OUTPUT_BYTES // self.bundle.count)
         with suppress(AttributeError, OSError):  # not every system has it
             raw.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        names = certified_names(raw)
+        self._certified = names if self._certified is None else self._certified & names
+        if self.channel is not None:
+            self.channel.certified = self._certified
         self._peer = self._peer or raw.get_extra_info("peername")
         self.bundle.join(index, count, LingeringTransport(raw))
 
@@ -54,6 +67,7 @@ class BundledConnections:
         if not self.gone.is_set():
             self._server.broker.at(monotonic())
             self.channel = open_channel(self.bundle, shown(self._peer))
+            self.channel.certified = self._certified or frozenset()
             self._server.after_work()
 
     def end(self, reason: str) -> None:

@@ -7,22 +7,14 @@ Nothing is decided here.  Bytes in, bytes out, and the two words a transport has
 from __future__ import annotations
 
 import asyncio
-import ssl
 from time import monotonic
 from typing import Any, Protocol, cast
 
 from sterna.broker.connection import Peer
+from sterna.broker.identity import Entrance
 from sterna.broker.outbox import Transport
-
-
-class Connection(Protocol):
-    """What serves one client."""
-
-    def feed(self, data: bytes) -> None: ...
-    def lost(self) -> None: ...
-    def congested(self) -> None: ...
-    def writable(self) -> None: ...
-    def fail(self, code: int, reason: str) -> None: ...
+from sterna.runtime.packet_log import Connection, LoggedConnection, LoggedTransport, PacketLog, is_wanted
+from sterna.runtime.socket_quota import SocketQuota, host_of
 
 
 class HostLimits(Protocol):
@@ -32,6 +24,8 @@ class HostLimits(Protocol):
     def output_bytes(self) -> int: ...
     @property
     def connect_s(self) -> float: ...
+    @property
+    def connections_per_address(self) -> int: ...
 
 
 class HostCounters(Protocol):
@@ -57,8 +51,8 @@ class Server(Protocol):
 
     @property
     def broker(self) -> Host: ...
-    def socket_opened(self) -> None: ...
-    def socket_closed(self) -> None: ...
+    @property
+    def sockets(self) -> SocketQuota: ...
     def after_work(self) -> None:
         """Something was fed to the broker: see that what came of it goes out."""
 
@@ -66,12 +60,16 @@ class Server(Protocol):
 class ClientProtocol(asyncio.Protocol):
     """One TCP, TLS or Unix connection."""
 
-    __slots__ = ("_anonymous", "_connection", "_server")
+    __slots__ = ("_authority", "_connection", "_entrance", "_host", "_server")
 
-    def __init__(self, server: Server, *, anonymous: bool) -> None:
+    def __init__(self, server: Server, entrance: Entrance, counted: str | None = None) -> None:
+        """Made before the TLS handshake: it is by the authorities of now that a certificate is checked.  `counted`: the
+        host among whose sockets this one counts already."""
         self._server = server
-        self._anonymous = anonymous
+        self._entrance = entrance
+        self._authority = entrance.authority
         self._connection: Connection | None = None
+        self._host = counted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's, only alike.
@@ -80,13 +78,31 @@ class ClientProtocol(asyncio.Protocol):
 
     def _accept(self, raw: asyncio.Transport, transport: Transport) -> None:
         server = self._server
-        server.socket_opened()
+        if self._host is None:
+            host = host_of(raw.get_extra_info("peername"))
+            if not server.sockets.take(host):
+                raw.abort()
+                return
+            self._host = host
         raw.set_write_buffer_limits(high=server.broker.limits.output_bytes)
         server.broker.at(monotonic())
-        self._connection = server.broker.accept(transport, _peer(raw, self._anonymous))
+        peer = self._peer(raw)
+        packet_log = PacketLog(peer.address) if is_wanted() else None
+        if packet_log is not None:
+            transport = LoggedTransport(transport, packet_log)
+        self._connection = server.broker.accept(transport, peer)
         if self._connection is None:
             raw.abort()
+        elif packet_log is not None:
+            self._connection = LoggedConnection(self._connection, packet_log)
         server.after_work()
+
+    def _peer(self, transport: asyncio.Transport) -> Peer:
+        address: Any = transport.get_extra_info("peername")
+        # An IPv4 or IPv6 address with its port; a Unix socket has neither.
+        shown = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
+        name = _common_name(transport.get_extra_info("peercert"))
+        return Peer(shown, name, self._entrance, self._authority)
 
     def data_received(self, data: bytes) -> None:
         """HOT."""
@@ -99,7 +115,8 @@ class ClientProtocol(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         connection, self._connection = self._connection, None
-        self._server.socket_closed()
+        if self._host is not None:
+            self._server.sockets.give_back(self._host)
         if connection is not None:
             self._server.broker.at(monotonic())
             connection.lost()
@@ -143,13 +160,6 @@ class _PoliteTransport:
         raw.resume_reading()
 
 
-def _peer(transport: asyncio.Transport, anonymous: bool) -> Peer:
-    address: Any = transport.get_extra_info("peername")
-    # An IPv4 or IPv6 address with its port; a Unix socket has neither.
-    shown = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
-    return Peer(shown, _common_name(transport.get_extra_info("peercert")), anonymous)
-
-
 def _common_name(certificate: Any) -> str | None:
     """The common name of a certificate that TLS has verified."""
     for part in (certificate or {}).get("subject", ()):
@@ -157,13 +167,3 @@ def _common_name(certificate: Any) -> str | None:
             if name == "commonName":
                 return str(value)
     return None
-
-
-def server_context(certificate: str, key: str | None, client_ca: str | None, *, required: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
-    if client_ca is not None:
-        context.load_verify_locations(client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
-    return context

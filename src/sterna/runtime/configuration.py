@@ -35,6 +35,9 @@ _KINDS = {
 }
 
 
+#: What other brokers call it.
+_NAMES_OF_BIND = frozenset({"port", "address", "host", "listen", "socket", "bind_address"})
+
 T = TypeVar("T", bound=Table)
 Rules = Callable[[T, dict[str, Any], Report], T]
 
@@ -86,7 +89,8 @@ def _from_environment(kind: type[Table], environ: Mapping[str, str], report: Rep
             continue
         pattern = names.get(_INDEX.sub("0", name))
         if pattern is None:
-            report.add_unknown_variable(name, _nearest(name, names))
+            near = _nearest(name.removeprefix(_PREFIX), [known.removeprefix(_PREFIX) for known in names])
+            report.add_unknown_variable(name, near and _PREFIX + near)
         else:
             indices = (int(index) for index in _INDEX.findall(name))
             yield name, tuple(next(indices) if part == 0 else part for part in pattern)
@@ -117,7 +121,8 @@ def _lay_over(tree: Any, place: Place, text: str) -> None:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), None)
+    """A slip of the hand or two, or more in a long word; what is further away was meant otherwise."""
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.72)), None)
 
 
 class _Reader:
@@ -133,7 +138,7 @@ class _Reader:
             return _UNUSABLE
         keys = keys_of(kind)
         for unknown in raw.keys() - keys.keys():
-            near = _nearest(unknown, keys)
+            near = "bind" if unknown in _NAMES_OF_BIND and "bind" in keys else _nearest(unknown, keys)
             fix = f"did you mean {near}?" if near else f"use one of {', '.join(keys)}"
             self._report.add((*place, unknown), "unknown key" if place else "unknown table", fix)
         values = {}

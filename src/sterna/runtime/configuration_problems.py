@@ -49,7 +49,7 @@ class Report:
             self._problems.append(Problem("environment", None, self.environment[place], text, fix))
         else:
             line = self._source.line_of(place) if self._file else None
-            self._problems.append(Problem(self._file or "defaults", line, _spelled(place), text, fix))
+            self._problems.append(Problem(self._file or "defaults", line, spelled(place), text, fix))
 
     def add_unknown_variable(self, name: str, nearest: str | None) -> None:
         fix = f"did you mean {nearest}?" if nearest else "remove it; every key of the file has a variable"
@@ -67,7 +67,7 @@ class Report:
             raise InvalidConfiguration(sorted(self._problems, key=lambda problem: problem.line or 0))
 
 
-def _spelled(place: Place) -> str:
+def spelled(place: Place) -> str:
     """`[[listener]] bind`, `[authentication.token] issuer`, `[limits]`."""
     names = [str(part) for part in place if not isinstance(part, int)]
     if len(names) == 1:

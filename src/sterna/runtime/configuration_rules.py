@@ -13,12 +13,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sterna.broker.authorization import check_client_pattern
 from sterna.operators.functions import Functions
 from sterna.runtime import access
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
 from sterna.runtime.configuration_problems import Report
 from sterna.runtime.feed_settings import FEED_RANGES, check_feed, check_filter
-from sterna.runtime.network_rules import MIGRATION_RANGES, NETWORK_RANGES, check_network
+from sterna.runtime.network_rules import MIGRATION_RANGES, NETWORK_RANGES, ROUTING_RANGES, check_network
 from sterna.runtime.settings import Admin, Bind, Configuration, FunctionTable, Listener, Token, as_plain
 from sterna.runtime.toml_source import Place
 
@@ -26,6 +27,8 @@ _ANY = (0, 2**63 - 1)
 FUNCTION_MEMORY_MIN = 256 * 1024 * 1024
 _RANGES: dict[Place, tuple[float, float]] = {
     ("limits", "packet_bytes"): (128, 268_435_460),  # MQTT's largest: 4 bytes of length count to 268,435,455
+    ("limits", "connect_bytes"): (128, 268_435_460),
+    ("limits", "unauthenticated_bytes"): (65536, _ANY[1]),
     ("limits", "connections"): (1, _ANY[1]),
     ("limits", "connections_per_address"): (1, _ANY[1]),
     ("limits", "sessions"): (1, _ANY[1]),
@@ -56,6 +59,7 @@ _RANGES: dict[Place, tuple[float, float]] = {
     ("mqtt", "sys_interval_s"): (0, 86400),
 }
 _RANGES |= {("network", key): bounds for key, bounds in NETWORK_RANGES.items()}
+_RANGES |= {("network", "routing", key): bounds for key, bounds in ROUTING_RANGES.items()}
 _RANGES |= {("migration", key): bounds for key, bounds in MIGRATION_RANGES.items()}
 _RANGES |= {("feed", key): bounds for key, bounds in FEED_RANGES.items()}
 
@@ -65,6 +69,7 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Repo
     completed = _completed(configuration, tree)
     check_ranges(as_plain(completed), _RANGES, report)
     _check_name(completed, report)
+    attempt(partial(access.networks, completed.mqtt.gateways), ("mqtt", "gateways"), report)
     _check_addresses(completed, report)
     _check_authentication(completed, report)
     _check_listeners(completed, report)
@@ -173,7 +178,9 @@ def _check_listeners(configuration: Configuration, report: Report) -> None:
         place: Place = ("listener", index)
         check_tls(listener, place, report)
         check_origins(listener, (*place, "allowed_origins"), report)
-        is_guarded = checks_users or (listener.require_certificate and listener.client_ca)
+        # A client without a certificate gets through TLS where none is required; without a name it is refused then.
+        shows_certificate = listener.require_certificate or authentication.certificates
+        is_guarded = checks_users or (shows_certificate and listener.client_ca)
         if not is_guarded and not listener.anonymous and report.is_sound("authentication"):
             _refuse_unguarded(listener, (*place, "bind"), report)
 
@@ -181,6 +188,11 @@ def _check_listeners(configuration: Configuration, report: Report) -> None:
 def check_admin(admin: Admin, report: Report) -> None:
     if admin.token is not None and admin.token_file is not None:
         report.add(("admin", "token"), "there is a token and a token_file", "keep one of them")
+    for host in admin.hosts:
+        if host != "*" and not re.fullmatch(r"[\w.-]+", host, re.ASCII):
+            report.add(
+                ("admin", "hosts"), f'"{host}" is no host name', 'write "broker.example", without a port, or "*"'
+            )
     has_token = admin.token is not None or admin.token_file is not None
     if has_token:
         place = ("admin", "token_file" if admin.token_file else "token")
@@ -240,5 +252,7 @@ def _check_functions(table: FunctionTable, report: Report) -> None:
 
 
 def _check_authorization(configuration: Configuration, report: Report) -> None:
+    for pattern in configuration.authorization.client_ids:
+        attempt(partial(check_client_pattern, pattern), ("authorization", "client_ids"), report)
     for index, rule in enumerate(configuration.authorization.rules):
         attempt(partial(access.access_rule, rule), ("authorization", "rule", index, "filters"), report)

@@ -1,9 +1,11 @@
 """The feed: a node's journal as a table for readers such as Spark, over TCP or TLS.
 
     node    -> {version, nonce}
-    reader  -> {version, reader, proof: HMAC-SHA256(token, nonce | reader)}
-    node    -> {ok, node, epoch, schema}            or {ok: false, reason, code}, as to every request
-    reader  -> {op: "status", beyond, wait_ms}      -> {node, epoch, first, next, peers, durable[, fell_off]}
+    reader  -> {version, reader, proof: HMAC-SHA256(token, nonce | reader), nonce}
+    node    -> {ok, node, epoch, schema, journal, proof: HMAC-SHA256(token, "node" | both nonces | node)}
+                                                    or {ok: false, reason, code}, as to every request
+    reader  -> {op: "status", beyond, wait_ms}      -> {node, epoch, first, next, peers, away, durable,
+                                                        journal[, fell_off]}
                {op: "read", start, stop, filters, since_us, until_us}
                                                     -> {ok, first}, pieces, an empty piece, {reached, rows, lost}
                {op: "register", offset}             -> {offset, started}
@@ -16,7 +18,8 @@
                {op: "reach", start, bytes}          -> {offset, bytes}: so far do so many bytes of the journal go
 
 Every piece has its length in four bytes (big endian) before it and is MessagePack, but for the pieces of a read: see
-node/feed_pieces.py, and node/feed_records.py for records.  Readers cost the node little: segments are read in threads,
+node/feed_pieces.py, and node/feed_records.py for records.  `journal` is the identity of the journal: offsets of another
+one mean other messages.  Readers cost the node little: segments are read in threads,
 frames travel as they lie on the disk, nothing is sent faster than it is taken, and everything a reader can make bigger
 has a bound.
 """
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,16 +40,17 @@ from sterna.broker.broker import Broker
 from sterna.journal.journal import Journal
 from sterna.journal.readers import Held, Readers
 from sterna.operators.settings import Settings
-from sterna.runtime.clients import server_context
 from sterna.runtime.feed_connection import HANDSHAKE_S, FeedConnection
 from sterna.runtime.feed_cursors import CursorFile
 from sterna.runtime.feed_desk import Desk
+from sterna.runtime.feed_nodes import KnownNodes
 from sterna.runtime.feed_parquet import Abandoned, ParquetShelf
 from sterna.runtime.feed_reading import Store
 from sterna.runtime.feed_settings import feed_peers, feed_token
 from sterna.runtime.feed_view import FeedView
 from sterna.runtime.settings import Bind
 from sterna.runtime.settings import Feed as FeedTable
+from sterna.runtime.tls import RenewableContext, digest_of, server_context
 from sterna.vocabulary.errors import ConfigurationError, JournalError
 
 THREADS = 2
@@ -61,16 +66,24 @@ log = logging.getLogger("sterna.feed")
 T = TypeVar("T")
 
 
+def feed_context(settings: FeedTable) -> tuple[ssl.SSLContext, str]:
+    """With the digest of its files.  May raise OSError."""
+    context = server_context(str(settings.certificate), str(settings.key), None, required=False)
+    return context, digest_of(settings.certificate, settings.key)
+
+
 class Feed:
     """Made before the node, which asks what to hold for readers; `attach` gives it the journal."""
 
     journal: Journal
     store: Store
 
-    def __init__(self, settings: FeedTable, node: str, data: Path, *, durable: bool) -> None:
+    def __init__(self, settings: FeedTable, node: str, data: Path, *, durable: bool, identity: str = "") -> None:
+        """`identity`: of a durable journal; see FileStore."""
         self.settings = settings
         self.node = node
         self.durable = durable
+        self._identity = identity
         self.token = feed_token(settings)
         self._peers = feed_peers(settings)
         #: Where Spark asks for expressions and hands in results.
@@ -79,13 +92,16 @@ class Feed:
         self.found: Callable[[], dict[str, str]] = dict
         # A journal in memory begins anew with every start: old offsets would mean other messages.
         self._cursors = CursorFile(data / "readers.json") if durable else None
-        self.readers = Readers(self._cursors.load() if self._cursors else (), most=settings.readers)
+        self._nodes = KnownNodes(data / "feeds.json" if durable else None, settings.forget_nodes_s)
+        self.readers = Readers(self._cursors.load(identity) if self._cursors else (), most=settings.readers)
         self.shelf: ParquetShelf | None = None
         if settings.parquet is not None:
             limits = {"age_s": settings.parquet_age_s, "bytes_max": settings.parquet_bytes}
             self.shelf = ParquetShelf(settings.parquet, node, **limits)  # type: ignore[arg-type]
         self.rows_sent = 0
         self.bytes_sent = 0
+        #: None without TLS.
+        self.tls: RenewableContext | None = None
         self._connections: set[FeedConnection] = set()
         self._server: asyncio.Server | None = None
         self._threads = ThreadPoolExecutor(THREADS, "feed")
@@ -112,9 +128,18 @@ class Feed:
     def open_desk(self, broker: Broker, settings: Settings, after_work: Callable[[], None]) -> None:
         self.desk = Desk(broker, self.journal, settings, after_work)
 
+    @property
+    def journal_identity(self) -> str:
+        """One in memory is another one with every start."""
+        return self._identity if self.durable else str(self.journal.epoch)
+
     def peers(self) -> dict[str, str]:
         """Node -> address of its feed."""
         return {**self.found(), **self._peers}
+
+    def away(self) -> dict[str, str]:
+        """The same of nodes that cannot be reached now, and are expected to come back."""
+        return self._nodes.away((*self.peers(), self.node))
 
     def held(self) -> Held | None:
         """What retention is to spare: told at the start and whenever something may be dropped."""
@@ -129,7 +154,8 @@ class Feed:
         bind, settings = self.settings.bind, self.settings
         context = None
         if settings.certificate is not None:
-            context = server_context(str(settings.certificate), str(settings.key), None, required=False)
+            self.tls = RenewableContext(*feed_context(settings))
+            context = self.tls.outer
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
@@ -173,10 +199,20 @@ class Feed:
         self._connections.add(connection)
         return len(self._connections) <= self.settings.connections + 2 * STRANGERS_MAX
 
-    def is_full(self) -> bool:
-        """Are there too many, the last one included?"""
-        here = [one for one in self._connections if not one.is_over]
-        return len(here) > self.settings.connections or sum(not one.reader for one in here) > STRANGERS_MAX
+    def is_crowded(self) -> bool:
+        """Are there too many that have not introduced themselves?"""
+        return sum(not one.reader for one in self._connections if not one.is_over) > STRANGERS_MAX
+
+    def make_room(self) -> bool:
+        """Is there room for one more reader?  Who has been idle longest makes some, and may come again."""
+        here = [one for one in self._connections if one.reader and not one.is_over]
+        if len(here) < self.settings.connections:
+            return True
+        now = asyncio.get_running_loop().time()
+        idle = [one for one in here if one.is_idle(now)]
+        if idle:
+            max(idle, key=lambda one: one.idle_for(now)).go()
+        return bool(idle)
 
     def left(self, connection: FeedConnection) -> None:
         self._connections.discard(connection)
@@ -237,6 +273,8 @@ class Feed:
         now = asyncio.get_running_loop().time()
         for connection in list(self._connections):
             connection.look(now)
+        if self._nodes.look(self.found(), time.time()):
+            self._scribe.submit(self._nodes.write)
         for lost in self.readers.trimmed(self.journal.first_offset):
             fields = {"reader": lost.reader, "from_offset": lost.committed, "to_offset": lost.first}
             log.warning("retention took what a reader has not committed", extra=fields)

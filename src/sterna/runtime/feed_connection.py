@@ -7,7 +7,6 @@ takes nothing for too long is let go.  Whatever a reader says or does, it gets o
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import logging
 import secrets
@@ -20,6 +19,7 @@ from sterna.journal.columns import SCHEMA
 from sterna.journal.interest import Interest
 from sterna.journal.readers import NAME_BYTES_MAX
 from sterna.node.feed_pieces import Question, needles_of
+from sterna.node.feed_proofs import NONCE_BYTES, node_proof, reader_proof
 from sterna.node.feed_records import RECORDS
 from sterna.runtime import feed_requests as asks
 from sterna.runtime.feed_ranges import Reading, Unfit, filters_of, reach, trimmed
@@ -35,12 +35,17 @@ OUTPUT_BYTES = 1024 * 1024
 HANDSHAKE_S = 10.0
 LINGER_S = 2.0
 """How long a reader has to read why it is sent away."""
+PAUSE_S = 0.5
+"""A reader that asks nothing for so long makes room for another, if there are too many."""
 MEMORY_LOOK_S = 0.05
 """A journal in memory tells of a commit only when a frame is full: so often its end is looked at."""
 PARQUET_PAGE = 5000
 
 _SCHEMA = SCHEMA.serialize().to_pybytes()
 _LENGTH_BYTES = 4
+
+#: What comes of bytes that are no words of a reader: text that is no UTF-8, and arrays in arrays in arrays, included.
+_NONSENSE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 log = logging.getLogger("sterna.feed")
 
@@ -49,7 +54,7 @@ class FeedConnection(asyncio.Protocol):
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._loop = asyncio.get_running_loop()
-        self._nonce = secrets.token_bytes(asks.NONCE_BYTES)
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._input = bytearray()
         self._serving: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
@@ -72,8 +77,8 @@ class FeedConnection(asyncio.Protocol):
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unknown"
         if not self._feed.joined(self):
             self.abort()
-        elif self._feed.is_full():
-            self._dismiss("too many readers are connected", "busy")
+        elif self._feed.is_crowded():
+            self._dismiss("too many readers connect at once", "busy")
         else:
             self._say({"version": asks.VERSION, "nonce": self._nonce})
 
@@ -140,6 +145,13 @@ class FeedConnection(asyncio.Protocol):
     def idle_for(self, now: float) -> float:
         return now - self.last_active
 
+    def is_idle(self, now: float) -> bool:
+        """It is between two requests, and has been for a moment."""
+        return self._serving is None and not self._input and self.idle_for(now) > PAUSE_S
+
+    def go(self) -> None:
+        self._dismiss("it was idle, and another reader needs the room", "idle", log_it=False)
+
     def look(self, now: float) -> None:
         """Once a second: is its time over?"""
         idle_s = self.idle_for(now)
@@ -189,7 +201,7 @@ class FeedConnection(asyncio.Protocol):
     def _introduced(self, body: bytes) -> None:
         try:
             said = asks.introduction.decode(body)
-        except msgspec.MsgspecError:
+        except _NONSENSE:
             self._dismiss("this is no reader of a feed", "request")
             return
         name = said.reader
@@ -200,16 +212,21 @@ class FeedConnection(asyncio.Protocol):
             self._dismiss(f"a reader's name has 1 to {NAME_BYTES_MAX} printable characters", "name")
         elif not self._is_proved(said):
             self._dismiss("the token is wrong", "token")
+        elif not self._feed.make_room():
+            self._dismiss("too many readers are connected; see connections in [feed]", "busy")
         else:
             self.reader = name
             feed = self._feed
-            self._say({"ok": True, "node": feed.node, "epoch": feed.journal.epoch, "schema": _SCHEMA})
+            welcome: dict[str, Any] = {"ok": True, "node": feed.node, "epoch": feed.journal.epoch, "schema": _SCHEMA}
+            if feed.token and said.nonce:
+                welcome["proof"] = node_proof(feed.token, self._nonce, said.nonce, feed.node)
+            self._say({**welcome, "journal": feed.journal_identity})
 
     def _is_proved(self, said: asks.Introduction) -> bool:
         token = self._feed.token
         if not token:
             return True
-        return hmac.compare_digest(hmac.digest(token, self._nonce + said.reader.encode(), hashlib.sha256), said.proof)
+        return hmac.compare_digest(reader_proof(token, self._nonce, said.reader), said.proof)
 
     # -- requests --
 
@@ -219,7 +236,7 @@ class FeedConnection(asyncio.Protocol):
         except msgspec.ValidationError as error:
             self._say({"ok": False, "reason": f"not a request: {error}", "code": "request"})
             return
-        except msgspec.MsgspecError:
+        except _NONSENSE:
             self._dismiss("this is no request", "request")
             return
         try:
@@ -242,7 +259,9 @@ class FeedConnection(asyncio.Protocol):
             "first": journal.first_offset,
             "next": journal.safe_offset,
             "peers": feed.peers(),
+            "away": feed.away(),
             "durable": feed.durable,
+            "journal": feed.journal_identity,
         }
         if feed.desk is not None:
             answer |= {"time_us": feed.desk.look(), "edition": feed.desk.edition}
@@ -258,7 +277,7 @@ class FeedConnection(asyncio.Protocol):
         known = self._feed.readers.find(self.reader) is not None
         found = self._feed.readers.register(self.reader, offset)
         if found is None:
-            raise Unfit("too many readers are registered; let some be forgotten, or raise [feed] readers", "busy")
+            raise Unfit("too many readers are registered; let some be forgotten, or raise [feed] readers", "readers")
         if not known:
             await self._feed.keep_readers()
         self._say({"ok": True, "offset": found.committed, "started": found.started})

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sterna.journal.readers import ReaderRecord
+from sterna.runtime.private_files import create_private, make_private_directory
 from sterna.vocabulary.errors import JournalError
 
 log = logging.getLogger(__name__)
@@ -22,14 +23,21 @@ log = logging.getLogger(__name__)
 class CursorFile:
     def __init__(self, path: Path) -> None:
         self._path = path
+        #: The journal whose offsets these are.
+        self._journal = ""
 
-    def load(self) -> list[ReaderRecord]:
+    def load(self, journal: str = "") -> list[ReaderRecord]:
+        """Those of another journal are forgotten: their offsets would mean other messages."""
+        self._journal = journal
         try:
             found = json.loads(self._path.read_bytes())
+            if journal and (found.get("journal") or journal) != journal:
+                log.error("the journal was replaced: its readers register anew", extra={"file": str(self._path)})
+                return []
             return [ReaderRecord(str(name), int(started), int(at)) for name, started, at in found["readers"]]
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             aside = self._path.with_suffix(".unreadable")
             with suppress(OSError):
                 self._path.replace(aside)
@@ -39,7 +47,9 @@ class CursorFile:
 
     def write(self, records: Iterable[ReaderRecord]) -> None:
         """Durable when it returns.  From one thread at a time."""
-        data = json.dumps({"version": 1, "readers": [list(record) for record in records]}).encode()
+        data = json.dumps(
+            {"version": 1, "journal": self._journal, "readers": [list(record) for record in records]}
+        ).encode()
         try:
             replace_file(self._path, data)
         except OSError as error:
@@ -47,9 +57,21 @@ class CursorFile:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """The new contents or, after whatever happens on the way, the old ones."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """The new contents or, after whatever happens on the way, the old ones.  For our own eyes, as is the directory if
+    it has to be made."""
+    make_private_directory(path.parent)
     making = path.with_name(f".{path.name}.making")
+    create_private(making)
+    _replace(making, path, data)
+
+
+def replace_shared_file(path: Path, data: bytes) -> None:
+    """The same for others to read, as far as the umask goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path.with_name(f".{path.name}.making"), path, data)
+
+
+def _replace(making: Path, path: Path, data: bytes) -> None:
     with making.open("wb") as file:
         file.write(data)
         file.flush()

@@ -23,6 +23,7 @@ from sterna.journal.table import TABLE_SCHEMA
 from sterna.node.feed_pieces import Question, pick, table_of, unpack
 from sterna.runtime.feed_cursors import put_in_place, replace_file
 from sterna.runtime.feed_reading import Store, read_bytes
+from sterna.runtime.private_files import create_private, make_private_directory
 from sterna.vocabulary.errors import JournalError
 
 CHUNK_BYTES = 256 * 1024
@@ -115,7 +116,7 @@ class ParquetShelf:
         path = self.directory / f"{self._node}-{sealed.first:020d}.parquet"
         making = self.directory / f".{path.name}{_MAKING_SUFFIX}"
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(self.directory)
             try:
                 entry = self._write_rows(making, path.name, sealed, store)
                 if entry is not None:
@@ -139,6 +140,7 @@ class ParquetShelf:
                 if self.stopping:
                     raise Abandoned
                 if writer is None:
+                    create_private(making)
                     writer = pq.ParquetWriter(making, TABLE_SCHEMA, compression="zstd")
                 writer.write_table(table, row_group_size=table.num_rows)
                 rows += table.num_rows

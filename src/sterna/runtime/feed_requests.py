@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 VERSION = 1
-NONCE_BYTES = 32
 REQUEST_BYTES_MAX = 64 * 1024
 RESULTS_BYTES_MAX = 16 * 1024 * 1024
 """Of a request that hands in results: an answer over a hundred thousand topics is a long list."""
@@ -23,6 +22,8 @@ class Introduction(Struct, frozen=True):
     version: int
     reader: str
     proof: bytes
+    nonce: Annotated[bytes, Meta(max_length=64)] = b""
+    """With one, the node proves in turn that it knows the token."""
 
 
 class AskStatus(Struct, frozen=True, tag_field="op", tag="status"):

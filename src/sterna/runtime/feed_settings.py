@@ -10,6 +10,7 @@ from functools import partial
 
 from sterna.mqtt.topics import is_topic_filter
 from sterna.overlay.neighbours import checked_address
+from sterna.runtime import arrow
 from sterna.runtime.configuration_files import attempt, check_pair, contents
 from sterna.runtime.configuration_problems import Report
 from sterna.runtime.settings import Bind, Configuration, Feed, Network
@@ -17,6 +18,7 @@ from sterna.runtime.toml_source import Place
 from sterna.vocabulary.errors import ConfigurationError
 
 FEED_TOKEN_BYTES_MIN = 16
+_EXTRA = "run: pip install 'sterna[feed]'"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 FEED_RANGES: dict[str, tuple[float, float]] = {
     "connections": (1, 65535),
@@ -90,7 +92,11 @@ def check_feed(configuration: Configuration, report: Report) -> None:
     if configuration.journal.deliveries and configuration.journal.durability == "memory":
         text = "a journal in memory keeps no records of deliveries"
         report.add(("journal", "deliveries"), text, 'set [journal] durability to "os" or "fsync"')
+    if configuration.journal.deliveries and not arrow.is_installed():
+        report.add(("journal", "deliveries"), "records of deliveries are Arrow tables, and pyarrow is missing", _EXTRA)
     feed = configuration.feed
+    if feed is not None and not arrow.is_installed():
+        report.add(("feed",), "a feed serves Arrow tables, and pyarrow is missing", _EXTRA)
     if feed is None:
         if configuration.operators.has_spark:
             text = "Spark reads the feeds of nodes, and this one has none"

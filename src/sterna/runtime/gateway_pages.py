@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -11,8 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sterna.gateway.gateway import Gateway
-from sterna.runtime.admin_pages import Answer, Asked, Guard, refusal
+from sterna.runtime.admin_pages import RELOAD, Answer, Asked, Guard, not_json, refusal, reloaded, wrong_method
 from sterna.runtime.metrics import CONTENT_TYPE
+from sterna.runtime.reloading import Outcome
 
 CLIENTS_SHOWN = 1000
 
@@ -21,6 +22,7 @@ _INDEX = b"""Sterna gateway
 /healthz  200 while the process is alive
 /readyz   200 while clients are taken in, else 503 and the reason
 /clients  who is connected, through which node, and what is not answered yet (JSON)
+/reload   POST {} reads certificates again
 """
 
 #: What the admin port of a node has and this one has not.
@@ -36,6 +38,7 @@ _COUNTERS = {
     "losses": "Connections to nodes lost while in use.",
     "nonsense": "Nodes that spoke no MQTT.",
     "redirections": "Clients taken to another node because a node said so.",
+    "references_refused": "Servers that nodes named and that clients were not taken to.",
     "repetitions": "Messages a node sent again and the client was spared.",
     "resent": "Publications sent again to another node.",
     "sessions_ended": "Sessions ended in the place of their clients.",
@@ -49,6 +52,8 @@ class Observed(Protocol):
     gateway: Gateway
 
     def why_not_ready(self) -> str | None: ...
+
+    async def reload(self) -> Outcome: ...
 
 
 class ClientView(msgspec.Struct, frozen=True):
@@ -79,15 +84,15 @@ class _Snapshot(Collector):
         yield GaugeMetricFamily("sterna_gateway_attached", "Clients that have a node now.", value=gateway.attached)
 
 
-def answer(asked: Asked, observed: Observed, guard: Guard) -> Answer:
+def answer(asked: Asked, observed: Observed, guard: Guard) -> Answer | Awaitable[Answer]:
     page = asked.target.partition("?")[0]
     if page in _OF_NODES:
         return Answer(404, b"this is the admin port of a gateway; ask that of a node\n")
-    if asked.method not in ("GET", "HEAD"):
-        return Answer(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
-    refused = refusal(asked, page, guard)
+    refused = wrong_method(asked, page, ()) or refusal(asked, page, guard)
     if refused is not None:
         return refused
+    if page == RELOAD:
+        return not_json(asked) or reloaded(observed)
     match page:
         case "/":
             return Answer(200, _INDEX)

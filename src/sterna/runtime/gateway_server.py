@@ -21,15 +21,20 @@ from sterna import __version__
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
 from sterna.gateway.upstream import Upstream
-from sterna.runtime.admin import AdminPort
+from sterna.runtime.admin import CONNECTIONS_MAX, AdminPort
 from sterna.runtime.admin_pages import guard
 from sterna.runtime.gateway_pages import answer
 from sterna.runtime.gateway_settings import GatewayConfiguration, outward_context
+from sterna.runtime.hangups import hold_back_hangups
 from sterna.runtime.link_connections import LingeringTransport
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
 from sterna.runtime.processes import allow_many_sockets, outdated_modules
+from sterna.runtime.reloading import Outcome, Part, PreparedListeners, Reloader, Swap, needing_restart
+from sterna.runtime.reports import Reports
 from sterna.runtime.settings import Bind
+from sterna.runtime.socket_quota import Descriptors, SocketQuota, divided
+from sterna.runtime.toml_source import Place
 from sterna.vocabulary.errors import SternaError
 
 log = logging.getLogger("sterna.gateway")
@@ -37,15 +42,35 @@ log = logging.getLogger("sterna.gateway")
 FAREWELL_S = 3.0
 """How long stopping waits for clients to go and for sessions to be ended."""
 FAREWELL_LOOK_S = 0.05
+FILES = 64
+"""Descriptors for listening sockets and whatever else is no client's."""
+LOG_LOOK_S = 10.0
+"""How often to look whether something was left out of the log."""
 
 
-def run_gateway(configuration: GatewayConfiguration) -> int:
-    """Run until SIGTERM or SIGINT; the process's exit status."""
+#: What a reload puts in place.  The rest of the configuration waits for a restart.
+RELOADED: tuple[Place, ...] = (
+    ("log",),
+    ("admin", "anonymous"),
+    ("admin", "hosts"),
+    ("admin", "token"),
+    ("admin", "token_file"),
+    ("upstream", "ca"),
+    ("upstream", "certificate"),
+    ("upstream", "key"),
+    ("upstream", "check_names"),
+)
+
+
+def run_gateway(configuration: GatewayConfiguration, reread: Callable[[], GatewayConfiguration] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; the process's exit status.  `reread` reads the configuration again."""
+    hold_back_hangups()
     configure(configuration.log.level, configuration.log.format)
-    allow_many_sockets()
+    # A client behind a gateway takes two descriptors: its own connection, and the one to its node.
+    descriptors = divided(allow_many_sockets() // 2, FILES + CONNECTIONS_MAX)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(GatewayServer(configuration).run())
+            return runner.run(GatewayServer(configuration, descriptors, reread or (lambda: configuration)).run())
     except SternaError as error:
         log.error("cannot run", extra={"reason": str(error)})
         return 1
@@ -85,25 +110,30 @@ class NodeProtocol(asyncio.Protocol):
 class GatewayServer:
     """The world of one gateway."""
 
-    def __init__(self, configuration: GatewayConfiguration) -> None:
+    def __init__(
+        self, configuration: GatewayConfiguration, descriptors: Descriptors, reread: Callable[[], GatewayConfiguration]
+    ) -> None:
         self._configuration = configuration
+        self._reports = Reports(log)
         self._context = outward_context(configuration.upstream)
         rng = random.SystemRandom()
         nodes, control = list(configuration.upstream.nodes), configuration.upstream.control
         self.gateway = Gateway(
             configuration.gateway.name,
-            Servers(nodes, configuration.patience, rng, control=control),
+            Servers(nodes, configuration.patience, rng, control=control, references=configuration.upstream.references),
             configuration.limits,
             configuration.patience,
             self,
             rng,
             time.monotonic(),
         )
-        self._listeners = Listeners(self)
+        #: Client sockets that are open, those included that were told goodbye.
+        self.sockets = SocketQuota(descriptors.sockets, configuration.limits, self.gateway.counters.refused)
+        self._listeners = Listeners(self, descriptors.backlog)
         self._admin = AdminPort(self, guard(configuration.admin), pages=answer)
+        self._reloader = Reloader(reread, self._prepare)
         self._stopping = asyncio.Event()
         self._serving = False
-        self._sockets = 0
         #: Referred to here, or the loop might lose them while they dial.
         self._dialling: set[asyncio.Task[None]] = set()
 
@@ -112,12 +142,6 @@ class GatewayServer:
     @property
     def broker(self) -> Gateway:
         return self.gateway
-
-    def socket_opened(self) -> None:
-        self._sockets += 1
-
-    def socket_closed(self) -> None:
-        self._sockets -= 1
 
     def after_work(self) -> None:
         """A gateway has written everything already."""
@@ -152,9 +176,32 @@ class GatewayServer:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        tasks = [self._loop.create_task(work) for work in (self._reloader.heed_hangups(), self._keep_log())]
         await self._stopping.wait()
+        for task in tasks:
+            task.cancel()
         await self._stop()
         return 0
+
+    async def reload(self) -> Outcome:
+        return await self._reloader.reload()
+
+    def _prepare(self, new: GatewayConfiguration) -> Swap:
+        """Certificates are for handshakes to come: clients and nodes that are connected stay."""
+        old = self._configuration
+        listeners = PreparedListeners(self._listeners, new.listeners)
+        admin = guard(new.admin) if new.admin.bind == old.admin.bind else self._admin.guard
+        context = outward_context(new.upstream)
+        needs_restart = [*listeners.needs_restart, *needing_restart(old, new, RELOADED)]
+
+        def swap() -> Outcome:
+            parts = listeners.apply()
+            self._admin.guard = admin
+            self._context = context
+            configure(new.log.level, new.log.format)
+            return Outcome([*parts, Part("certificates for nodes", context is not None)], 0, needs_restart)
+
+        return swap
 
     async def _stop(self) -> None:
         log.info("gateway stopping")
@@ -163,7 +210,7 @@ class GatewayServer:
         self.gateway.at(time.monotonic())
         self.gateway.stop()
         for _ in range(int(FAREWELL_S / FAREWELL_LOOK_S)):
-            if not self._sockets and not self.gateway.endings:
+            if not self.sockets.open and not self.gateway.endings:
                 break
             await asyncio.sleep(FAREWELL_LOOK_S)
         for task in list(self._dialling):
@@ -200,6 +247,9 @@ class GatewayServer:
         act()
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
-        level = logging.WARNING if "reason" in fields else logging.INFO
-        if log.isEnabledFor(level):
-            log.log(level, event, extra=fields)
+        self._reports.report(event, fields)
+
+    async def _keep_log(self) -> None:
+        while True:
+            self._reports.turn_over(time.monotonic())
+            await asyncio.sleep(LOG_LOOK_S)

@@ -17,6 +17,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from sterna.gateway.deliveries import WINDOW_MAX
+from sterna.gateway.servers import checked_pattern
 from sterna.gateway.settings import Limits, Patience
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.configuration import load_as
@@ -29,7 +30,10 @@ from sterna.runtime.toml_source import Place
 _MANY = 2**63 - 1
 _RANGES: dict[Place, tuple[float, float]] = {
     ("limits", "packet_bytes"): (128, 268_435_460),
+    ("limits", "connect_bytes"): (128, 268_435_460),
+    ("limits", "unauthenticated_bytes"): (65536, _MANY),
     ("limits", "connections"): (1, _MANY),
+    ("limits", "connections_per_address"): (1, _MANY),
     ("limits", "connect_s"): (0.1, 3600),
     ("limits", "output_bytes"): (1024, _MANY),
     ("limits", "unacknowledged"): (1, 65535),
@@ -56,6 +60,8 @@ class Upstream(Table, frozen=True):
 
     nodes: tuple[str, ...] = ("127.0.0.1:1883",)
     """Addresses (host:port) where nodes take clients, in the order they are tried."""
+    references: tuple[str, ...] = ()
+    """Hosts besides those of `nodes` that nodes may send clients to, with their passwords: "*.example.org", "*"."""
     ca: Path | None = None
     """Authorities (PEM) whose certificates are believed.  With it nodes are spoken to by TLS."""
     certificate: Path | None = None
@@ -138,6 +144,8 @@ def _check_upstream(upstream: Upstream, report: Report) -> None:
         report.add(("upstream", "nodes"), "there are none", 'write nodes = ["127.0.0.1:1883"]')
     for address in upstream.nodes:
         attempt(partial(checked_address, address), ("upstream", "nodes"), report)
+    for pattern in upstream.references:
+        attempt(partial(checked_pattern, pattern), ("upstream", "references"), report)
     named = {key: file for key in ("ca", "certificate", "key") if (file := getattr(upstream, key))}
     readable = {key for key, file in named.items() if contents(file, ("upstream", key), report) is not None}
     if upstream.ca is not None and "ca" in readable:

@@ -38,6 +38,8 @@ class LinkedNode(Protocol):
 
     def accept(self, transport: LinkTransport, address: str) -> Channel: ...
     def dialled(self, transport: LinkTransport, address: str) -> Channel: ...
+    def stands_by(self, peer: str) -> str | None:
+        """Why a link to this peer is of no use now; None if it is."""
 
 
 class LinkProtocol(asyncio.Protocol):
@@ -57,6 +59,7 @@ class LinkProtocol(asyncio.Protocol):
         self._server.broker.at(monotonic())
         self.transport = LingeringTransport(raw)
         self.channel = self._open_channel(self.transport, shown(raw.get_extra_info("peername")))
+        self.channel.certified = certified_names(raw)
         self._server.after_work()
 
     def data_received(self, data: bytes) -> None:
@@ -112,6 +115,20 @@ class LingeringTransport:
             raw.close()
         else:
             raw.write_eof()
+
+
+def certified_names(raw: asyncio.Transport) -> frozenset[str]:
+    """Whom the certificate of the other end names: its common name and its DNS names; nobody without TLS."""
+    return names_in(raw.get_extra_info("peercert"))
+
+
+def names_in(certificate: Any) -> frozenset[str]:
+    """Of a certificate as the module `ssl` tells it."""
+    if not certificate:
+        return frozenset()
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    others = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+    return frozenset([*common, *others])
 
 
 def shown(address: Any) -> str:

@@ -1,9 +1,10 @@
 """Links to other nodes on asyncio transports: a door for those who connect to us, and connections we keep making.
 
 Nothing is decided about links here; a `Channel` gets the bytes and the words of flow.  An address that is to be dialled
-is dialled until it is not wanted any more: at once after a working link was lost, ever more slowly while it fails, and
-not at all while the node behind it is linked to us over a connection it made itself.  Where several connections are
-configured, those we make to one node are a bundle; what others make is what they say it is.
+is dialled until it is not wanted any more: at once after a working link was lost, more slowly while it fails, and not
+at all while the node behind it is linked to us over a connection it made itself, or is reached another way (a link that
+would close a ring stands by).  Where several connections are configured, those we make to one node are a bundle; what
+others make is what they say it is.
 """
 
 from __future__ import annotations
@@ -18,17 +19,30 @@ from time import monotonic
 
 from sterna.overlay.bundle import NAME_BYTES, Preamble
 from sterna.runtime.bundles import BundledConnections, MemberProtocol, Newcomer
-from sterna.runtime.clients import server_context
 from sterna.runtime.link_connections import LinkedNode, LinkProtocol, LinkServer
 from sterna.runtime.settings import Bind, Network, NetworkTls, Unusable
+from sterna.runtime.tls import RenewableContext, digest_of, server_context
 from sterna.vocabulary.errors import ConfigurationError
 
 LOOK_AGAIN_S = 0.1
-"""How often to look whether a node that made its own connection to us still has it."""
+"""How often to look whether a node that made its own connection to us, or is reached another way, still is."""
 WORKED_S = 1.0
 """A link that stood for so long worked: when it is lost, dialling starts anew without a pause."""
 
 log = logging.getLogger(__name__)
+
+
+class LinkTls:
+    """How links are encrypted from now on."""
+
+    def __init__(self, inward: ssl.SSLContext, outward: ssl.SSLContext, digest: str) -> None:
+        self.inward = RenewableContext(inward, digest)
+        self.outward = outward
+
+    def renew(self, inward: ssl.SSLContext, outward: ssl.SSLContext, digest: str) -> bool:
+        """For connections to come; those that stand stay.  Whether that makes a difference."""
+        self.outward = outward
+        return self.inward.renew(inward, digest)
 
 
 class LinkWorld:
@@ -43,10 +57,7 @@ class LinkWorld:
         self._dials: dict[str, _Dial] = {}
         #: Bundles that are not complete yet, by name.
         self._gathering: dict[bytes, BundledConnections] = {}
-        self._inward: ssl.SSLContext | None = None
-        self._outward: ssl.SSLContext | None = None
-        if settings.tls is not None:
-            self._inward, self._outward = contexts(settings.tls)
+        self.tls: LinkTls | None = LinkTls(*contexts(settings.tls)) if settings.tls is not None else None
 
     async def open(self) -> Bind | None:
         """Listen where the configuration says; the address, with the real port where 0 was asked for."""
@@ -54,10 +65,11 @@ class LinkWorld:
         if bind is None:
             return None
         loop = asyncio.get_running_loop()
-        patience = self._settings.handshake_s if self._inward else None
+        inward = self.tls.inward.outer if self.tls is not None else None
+        patience = self._settings.handshake_s if inward else None
         try:
             self._door = await loop.create_server(
-                self._accepted, bind.host, bind.port, ssl=self._inward, ssl_handshake_timeout=patience
+                self._accepted, bind.host, bind.port, ssl=inward, ssl_handshake_timeout=patience
             )
         except OSError as error:
             reason = why(error)
@@ -86,7 +98,7 @@ class LinkWorld:
         except Unusable as error:
             log.warning("cannot connect to a neighbour", extra={"address": address, "reason": str(error)})
             return
-        self._dials[address] = _Dial(bind, self._settings, self._outward, self._server, self._network, self._rng)
+        self._dials[address] = _Dial(bind, self._settings, self.tls, self._server, self._network, self._rng)
 
     def undial(self, address: str, reason: str = "no neighbour any more") -> None:
         """Dial no more, and end the link that came of it.  A link the other node made stays."""
@@ -113,14 +125,14 @@ class _Dial:
         self,
         bind: Bind,
         settings: Network,
-        context: ssl.SSLContext | None,
+        tls: LinkTls | None,
         server: LinkServer,
         network: LinkedNode,
         rng: Random,
     ) -> None:
         self._bind = bind
         self._settings = settings
-        self._context = context
+        self._tls = tls
         self._server = server
         self._network = network
         self._rng = rng
@@ -146,7 +158,7 @@ class _Dial:
     async def _keep_connected(self) -> None:
         while True:
             await self._connect_once()
-            while self._is_linked():
+            while self._is_linked() or self._stands_by():
                 self._pause_s = 0.0
                 await asyncio.sleep(LOOK_AGAIN_S)
             await asyncio.sleep(self._pause_s * self._rng.uniform(0.5, 1.0))
@@ -201,12 +213,12 @@ class _Dial:
         return connections
 
     async def _connect(self, protocol: asyncio.Protocol, host: str) -> None:
-        encrypted = self._context is not None
+        encrypted = self._tls is not None
         await asyncio.get_running_loop().create_connection(
             lambda: protocol,
             host,
             self._bind.port,
-            ssl=self._context,
+            ssl=self._tls.outward if self._tls is not None else None,
             server_hostname=self._bind.host if encrypted else None,
             ssl_handshake_timeout=self._settings.handshake_s if encrypted else None,
         )
@@ -224,6 +236,13 @@ class _Dial:
         link = self._network.links.links.get(self._peer)
         return link is not None and link.connected
 
+    def _stands_by(self) -> bool:
+        spare = self._network.stands_by(self._peer) if self._peer else None
+        if spare is not None and spare != self._trouble:
+            self._trouble = spare
+            log.info("a link stands by", extra={"address": str(self._bind), "peer": self._peer, "why": spare})
+        return spare is not None
+
     def _complain(self, reason: str) -> None:
         """Once per reason: it will be tried again and again."""
         if reason != self._trouble:
@@ -231,14 +250,15 @@ class _Dial:
             log.warning("cannot connect to a neighbour", extra={"address": str(self._bind), "reason": reason})
 
 
-def contexts(tls: NetworkTls) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For connections others make and for those we make: each side shows a certificate of the same authority."""
+def contexts(tls: NetworkTls) -> tuple[ssl.SSLContext, ssl.SSLContext, str]:
+    """For connections others make and for those we make: each side shows a certificate of the same authority.  With
+    the digest of their files."""
     inward = server_context(str(tls.certificate), str(tls.key), str(tls.ca), required=True)
     outward = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(tls.ca))
     outward.minimum_version = ssl.TLSVersion.TLSv1_2
     outward.load_cert_chain(str(tls.certificate), str(tls.key))
     outward.check_hostname = tls.check_names
-    return inward, outward
+    return inward, outward, digest_of(tls.certificate, tls.key, tls.ca)
 
 
 def why(error: Exception) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TextIO
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _SECRET = re.compile(r"password|passwd|secret|token|credential|private", re.IGNORECASE)
-_PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f]+")
+_PLAIN = re.compile(r"[^\s\"=\\]+")
 VALUE_CHARACTERS_MAX = 1024
 """A longer value is cut: a client id may be 64 KiB, and it is the client who chooses it."""
 
@@ -73,9 +73,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def _one_line(text: str) -> str:
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", text)
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _quoted(value: Any) -> str:
+    """As it is, if nothing in it could be taken for something else or change how the line is shown."""
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+    return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)

@@ -45,6 +45,7 @@ METRICS = (
     Metric("publish_bytes_sent", "Payload bytes to clients.", _COUNTER, lambda s: s.publish_bytes_sent),
     Metric("publish_dropped", "Messages a recipient did not get, by reason.", _COUNTER, lambda s: s.publish_dropped),
     Metric("connections_refused", "Connections refused, by reason.", _COUNTER, lambda s: s.connections_refused),
+    Metric("subscriptions_refused", "Topic filters refused, by reason.", _COUNTER, lambda s: s.subscriptions_refused),
     Metric("connections", "Connections taken in.", _COUNTER, lambda s: s.connections),
     Metric("sessions_expired", "Sessions that ran out.", _COUNTER, lambda s: s.sessions_expired),
     Metric("clients_connected", "Clients connected now.", _GAUGE, lambda s: s.clients_connected),
@@ -62,6 +63,12 @@ METRICS = (
     Metric("queued", "Messages waiting for their sessions.", _GAUGE, lambda s: s.queued),
     Metric("journal_bytes", "Size of the journal.", _GAUGE, lambda s: s.journal_bytes),
     Metric("journal_lost", "Messages whose bytes in the journal are damaged.", _GAUGE, lambda s: s.journal_lost),
+    Metric(
+        "impossible_entries",
+        "Entries of the data directory that cannot be and were passed over at the start.",
+        _GAUGE,
+        lambda s: s.impossible_entries,
+    ),
     Metric("journal_first_offset", "Oldest message the journal keeps.", _GAUGE, lambda s: s.journal_first_offset),
     Metric("journal_next_offset", "Offset of the next message.", _GAUGE, lambda s: s.journal_next_offset),
 )
@@ -103,6 +110,18 @@ NETWORK_METRICS = (
     ),
     NetworkMetric("network_messages_taken", "Messages from other nodes for clients here.", _COUNTER, lambda v: v.taken),
     NetworkMetric("network_messages_refused", "Messages that came again or astray.", _COUNTER, lambda v: v.refused),
+    NetworkMetric(
+        "network_nonsense",
+        "Frames of neighbours that made no sense: their links ended.",
+        _COUNTER,
+        lambda v: v.nonsense,
+    ),
+    NetworkMetric(
+        "network_spoilt",
+        "Words of nodes further away that made no sense and were left out.",
+        _COUNTER,
+        lambda v: v.spoilt,
+    ),
     NetworkMetric(
         "network_messages_dropped",
         "QoS 0 messages that did not go on to another node, by reason.",
@@ -191,7 +210,7 @@ def exposition(statistics: Statistics, view: NetworkView | None = None, feed: Fe
     """The page served under /metrics, the process's own CPU, memory and files included."""
     registry = CollectorRegistry()
     registry.register(_Snapshot(statistics))
-    if view is not None:
+    if view is not None and view.network:
         registry.register(_NetworkSnapshot(view))
     if feed is not None:
         registry.register(_FeedSnapshot(feed))

@@ -1,4 +1,7 @@
-"""Clients that move, for people and programs: who is where, what is on its way, and orders to move somebody."""
+"""Clients that move, for people and programs: who is where, what is on its way, and orders to move somebody.
+
+A lone node is a network of one: everybody is here, and nobody can go anywhere.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,83 @@ from itertools import islice
 from typing import Any, Protocol
 
 from sterna.broker.broker import Broker
+from sterna.broker.session import Session
+from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
 from sterna.node.moving import Moving
+from sterna.node.moving_counters import MovingCounters
+from sterna.vocabulary.errors import MigrationError
 
+ALONE = "this node is alone, its configuration has no [network] table"
 CLIENTS_SHOWN = 1000
 """A network may have a million."""
+
+
+VERSIONS = {MQTT_3_1_1: "3.1.1", MQTT_5: "5"}
+
+
+class Desk(Protocol):
+    """What the admin port asks about clients, and orders."""
+
+    def clients(self) -> list[dict[str, Any]]:
+        """So many at most."""
+
+    def migrations(self) -> dict[str, Any]: ...
+
+    def move(self, client: str, to: str) -> dict[str, Any]:
+        """Begin; MigrationError if it cannot be."""
+
+    def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]: ...
 
 
 class WorkingServer(Protocol):
     broker: Broker
 
     def after_work(self) -> None: ...
+
+
+def own_clients(broker: Broker, node: str) -> list[dict[str, Any]]:
+    """Those whose sessions are at this node."""
+    present = (one for one in broker.sessions.values() if not (one.is_remains or one.is_arriving))
+    return [_client(session, node) for session in islice(present, CLIENTS_SHOWN)]
+
+
+def _client(session: Session, node: str) -> dict[str, Any]:
+    connection = session.connection
+    return {
+        "client": session.name(),
+        "node": node,
+        "connected": connection is not None,
+        "user": session.user,
+        "address": connection.peer.address if connection is not None else None,
+        # None of a session that has had no connection since the node was started.
+        "version": VERSIONS.get(session.needs[0]),
+        "persistent": session.persistent,
+        "subscriptions": len(session.subscriptions),
+        "inflight": len(session.inflight),
+        "queued": len(session.queue),
+        "number": session.number,
+    }
+
+
+class LoneDesk:
+    """That of a node without a network."""
+
+    def __init__(self, broker: Broker, node: str) -> None:
+        self._broker = broker
+        self._node = node
+
+    def clients(self) -> list[dict[str, Any]]:
+        return own_clients(self._broker, self._node)
+
+    def migrations(self) -> dict[str, Any]:
+        nothing: dict[str, Any] = {"leaving": [], "arriving": [], "not_moved": [], "evacuation": None}
+        return {"node": self._node, **nothing, "counters": asdict(MovingCounters())}
+
+    def move(self, client: str, to: str) -> dict[str, Any]:
+        raise MigrationError(f"there is no node {to} to move {client} to: {ALONE}")
+
+    def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]:
+        raise MigrationError(f"there is no node to move clients to: {ALONE}")
 
 
 class MovesDesk:
@@ -30,20 +100,7 @@ class MovesDesk:
     def clients(self) -> list[dict[str, Any]]:
         """Sessions of this node, then those that others are known to own; so many at most."""
         moving, broker = self._moving, self._server.broker
-        found = [
-            {
-                "client": session.name(),
-                "node": moving.node,
-                "connected": session.connection is not None,
-                "persistent": session.persistent,
-                "subscriptions": len(session.subscriptions),
-                "inflight": len(session.inflight),
-                "queued": len(session.queue),
-                "number": session.number,
-            }
-            for session in islice(broker.sessions.values(), CLIENTS_SHOWN)
-            if not (session.is_remains or session.is_arriving)
-        ]
+        found = own_clients(broker, moving.node)
         elsewhere = (
             {"client": client.decode(), "node": owner, "number": number, "persistent": True}
             for client, (owner, number) in broker.state.owners.items()
@@ -93,6 +150,7 @@ class MovesDesk:
                 "moved": evacuation.moved,
                 "sent_away": evacuation.sent_away,
                 "failed": evacuation.failed,
+                "staying": len(evacuation.staying),
                 "rate": evacuation.rate,
             },
             "counters": asdict(moving.counters),

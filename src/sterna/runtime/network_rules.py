@@ -28,13 +28,17 @@ NETWORK_RANGES: dict[str, tuple[float, float]] = {
     "connections": (1, COUNT_MAX),
 }
 
+ROUTING_RANGES: dict[str, tuple[float, float]] = {
+    "filters_per_link": (1000, 2**40),
+    "filter_bytes_per_link": (1024 * 1024, 2**40),
+}
+
 MIGRATION_RANGES: dict[str, tuple[float, float]] = {
     "owner_absent_s": (0, 86400 * 365),
     "drain_s": (0, 10),
     "retry_s": (0.02, 60),
     "patience_s": (0.1, 3600),
     "at_once": (1, 10_000),
-    "redirect_s": (0, 86400),
     "rate": (0.01, 100_000),
 }
 

@@ -44,4 +44,5 @@ def link_settings(network: Network, node: str, epoch: int) -> LinkSettings:
         frame_bytes=network.frame_bytes,
         pending_handshakes=network.pending_handshakes,
         compress=network.compress,
+        certified=network.tls is not None and network.tls.check_nodes,
     )

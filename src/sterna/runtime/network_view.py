@@ -33,6 +33,7 @@ class LinkView:
 @dataclass(frozen=True, slots=True)
 class NetworkView:
     network: str
+    """Empty: the node is alone."""
     node: str
     epoch: int
     """Counts the starts of the node."""
@@ -52,12 +53,21 @@ class NetworkView:
     forwarded: int = 0
     taken: int = 0
     refused: int = 0
+    nonsense: int = 0
+    """Frames that made no sense, whose links were ended."""
+    spoilt: int = 0
+    """Messages and letters of nodes further away that made no sense and were left out."""
     loose_dropped: dict[str, int] = field(default_factory=dict)
     """QoS 0 messages that did not go on to another node, by reason."""
     moves: dict[str, int] = field(default_factory=dict)
     """Sessions that came from other nodes or went to them, by what became of that."""
     unconfirmed: int = 0
     """Subscriptions acknowledged after `settle_s` though not every node had answered."""
+
+
+def lone_view(node: str, epoch: int) -> NetworkView:
+    """A network of one."""
+    return NetworkView(network="", node=node, epoch=epoch, strategy="", overlay={"overlay": "none"})
 
 
 def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> NetworkView:
@@ -78,6 +88,8 @@ def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> Netwo
         forwarded=router.counters.forwarded,
         taken=router.counters.taken,
         refused=router.counters.refused,
+        nonsense=router.counters.nonsense,
+        spoilt=router.counters.spoilt,
         loose_dropped=dict(sorted(router.losses.by_reason.items())),
         moves=asdict(network.moving.counters),
         unconfirmed=router.probes.timed_out,

@@ -11,7 +11,9 @@ import logging
 import os
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -28,11 +30,11 @@ from sterna.overlay.neighbours import checked_address
 from sterna.overlay.tree_settings import TreeSettings
 from sterna.routing.strategy import RoutingSettings
 from sterna.runtime.feed_settings import EVERY_ADDRESS
-from sterna.runtime.links import LinkWorld
+from sterna.runtime.links import LinkWorld, contexts
 from sterna.runtime.moves_desk import MovesDesk
 from sterna.runtime.network_settings import link_settings, network_key
 from sterna.runtime.network_view import NetworkView, view_of
-from sterna.runtime.settings import Bind, Listener, Migration
+from sterna.runtime.settings import Bind, Listener, Migration, NetworkTls
 from sterna.runtime.settings import Network as NetworkTable
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -79,6 +81,14 @@ class Networking:
         self.network.start()
         self._server.after_work()
         return address
+
+    def prepare_tls(self, tls: NetworkTls | None) -> Callable[[], bool] | None:
+        """What has connections to come use these certificates; None if TLS was, or is to be, switched off.  May raise
+        OSError."""
+        link_tls = self._links.tls if self._links is not None else None
+        if tls is None or link_tls is None:
+            return None
+        return partial(link_tls.renew, *contexts(tls))
 
     def listens(self, listener: Listener, address: Bind) -> None:
         """A port that was left to the system is known: other nodes send clients there, if nowhere else."""

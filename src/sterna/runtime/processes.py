@@ -6,14 +6,22 @@ import resource
 import sys
 from pathlib import Path
 
+import sterna
 
-def allow_many_sockets() -> None:
+
+def allow_many_sockets() -> int:
+    """Raise the limit on open files as far as this process may; how many there may be."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else sys.maxsize
 
 
 def outdated_modules() -> list[str]:
-    """Compiled modules whose source has been edited since: what runs is not what is read."""
+    """Compiled modules whose source has been edited since: what runs is not what is read.
+
+    Only a checkout has sources that are edited; pip unpacks a wheel's files in any order."""
+    if not (Path(sterna.__file__).parents[2] / "setup.py").exists():
+        return []
     found = []
     for name, module in sorted(sys.modules.items()):
         compiled = Path(getattr(module, "__file__", None) or "")

@@ -13,9 +13,9 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -25,13 +25,13 @@ from sterna import __version__
 from sterna.broker.calls import Done
 from sterna.broker.connection import Connection
 from sterna.broker.identity import Accepted, Credentials, Refused
+from sterna.broker.limits import Limits
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.memory_store import MemoryStore
-from sterna.mqtt.reasons import Reason
 from sterna.node.node import Changes, Node, Saved
 from sterna.operators.settings import Settings as OperatorSettings
 from sterna.runtime import access
-from sterna.runtime.admin import AdminPort
+from sterna.runtime.admin import CONNECTIONS_MAX, AdminPort
 from sterna.runtime.admin_pages import guard
 from sterna.runtime.arrow import do_without_pandas
 from sterna.runtime.clocks import both_clocks
@@ -40,16 +40,29 @@ from sterna.runtime.configuration import Configuration
 from sterna.runtime.feed_settings import clients_address, feed_address
 from sterna.runtime.feed_view import FeedView
 from sterna.runtime.functions import FunctionPool, functions_of
+from sterna.runtime.hangups import hold_back_hangups
 from sterna.runtime.listeners import Listeners
 from sterna.runtime.logs import configure
-from sterna.runtime.moves_desk import MovesDesk
-from sterna.runtime.network_view import NetworkView
+from sterna.runtime.moves_desk import ALONE, Desk, LoneDesk
+from sterna.runtime.network_view import NetworkView, lone_view
 from sterna.runtime.networking import Networking
 from sterna.runtime.processes import allow_many_sockets, outdated_modules
+from sterna.runtime.reloading import (
+    Outcome,
+    Part,
+    PreparedListeners,
+    Reloader,
+    Swap,
+    needing_restart,
+)
+from sterna.runtime.reports import Reports
 from sterna.runtime.sending import Sending
 from sterna.runtime.session_store import SessionStore
+from sterna.runtime.socket_quota import Descriptors, SocketQuota, divided
 from sterna.runtime.storage import FileStore
-from sterna.vocabulary.errors import JournalError, SternaError
+from sterna.runtime.toml_source import Place
+from sterna.runtime.verifiers import Verifiers
+from sterna.vocabulary.errors import ConfigurationError, JournalError, SternaError
 
 if TYPE_CHECKING:
     from sterna.runtime.feed import Feed
@@ -63,24 +76,50 @@ RETENTION_EVERY = 10
 FAREWELL_S = 1.0
 """How long stopping waits for clients to go."""
 
-VERIFIERS = 2
-"""Threads for password hashes, 64 MiB each while they work."""
-VERIFICATIONS_WAITING_MAX = 256
-VERIFICATIONS_PER_ADDRESS_MAX = 32
-"""So that wrong passwords from one address do not lock the others out."""
+FILES = 64
+"""Descriptors for the journal, the sessions, listening sockets and function workers."""
+LINKS = 64
+"""Descriptors for links to other nodes."""
 
 
-def run_node(configuration: Configuration) -> int:
-    """Run until SIGTERM or SIGINT; the process's exit status."""
+#: What a reload puts in place.  The rest of the configuration waits for a restart.
+RELOADED: tuple[Place, ...] = (
+    ("authentication",),
+    ("authorization",),
+    ("log",),
+    ("admin", "anonymous"),
+    ("admin", "hosts"),
+    ("admin", "token"),
+    ("admin", "token_file"),
+    ("feed", "certificate"),
+    ("feed", "key"),
+    ("network", "tls", "certificate"),
+    ("network", "tls", "key"),
+    ("network", "tls", "ca"),
+    ("network", "tls", "check_names"),
+)
+
+
+def run_node(configuration: Configuration, reread: Callable[[], Configuration] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; the process's exit status.  `reread` reads the configuration again."""
+    hold_back_hangups()
     configure(configuration.log.level, configuration.log.format)
-    do_without_pandas()
-    allow_many_sockets()
+    if configuration.feed is not None or configuration.journal.deliveries:
+        do_without_pandas()
+    descriptors = divided(allow_many_sockets(), _other_descriptors(configuration))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(NodeServer(configuration).run())
+            server = NodeServer(configuration, descriptors, reread or (lambda: configuration))
+            return runner.run(server.run())
     except SternaError as error:
         log.error("cannot run", extra={"reason": str(error)})
         return 1
+
+
+def _other_descriptors(configuration: Configuration) -> int:
+    """How many descriptors a node may need besides its clients'."""
+    feed = configuration.feed.connections if configuration.feed is not None else 0
+    return FILES + CONNECTIONS_MAX + feed + (LINKS if configuration.network is not None else 0)
 
 
 def _operators(configuration: Configuration) -> OperatorSettings:
@@ -93,8 +132,12 @@ def _operators(configuration: Configuration) -> OperatorSettings:
 class NodeServer:
     """The world of one node."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(
+        self, configuration: Configuration, descriptors: Descriptors, reread: Callable[[], Configuration]
+    ) -> None:
         self._configuration = configuration
+        self._descriptors = descriptors
+        self._reports = Reports(log)
         self._durable = configuration.journal.durability != "memory"
         self._store, self._sessions = self._open_stores()
         self.feed: Feed | None = None
@@ -102,7 +145,8 @@ class NodeServer:
             from sterna.runtime.feed import Feed  # brings much with it that a node without a feed does not need
 
             node = configuration.node
-            self.feed = Feed(configuration.feed, node.name, node.data, durable=self._durable)
+            identity = self._store.identity if isinstance(self._store, FileStore) else ""
+            self.feed = Feed(configuration.feed, node.name, node.data, durable=self._durable, identity=identity)
         checkpoint = self._sessions.load() if self._sessions else None
         self._authenticator = access.authenticator(configuration.authentication)
         functions = functions_of(configuration.functions)
@@ -127,6 +171,7 @@ class NodeServer:
             functions=functions,
         )
         self.broker = self._node.broker
+        self.broker.may_be_gateway = partial(access.may_be_gateway, access.networks(configuration.mqtt.gateways))
         self.networking: Networking | None = None
         if configuration.network is not None:
             self.networking = Networking(
@@ -142,15 +187,15 @@ class NodeServer:
             self.feed.open_desk(self.broker, configuration.operators, self.after_work)
             if self.networking is not None:
                 self.feed.found = self.networking.feeds
-        self._listeners = Listeners(self)
-        self._admin = AdminPort(self, guard(configuration.admin))
-        self._verifiers = ThreadPoolExecutor(VERIFIERS, "password-verifier")
-        self._verifications = 0
-        #: address -> how many of its clients are being authenticated
-        self._verifying: dict[str, int] = {}
-        #: Connections the transports still know, those included that were told goodbye.
-        self._sockets = 0
+        self._reloader = Reloader(reread, self._prepare)
         self._deserted = asyncio.Event()
+        #: Client sockets that are open, those included that were told goodbye.
+        self.sockets = SocketQuota(
+            descriptors.sockets, configuration.limits, self.broker.counters.refused, self._deserted.set
+        )
+        self._listeners = Listeners(self, descriptors.backlog)
+        self._admin = AdminPort(self, guard(configuration.admin))
+        self._verifiers = Verifiers(self._verified)
         self._stopping = asyncio.Event()
         self._serving = False
         self._checkpoint_failed = False
@@ -201,7 +246,9 @@ class NodeServer:
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         housekeeping = self._loop.create_task(self._keep_house())
+        hangups = self._loop.create_task(self._reloader.heed_hangups())
         await self._stopping.wait()
+        hangups.cancel()
         await housekeeping  # it may be in the middle of a checkpoint
         await self._stop()
         return 0
@@ -212,12 +259,17 @@ class NodeServer:
             log.warning("cut a torn tail off the journal", extra=cut._asdict())
         for damage in started.damage:
             log.error("the journal is damaged", extra=damage._asdict())
+        for what in started.impossible:
+            log.error("an entry in the data directory cannot be, and was passed over", extra={"entry": what})
+        if started.impossible_count > len(started.impossible):
+            log.error("more such entries were passed over", extra={"entries": started.impossible_count})
         if started.behind_checkpoint:
             log.error("the journal ends before the last checkpoint: its tail was never synced, or was removed")
         if outdated := outdated_modules():
             log.warning(
                 "compiled modules are older than their sources; run: make compiled", extra={"modules": outdated}
             )
+        self._report_descriptors()
         log.info(
             "node starting",
             extra={
@@ -228,8 +280,18 @@ class NodeServer:
                 "sessions": started.sessions,
                 "retained": started.retained,
                 "next_offset": started.next_offset,
+                "away_s": round(started.away_s),
             },
         )
+
+    def _report_descriptors(self) -> None:
+        wanted, possible = self._configuration.limits.connections, self._descriptors.sockets
+        if wanted > possible:
+            # A limit that nobody chose is no reason for a warning.
+            level = logging.INFO if wanted == Limits().connections else logging.WARNING
+            remedy = "raise `ulimit -n` (LimitNOFILE= of a systemd unit)"
+            fields = {"possible": possible, "limits.connections": wanted, "remedy": remedy}
+            log.log(level, "open files bound the number of clients", extra=fields)
 
     async def _stop(self) -> None:
         """Every promise kept: clients told, the journal written, the sessions saved."""
@@ -253,28 +315,64 @@ class NodeServer:
             self._sessions.close()
         await self._admin.stop()
         self._committer.close()
-        self._verifiers.shutdown(wait=False, cancel_futures=True)
+        self._verifiers.close()
         if isinstance(self._store, FileStore):
             self._store.close()
         log.info("node stopped", extra={"next_offset": self._node.journal.next_offset})
 
     async def _let_go(self) -> None:
         """A moment for clients to read why they are sent away: what is still open when the process ends is reset."""
-        if self._sockets:
+        if self.sockets.open:
             self._deserted.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._deserted.wait(), FAREWELL_S)
 
-    def socket_opened(self) -> None:
-        self._sockets += 1
-
-    def socket_closed(self) -> None:
-        self._sockets -= 1
-        if not self._sockets:
-            self._deserted.set()
-
     def _committed(self) -> None:
         self._sending.after_work()
+
+    # -- the configuration read again --
+
+    async def reload(self) -> Outcome:
+        return await self._reloader.reload()
+
+    def _prepare(self, new: Configuration) -> Swap:
+        """Build what the new configuration asks for; what comes back puts it in place, in one turn."""
+        old = self._configuration
+        authenticator = access.authenticator(new.authentication)
+        if authenticator.is_like(self._authenticator):
+            authenticator = self._authenticator  # it remembers who has just shown a right password
+        rules = access.access_list(new.authorization)
+        listeners = PreparedListeners(self._listeners, new.listeners)
+        admin = guard(new.admin) if new.admin.bind == old.admin.bind else self._admin.guard
+        links = feed = None
+        if self.networking is not None and new.network is not None:
+            links = self.networking.prepare_tls(new.network.tls)
+        if self.feed is not None and self.feed.tls is not None and new.feed is not None and new.feed.certificate:
+            from sterna.runtime.feed import feed_context
+
+            feed = feed_context(new.feed)
+        needs_restart = [*listeners.needs_restart, *needing_restart(old, new, RELOADED)]
+
+        def swap() -> Outcome:
+            users = "none" if authenticator.users is None else f"{authenticator.users} users"
+            parts = [
+                Part("passwords and tokens", authenticator is not self._authenticator, users),
+                Part("access rules", not rules.is_like(self.broker.access), f"{len(rules)} rules"),
+                *listeners.apply(),
+            ]
+            self._authenticator = authenticator
+            self._admin.guard = admin
+            if links is not None:
+                parts.append(Part("certificates of links", links()))
+            if feed is not None and self.feed is not None and self.feed.tls is not None:
+                parts.append(Part("certificate of the feed", self.feed.tls.renew(*feed)))
+            configure(new.log.level, new.log.format)
+            self.broker.at(time.monotonic())
+            disconnected = self.broker.renewal.apply(authenticator, rules)
+            self.after_work()
+            return Outcome(parts, disconnected, needs_restart)
+
+        return swap
 
     # -- housekeeping --
 
@@ -285,6 +383,7 @@ class NodeServer:
         while not self._stopping.is_set():
             now, wall = both_clocks()
             self.broker.tell_time(now, wall)
+            self._reports.turn_over(now)
             if sys_interval_s and now >= next_sys:
                 self._node.sys_tree.update(self.broker.statistics())
                 next_sys = now + sys_interval_s
@@ -337,21 +436,12 @@ class NodeServer:
     # -- what the broker asks of its world --
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
-        level = logging.WARNING if "reason" in fields else logging.INFO
-        if log.isEnabledFor(level):
-            log.log(level, event, extra=fields)
+        self._reports.report(event, fields)
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
-        host = connection.peer.address.rpartition(":")[0]
-        waiting = self._verifying.get(host, 0)
-        if self._verifications >= VERIFICATIONS_WAITING_MAX or waiting >= VERIFICATIONS_PER_ADDRESS_MAX:
-            connection.fail(Reason.SERVER_BUSY, "too many clients are being authenticated")
-            return
-        self._verifications += 1
-        self._verifying[host] = waiting + 1
         wall = self.broker.wall
-        work = self._loop.run_in_executor(self._verifiers, lambda: self._authenticator.verify(credentials, now=wall))
-        work.add_done_callback(lambda done: self._verified(connection, done))
+        authenticator = self._authenticator
+        self._verifiers.submit(connection, lambda: authenticator.verify(credentials, now=wall))
 
     def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool:
         return self._functions.submit(function, payload, done)
@@ -361,14 +451,9 @@ class NodeServer:
         piece()
         self.after_work()
 
-    def _verified(self, connection: Connection, done: asyncio.Future[Accepted | Refused]) -> None:
-        self._verifications -= 1
-        host = connection.peer.address.rpartition(":")[0]
-        self._verifying[host] -= 1
-        if not self._verifying[host]:
-            del self._verifying[host]
+    def _verified(self, connection: Connection, verdict: Accepted | Refused) -> None:
         self.broker.at(time.monotonic())
-        connection.proceed_with(done.result())
+        connection.proceed_with(verdict)
         self.after_work()
 
     # -- what the admin port asks --
@@ -385,21 +470,24 @@ class NodeServer:
             return "starting or stopping"
         return self._committer.trouble
 
-    def network_view(self, *, tables: bool = False) -> NetworkView | None:
+    def network_view(self, *, tables: bool = False) -> NetworkView:
         self.broker.at(time.monotonic())
-        return self.networking.view(tables=tables) if self.networking is not None else None
+        view = self.networking.view(tables=tables) if self.networking is not None else None
+        return view or lone_view(self._configuration.node.name, self._node.journal.epoch)
 
-    def moves(self) -> MovesDesk | None:
-        return self.networking.moves if self.networking is not None else None
+    def moves(self) -> Desk:
+        desk = self.networking.moves if self.networking is not None else None
+        return desk or LoneDesk(self.broker, self._configuration.node.name)
 
     def feed_view(self) -> FeedView | None:
         return self.feed.view() if self.feed is not None else None
 
-    def neighbours(self) -> list[str] | None:
-        return self.networking.neighbours() if self.networking is not None else None
+    def neighbours(self) -> list[str]:
+        return self.networking.neighbours() if self.networking is not None else []
 
     def change_neighbours(self, add: list[str], remove: list[str]) -> None:
-        assert self.networking is not None
+        if self.networking is None:
+            raise ConfigurationError(f"{ALONE}; add one and start it again")
         self.broker.at(time.monotonic())
         self.networking.change_neighbours(add, remove)
         self.after_work()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from sterna.journal.store import BEGINNING, Position
+from sterna.runtime.private_files import make_private_directory
 from sterna.runtime.reserve import RESERVE_BYTES, Reserve
 from sterna.vocabulary.errors import JournalError
 
@@ -172,7 +173,7 @@ class SessionStore:
 
 def _create_private(path: Path) -> None:
     """Make an empty file only we may read (it will hold payloads), and make its name durable."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

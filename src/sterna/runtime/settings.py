@@ -87,6 +87,8 @@ class Node(Table, frozen=True):
 class Mqtt(Table, frozen=True):
     sys_interval_s: float = 10
     """Seconds between two updates of the $SYS tree; 0 switches it off."""
+    gateways: tuple[str, ...] = ("127.0.0.0/8", "::1")
+    """Addresses, or networks of them, whose connections may say that they are a gateway.  Unix sockets always may."""
 
 
 class Listener(Table, frozen=True):
@@ -151,6 +153,8 @@ class Rule(Table, frozen=True):
 class Authorization(Table, frozen=True):
     default: Literal["allow", "deny"] = "allow"
     """What happens when no rule fits.  When left out: allow without rules, deny as soon as there is one."""
+    client_ids: tuple[str, ...] = ()
+    """Client identifiers that may be chosen: `%u` is the user name, `*` at the end anything.  Empty: any."""
     rules: tuple[Rule, ...] = field(default=(), name="rule")
 
 
@@ -165,6 +169,9 @@ class NetworkTls(Table, frozen=True):
     """Authorities (PEM) whose certificates are believed."""
     check_names: bool = True
     """A certificate must name the host that was dialled.  False if the authority signs nodes of this network only."""
+    check_nodes: bool = True
+    """A certificate must name the node that shows it, as its common name or one of its DNS names.  False if nodes share
+    a certificate: then whoever has one, and the key, may take the name of any node."""
 
 
 class Tree(Table, frozen=True):
@@ -197,12 +204,16 @@ class Tree(Table, frozen=True):
 
 
 class Routing(Table, frozen=True):
-    """What the strategy `advertisement` goes by."""
+    """What routing strategies go by."""
 
     advertisement_idle_s: float = 300.0
     """A topic nobody has published on for so long is no longer advertised."""
     advertised_topics_max: int = 1000
     """Topics a node advertises one by one; more are gathered under common beginnings."""
+    filters_per_link: int = 1_000_000
+    """Filters one neighbour may ask for on behalf of everybody behind it; with more its link is ended."""
+    filter_bytes_per_link: int = 256 * 1024 * 1024
+    """Bytes of these filters."""
 
 
 class Network(Table, frozen=True):
@@ -233,7 +244,7 @@ class Network(Table, frozen=True):
     """How long SUBACK may wait for the news of a subscription to have reached every node."""
     dial_s: float = 0.1
     """Pause before a connection that failed is tried again; doubled each time ..."""
-    dial_max_s: float = 5.0
+    dial_max_s: float = 1.0
     """... up to this."""
     keep_alive_s: float = 1.0
     """A link on which nothing else was sent for so long says that it is there."""
@@ -287,6 +298,9 @@ class Feed(Table, frozen=True):
     """For what a registered reader has not committed the journal may grow to this; if less, `retention_bytes` holds."""
     hold_age_s: float = 0.0
     """What a registered reader has not committed may grow this old; if less, `retention_age_s` holds."""
+    forget_nodes_s: float = 7 * 24 * 3600.0
+    """So long after it was last reachable a node with a feed is still told to readers, who expect it to answer; 0: at
+    once it is forgotten."""
     parquet: Path | None = None
     """A directory in which every sealed segment is also written as a Parquet file; nodes may share it."""
     parquet_age_s: float = 30 * 24 * 3600.0
@@ -327,6 +341,9 @@ class Admin(Table, frozen=True):
     """Where metrics and health are served; "" switches it off."""
     anonymous: bool = True
     """Let everybody read who can reach the port.  When left out: true on loopback, else false."""
+    hosts: tuple[str, ...] = ()
+    """Names by which the port may be asked without a token, besides addresses, localhost and the name of this machine;
+    "*" is any."""
     token: str | None = None
     """Whoever shows it may read and change.  Never printed; a file or the environment keeps it better."""
     token_file: Path | None = None
@@ -353,8 +370,8 @@ class Migration(Table, frozen=True):
     """How long a step of a move may take, and a client waits for its session."""
     at_once: int = 64
     """Sessions that may be on their way from this node at a time, and to it."""
-    redirect_s: float = 60.0
-    """How long after a planned move a client that comes to its old node is sent to the new one."""
+    server_references: bool = False
+    """Tell MQTT 5 clients that are moved by plan where to go.  Few libraries do, and libmosquitto's clients end."""
     rate: float = 50.0
     """Clients an evacuation begins to move per second."""
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import re
+import secrets
 import threading
+import time
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +22,7 @@ from typing import Self
 from sterna.journal.frames import NODE_NAME_BYTES_MAX, SEGMENT_HEADER_BYTES, parse_segment_header, segment_header
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import Group, Position, SegmentFile
+from sterna.runtime.private_files import make_private_directory
 from sterna.vocabulary.errors import ConfigurationError, JournalError
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.sterna")
@@ -26,6 +30,11 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.sterna")
 
 _READERS_MAX = 16
 """Segments kept open for reading."""
+
+_IDENTITY_FILE = "identity"
+_IDENTITY = re.compile(r"j[0-9a-f]{16}")
+
+log = logging.getLogger(__name__)
 
 _ADVICE = {
     errno.ENOSPC: "free space on this disk, or lower [journal] retention_bytes",
@@ -57,6 +66,9 @@ class FileStore:
             os.close(self._directory_fd)
             raise
         self._next_serial = max(self._paths, default=0) + 1
+        #: Names this journal for as long as its directory lives; another directory has another one.  Empty if it cannot
+        #: be written down.
+        self.identity = _identity_of(directory, self._directory_fd)
 
     def _find_segments(self) -> dict[int, Path]:
         found = {
@@ -243,7 +255,7 @@ class _ActiveSegment:
 
 def _open_directory(directory: Path) -> int:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(directory)
         for made in (directory, directory.parent):
             _sync_directory(made.parent)  # a journal in a directory that power loss takes away would be no journal
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -257,6 +269,36 @@ def _open_directory(directory: Path) -> int:
             f"{directory} is in use by another running node; stop that one, or give this one its own [node] data"
         ) from error
     return fd
+
+
+def _identity_of(directory: Path, directory_fd: int) -> str:
+    """Made with the directory.  Later ones are greater, as far as clocks go."""
+    path = directory / _IDENTITY_FILE
+    try:
+        found = path.read_text("ascii", "replace").strip()
+        if _IDENTITY.fullmatch(found):
+            return found
+        log.error("the identity of the journal cannot be read; it gets another one", extra={"file": str(path)})
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise _explained(error, path) from error
+    made = f"j{int(time.time()) & 0xFFFFFFFF:08x}{secrets.token_hex(4)}"
+    making = path.with_suffix(".making")
+    try:
+        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(fd, made.encode(), 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        making.replace(path)
+        os.fsync(directory_fd)
+    except OSError as error:  # such as a full disk, which is no reason to stay down
+        fields = {"file": str(path), "reason": error.strerror}
+        log.warning("the journal gets no identity yet: readers would not notice if it were replaced", extra=fields)
+        return ""
+    return made
 
 
 def _size(path: Path) -> int:

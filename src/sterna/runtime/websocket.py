@@ -22,6 +22,7 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from sterna.broker.identity import Entrance
 from sterna.mqtt.reasons import Reason
 from sterna.runtime.clients import ClientProtocol, Server
 
@@ -63,12 +64,23 @@ def _is_of_host(origin: str, request: Request) -> bool:
     return page is not None and page == node
 
 
+class _ForeignOrigin(InvalidOrigin):
+    def __str__(self) -> str:
+        return f"{super().__str__()}; if its pages may connect, add it to allowed_origins of this [[listener]]"
+
+
 class WebSocketClientProtocol(ClientProtocol):
     __slots__ = ("_allowed_origins", "_raw", "_websocket")
 
-    def __init__(self, server: Server, *, anonymous: bool, allowed_origins: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        server: Server,
+        entrance: Entrance,
+        allowed_origins: tuple[str, ...] = (),
+        counted: str | None = None,
+    ) -> None:
         """`allowed_origins`: the pages that may connect; "*" is all of them, none those of the same host."""
-        super().__init__(server, anonymous=anonymous)
+        super().__init__(server, entrance, counted)
         self._allowed_origins = allowed_origins
         self._websocket = ServerProtocol(
             select_subprotocol=_select_mqtt,
@@ -94,6 +106,8 @@ class WebSocketClientProtocol(ClientProtocol):
                 self._frame(event, parts)
         if parts:
             super().data_received(b"".join(parts))  # in one piece: it is one turn's work
+        if self._connection is not None:
+            self._connection.charge(len(websocket.reader.buffer))
         self._send()
 
     def _handshake(self, request: Request) -> None:
@@ -102,7 +116,7 @@ class WebSocketClientProtocol(ClientProtocol):
         if foreign is None:
             websocket.send_response(websocket.accept(request))
             return
-        websocket.handshake_exc = InvalidOrigin(foreign)
+        websocket.handshake_exc = _ForeignOrigin(foreign)
         websocket.send_response(websocket.reject(HTTPStatus.FORBIDDEN, "this origin may not connect here\n"))
 
     def _frame(self, frame: Frame, parts: list[bytes]) -> None:
@@ -131,6 +145,11 @@ class WebSocketClientProtocol(ClientProtocol):
             self._server.broker.at(monotonic())
             self._connection.fail(Reason.PROTOCOL_ERROR, f"WebSocket: {reason}")
             self._server.after_work()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        # The broker refers to the transport for a while yet; what was never whole need not wait with it.
+        self._websocket.reader.buffer.clear()
+        super().connection_lost(error)
 
     def eof_received(self) -> None:
         self._websocket.receive_eof()

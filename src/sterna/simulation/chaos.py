@@ -10,11 +10,10 @@ import math
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
-from sterna.migration.settings import MigrationSettings
 from sterna.node.node import Node
 from sterna.node.plans import Plans
 from sterna.simulation import checkers
@@ -122,7 +121,7 @@ class Chaos:
         dice = self.scene.kernel.dice("members")
         migration = MIGRATION
         if plan.begin_anew_s:
-            migration = MigrationSettings(owner_unreachable="begin-anew", owner_absent_s=plan.begin_anew_s)
+            migration = replace(MIGRATION, owner_unreachable="begin-anew", owner_absent_s=plan.begin_anew_s)
         joined = members(names, plan.strategy, plan.overlay, dice, migration) if plan.strategy else {}
         for name in names:
             machine = self.scene.add_machine(name, settings or self._any_disk(name), make, joined.get(name))

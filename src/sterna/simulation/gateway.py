@@ -62,7 +62,7 @@ class RunningGateway:
         self.kernel = machine.kernel
         self.alive = True
         dice = self.kernel.dice(f"{machine.name} gateway {number}")
-        servers = Servers(machine.nodes, machine.patience, dice)
+        servers = Servers(machine.nodes, machine.patience, dice, references=["*"])
         self.gateway = Gateway(machine.name, servers, Limits(), machine.patience, self, dice, self.kernel.now)
 
     def work(self, action: Callable[..., None], *arguments: Any) -> None:

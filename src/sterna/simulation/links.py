@@ -23,7 +23,7 @@ OUTPUT_BYTES = 512 * 1024
 LOOK_AGAIN_S = 0.1
 WORKED_S = 1.0
 DIAL_S = 0.1
-DIAL_MAX_S = 5.0
+DIAL_MAX_S = 1.0
 
 MakeSettings = Callable[[int], NetworkSettings]
 """What a node's part in the network is, told the epoch of this start."""
@@ -122,11 +122,12 @@ class _Dial:
         self._wait()
 
     def _wait(self) -> None:
-        """Until the node over there has no connection of its own to us, and then a little longer each time."""
+        """Until the node over there has no connection of its own to us and is reached no other way, and then a little
+        longer each time."""
         if not self._wanted:
             return
         link = self._world.network.links.links.get(self._peer)
-        if link is not None and link.connected:
+        if (link is not None and link.connected) or self._world.network.stands_by(self._peer) is not None:
             self._pause_s = 0.0
             self._running.later(LOOK_AGAIN_S, self._wait)
             return

@@ -219,6 +219,7 @@ class Running:
     def begin(self) -> None:
         machine, started = self.machine, self.node.started
         machine.damage.extend(f"{machine.name}: {damage}" for damage in started.damage)
+        machine.damage.extend(f"{machine.name}: {what}" for what in started.impossible)
         if started.behind_checkpoint:
             machine.damage.append(f"{machine.name}: the journal ends before the last checkpoint")
         self.tell(
@@ -317,16 +318,14 @@ class Running:
         self.work(self._accept, end)
 
     def _accept(self, end: End) -> None:
-        connection = self.broker.accept(end, Peer(end.peer.address))
-        if connection is None:
-            end.abort()
-        else:
-            end.user = _ClientStream(self, connection)
+        end.user = _ClientStream(self, self.broker.accept(end, Peer(end.peer.address)))
 
     # -- what the broker asks of its world --
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         self.reports[event] = self.reports.get(event, 0) + 1
+        if "makes no sense" in event:  # all nodes are honest here, so that one of them has a fault
+            self.machine.damage.append(f"{self.machine.name}: {event}: {fields}")
         for kind, counts in (("doubtful", self.machine.doubtful), ("resent", self.machine.resent)):
             if kind in fields:
                 counts[fields["client"]] = counts.get(fields["client"], 0) + fields[kind]

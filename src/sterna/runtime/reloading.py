@@ -1,0 +1,133 @@
+"""The configuration read again while the process runs: on SIGHUP, and when the admin port is asked to.
+
+Everything new is read, checked and built first, in a thread; then it takes the place of the old in one turn of the
+loop.  If anything is wrong, nothing changes and every problem is told.  What cannot change while sockets are open and
+sessions live is named, and waits for a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from sterna.runtime.configuration_problems import spelled
+from sterna.runtime.hangups import was_hung_up
+from sterna.runtime.listeners import Listeners, Settings, Threshold
+from sterna.runtime.settings import Listener, is_table, keys_of
+from sterna.runtime.toml_source import Place
+from sterna.vocabulary.errors import ConfigurationError, SternaError
+
+T = TypeVar("T")
+
+log = logging.getLogger("sterna.reload")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Something that was read again."""
+
+    what: str
+    changed: bool
+    detail: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a reload came to."""
+
+    read: list[Part]
+    disconnected: int = 0
+    """Clients whose user, password or way in is gone or another."""
+    needs_restart: list[str] = []
+    """Settings that changed and do not count before the process is started again."""
+
+
+Swap = Callable[[], Outcome]
+
+
+class Reloader(Generic[T]):
+    """`read` reads the configuration, `prepare` builds what it asks for and gives what puts it in place."""
+
+    def __init__(self, read: Callable[[], T], prepare: Callable[[T], Swap]) -> None:
+        self._read = read
+        self._prepare = prepare
+        self._one_at_a_time = asyncio.Lock()
+        self._asked = asyncio.Event()
+
+    async def reload(self) -> Outcome:
+        """ConfigurationError, with a line for every problem, if everything stays as it was."""
+        async with self._one_at_a_time:
+            loop = asyncio.get_running_loop()
+            try:
+                swap = await loop.run_in_executor(None, lambda: self._prepare(self._read()))
+            except Exception as error:
+                problem = str(error) if isinstance(error, SternaError | OSError) else repr(error)
+                for line in problem.splitlines():
+                    log.error("reload failed, everything stays as it was", extra={"reason": line})
+                raise ConfigurationError(f"{problem}\nnothing was changed") from error
+            outcome = swap()
+        changed = ", ".join(part.what for part in outcome.read if part.changed) or "nothing"
+        fields: dict[str, Any] = {"changed": changed, "disconnected": outcome.disconnected}
+        if outcome.needs_restart:
+            fields["needs_restart"] = ", ".join(outcome.needs_restart)
+        log.info("reloaded", extra=fields)
+        return outcome
+
+    async def heed_hangups(self) -> None:
+        """Reload on every SIGHUP from here on, and for one that came before; never ends by itself."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._asked.set)
+        if was_hung_up():
+            self._asked.set()
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self.reload()
+            except ConfigurationError:
+                pass  # said already
+            except Exception:
+                log.exception("reload failed")
+
+
+def differences(old: Any, new: Any, place: Place = ()) -> Iterator[Place]:
+    """Where two configurations of one kind differ."""
+    for name, key in keys_of(type(old)).items():
+        before, after = getattr(old, key.attribute), getattr(new, key.attribute)
+        if before == after:
+            continue
+        if is_table(type(before)) and type(before) is type(after):
+            yield from differences(before, after, (*place, name))
+        else:
+            yield (*place, name)
+
+
+def needing_restart(old: Any, new: Any, reloaded: Sequence[Place]) -> list[str]:
+    """What differs, as it is spelled in the file; but for the listeners, and what is below one of `reloaded`."""
+    found = [place for place in differences(old, new) if place != ("listener",)]
+    return [spelled(place) for place in found if not any(place[: len(one)] == one for one in reloaded)]
+
+
+class PreparedListeners:
+    """The open listeners with what they are to go by."""
+
+    def __init__(self, listeners: Listeners, wanted: Sequence[Listener]) -> None:
+        """May raise OSError."""
+        self._prepared: list[tuple[Threshold, Settings]] = listeners.prepare(wanted)
+        kept = [settings.listener for _, settings in self._prepared]
+        gone = [threshold.settings.listener for threshold in listeners.unmatched(self._prepared)]
+        self.needs_restart = [f"[[listener]] {one.bind}" for one in (*wanted, *gone) if one not in kept]
+
+    def apply(self) -> list[Part]:
+        parts = []
+        for threshold, settings in self._prepared:
+            before = threshold.settings
+            threshold.apply(settings)
+            name = f"listener {settings.listener.bind}"
+            parts.append(Part(name, before.listener != settings.listener))
+            if settings.context is not None:
+                is_new = (before.certificate, before.authority) != (settings.certificate, settings.authority)
+                parts.append(Part(f"certificates of {name}", is_new))
+        return parts

@@ -1,0 +1,45 @@
+"""What a broker or a gateway reports, as lines of the log: warnings are what has a reason.
+
+Strangers can have themselves refused as often as they like.  Of refusals the log has the first few of each minute by
+address and code (of clients that were let in: by client and code), then how many more there were; all are counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from sterna.vocabulary.throttle import Kind, Throttle
+
+THROTTLED = frozenset({"connection failed", "client sent away"})
+
+
+class Reports:
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._throttle = Throttle()
+
+    def report(self, event: str, fields: dict[str, Any]) -> None:
+        level = logging.WARNING if "reason" in fields else logging.INFO
+        if not self._log.isEnabledFor(level):
+            return
+        if event in THROTTLED and not self._throttle.admits(_kind(event, fields)):
+            return
+        self._log.log(level, event, extra=fields)
+
+    def turn_over(self, now: float) -> None:
+        """Called every now and then."""
+        for kind, count in self._throttle.turn_over(now):
+            fields = {"of": kind.who, "code": kind.what or None, "more": count, "reason": f"and {count:,} more"}
+            self._log.warning(kind.event, extra=fields)
+
+
+def _kind(event: str, fields: dict[str, Any]) -> Kind:
+    is_known = "user" in fields or "address" not in fields
+    # A client identifier may be long, and there may be many of them.
+    who = str(fields.get("client"))[:100] if is_known else _host(str(fields["address"]))
+    return Kind(event, who, str(fields.get("code", "")))
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0] or address

@@ -1,0 +1,49 @@
+"""TLS contexts, and how they are replaced while sockets are open."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from pathlib import Path
+
+
+def server_context(certificate: str, key: str | None, client_ca: str | None, *, required: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # An encrypted key would ask for its password on the terminal; an empty one makes it fail instead.
+    context.load_cert_chain(certificate, key, password=lambda: "")
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    return context
+
+
+class RenewableContext:
+    """For servers that take one context for as long as they listen: each handshake goes on with the `current` one."""
+
+    def __init__(self, context: ssl.SSLContext, digest: str) -> None:
+        """`digest` tells what it was made of from anything else."""
+        self.current = context
+        self.digest = digest
+        self.outer = context
+        # What was verified by an earlier context must not be taken up again by a ticket.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
+        context.sni_callback = self._choose
+
+    def renew(self, context: ssl.SSLContext, digest: str) -> bool:
+        """From here on handshakes use this one; whether that makes a difference."""
+        is_other = digest != self.digest
+        self.current, self.digest = context, digest
+        return is_other
+
+    def _choose(self, connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
+        """Called in every handshake, with a server name or without."""
+        if self.current is not self.outer:
+            connection.context = self.current
+
+
+def digest_of(*files: Path | None) -> str:
+    """Tells their contents from others; empty if there are none.  May raise OSError."""
+    contents = [file.read_bytes() for file in files if file is not None]
+    return hashlib.blake2b(b"\0".join(contents), digest_size=16).hexdigest() if contents else ""
