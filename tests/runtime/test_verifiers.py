@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from sterna.broker.connection import Connection, Peer, State
-from sterna.broker.identity import Accepted
+from sterna.broker.identity import Accepted, Refused
+from sterna.mqtt.reasons import Reason
 from sterna.runtime.verifiers import THREADS, WAITING_MAX, WAITING_PER_ADDRESS_MAX, Verdict, Verifiers
 
 
@@ -32,13 +33,15 @@ class Desk:
 
     def __init__(self) -> None:
         self.told: list[Client] = []
+        self.verdicts: list[Verdict] = []
         self.checked: list[str] = []
         self._go_on = threading.Event()
         self._somebody_told = asyncio.Event()
         self.verifiers = Verifiers(self._tell)
 
-    def _tell(self, connection: Connection, _verdict: Verdict) -> None:
+    def _tell(self, connection: Connection, verdict: Verdict) -> None:
         self.told.append(cast(Client, connection))
+        self.verdicts.append(verdict)
         self._somebody_told.set()
 
     def come(self, address: str) -> Client:
@@ -111,5 +114,21 @@ def test_clients_that_have_left_are_passed_over(gone: int) -> None:
         await desk.finish(12 - gone)
         assert len(desk.checked) == 12 - gone
         assert desk.verifiers.waiting == 0
+
+    run(test)
+
+
+def test_a_check_that_fails_refuses_its_client_and_delays_nobody() -> None:
+    def verify() -> Verdict:
+        raise MemoryError
+
+    async def test(desk: Desk) -> None:
+        for number in range(2 * THREADS):
+            desk.verifiers.submit(cast(Connection, Client(f"192.0.2.1:{number}")), verify)
+        desk.come("192.0.2.2:1")
+        await desk.finish(2 * THREADS + 1)
+        refused = [verdict for verdict in desk.verdicts if isinstance(verdict, Refused)]
+        assert [verdict.code for verdict in refused] == [Reason.SERVER_UNAVAILABLE] * 2 * THREADS
+        assert Accepted(None) in desk.verdicts
 
     run(test)

@@ -6,6 +6,7 @@ So an address that guesses passwords delays itself.  Other addresses wait for th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,8 @@ WAITING_MAX = 256
 WAITING_PER_ADDRESS_MAX = 32
 
 Verdict = Accepted | Refused
+
+log = logging.getLogger(__name__)
 
 
 class Check(NamedTuple):
@@ -80,5 +83,16 @@ class Verifiers:
 
     def _done(self, connection: Connection, done: asyncio.Future[Verdict]) -> None:
         self._under_way -= 1
+        if done.cancelled():
+            return  # the node stops
         self._begin()
-        self._tell(connection, done.result())
+        self._tell(connection, _verdict(done))
+
+
+def _verdict(done: asyncio.Future[Verdict]) -> Verdict:
+    """A check that fails, such as for want of memory, says nothing about the client, which must not wait for ever."""
+    try:
+        return done.result()
+    except Exception:
+        log.exception("the credentials of a client cannot be checked")
+        return Refused(Reason.SERVER_UNAVAILABLE, "its credentials could not be checked")
