@@ -490,3 +490,14 @@ def test_a_disconnected_client_is_told_nothing_more(node: LoneNode, writer: Clie
     reader.send(Publish("t", b"late", 1, packet_id=1))
     node.settle()
     assert len(reader.wire.written) == written
+
+
+def test_a_message_with_the_longest_life_there_is_outlives_a_clock_that_is_behind() -> None:
+    """Its own node's clock may be set back, and that of another node may be behind."""
+    node = LoneNode()
+    node.join("publisher").publish("t", b"old", retain=True, message_expiry=0xFFFFFFFF)
+    node.broker.tell_time(node.now, node.wall - 100.0)
+    subscriber = node.join("subscriber")
+    subscriber.subscribe("t")
+    (message,) = subscriber.messages()
+    assert message.properties["message_expiry"] == 0xFFFFFFFF

@@ -16,6 +16,8 @@ from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_5, publish_head
 
 DUP = 0x08
+#: What Message Expiry Interval can say.
+EXPIRY_MAX_S = 0xFFFFFFFF
 
 
 class Encodings:
@@ -70,8 +72,8 @@ class Encodings:
             return b""
         left_s = self._message.expires_at - self._wall
         # Rounded up, or a message with half a second to live would be passed on as one that has ended; less what sums
-        # of floating-point numbers leave over.
-        seconds = max(1, math.ceil(left_s - 0.001)) if left_s > 0 else 0
+        # of floating-point numbers leave over.  By a clock that is behind it may have more left than the field can say.
+        seconds = min(max(1, math.ceil(left_s - 0.001)), EXPIRY_MAX_S) if left_s > 0 else 0
         return b"\x02" + seconds.to_bytes(4, "big")
 
 
