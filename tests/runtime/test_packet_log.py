@@ -102,3 +102,15 @@ def test_nonsense_harms_nobody(kept: Kept, data: bytes) -> None:
     packet_log.sent.feed(data)
     assert len(packet_log.received._begun) <= max(HEAD_BYTES, 5)
     kept.records.clear()
+
+
+def test_who_was_not_listened_to_is_not_shown_again(kept: Kept) -> None:
+    """Else a payload could be taken for packets, and be shown as their topics."""
+    log, packet_log = logging.getLogger("sterna.packets"), PacketLog("192.0.2.1:5")
+    inner = Publish("secret", b"").encode(5)
+    packet = Publish("plant/1", b"x" * 100 + inner * 20, 1, packet_id=7).encode(5)
+    log.setLevel("INFO")
+    packet_log.received.feed(packet[: -len(inner * 20)])
+    log.setLevel("DEBUG")
+    packet_log.received.feed(packet[-len(inner * 20) :])
+    assert kept.take("topic") == []

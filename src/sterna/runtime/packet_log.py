@@ -67,9 +67,13 @@ class _Stream:
         self._event = event
         self._begun = bytearray()
         self._skip = 0
+        #: What was not looked at may have ended anywhere: nobody can tell any more where a packet begins.
+        self._is_lost = False
 
     def feed(self, data: bytes) -> None:
-        if not is_wanted():
+        if self._is_lost or not is_wanted():
+            self._is_lost = True
+            self._begun.clear()
             return
         skipped = min(self._skip, len(data))
         self._skip -= skipped
