@@ -373,3 +373,19 @@ def test_work_that_goes_wrong_does_not_hold_up_who_is_behind_it(node: LoneNode) 
     node.take_turn()
     assert done == ["behind it"]
     assert not node.broker.turns
+
+
+def test_messages_that_many_expressions_take_are_taken_over_several_turns(node: LoneNode) -> None:
+    holders = [node.join(f"holder-{number}") for number in range(4)]
+    taken = sum(holder.subscribe(f"$QUANTILE;0.{place:02}/t/+") == 0 for holder in holders for place in range(1, 61))
+    assert taken > 150
+    sensor, bystander = node.join("sensor"), node.join("bystander")
+    bystander.subscribe("b")
+    sensor.send(*(Publish("t/1", b"%d" % number) for number in range(50)))
+    assert node.broker.turns, "all of them in one turn"
+    bystander.send(Publish("b", b"answered"))
+    node.broker.flush()
+    assert bystander.payloads() == [b"answered"]
+    assert node.broker.counters.publish_received < 50
+    node.settle()
+    assert node.broker.counters.publish_received == 51

@@ -7,6 +7,7 @@ QoS 0, is dropped and counted with a reason.
 
 from __future__ import annotations
 
+from sterna.broker import effort
 from sterna.broker.barriers import Barriers
 from sterna.broker.catching_up import CatchingUp
 from sterna.broker.commitments import Commitments
@@ -33,6 +34,7 @@ class Delivery:
         "_commitments",
         "_counters",
         "_dirty",
+        "_effort",
         "_journal",
         "_limits",
         "_log",
@@ -56,6 +58,7 @@ class Delivery:
         self._retained = state.retained
         self._counters = state.counters
         self._dirty = state.dirty
+        self._effort = state.effort
         self.catching_up = CatchingUp(state, turns, self._send_retained_now)
         #: This node's name among others, and the others; of a lone node "" and None.
         self.node = ""
@@ -122,8 +125,11 @@ class Delivery:
                 self._to_shares(route, message, Encodings(message, self.wall))
             return route.wanted
         if route.computed:
+            # Others are heard between two messages, however many expressions somebody holds.
+            self._effort.spent += effort.COMPUTATION * len(route.computed)
             self._routes.computations.take(route.computed, message)
         if route.counted and message.identity is None:
+            self._effort.spent += effort.COMPUTATION * len(route.counted)
             self._routes.computations.take_own(route.counted, message)
         if self.barriers is not None:
             route = self.barriers.let_through(route, message)

@@ -31,6 +31,8 @@ RECIPIENT: Final = 4
 #: One look for retained messages, and each message sent outside the fan-out.
 LOOK: Final = 4
 MESSAGE: Final = 32
+#: One message taken by one expression.
+COMPUTATION: Final = 16
 
 
 class Effort:
