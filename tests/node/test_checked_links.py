@@ -200,6 +200,19 @@ def test_filters_of_a_link_are_bounded() -> None:
     assert "filters_per_link" in reason
 
 
+def test_why_a_link_has_to_wait_is_one_sentence_until_the_pause_is_over() -> None:
+    """The node asks ten times a second while it waits, and each other sentence is a line of its log."""
+    evil = Evil()
+    evil.say(*NONSENSE[-1])
+    network = evil.town["A"].network
+    before = network.stands_by("E")
+    evil.town.pass_time(PAUSE_S / 4)
+    assert before is not None
+    assert network.stands_by("E") == before
+    evil.town.pass_time(PAUSE_S)
+    assert network.stands_by("E") is None
+
+
 def test_pauses_grow_and_are_forgiven() -> None:
     quarantine = Quarantine()
     now, pauses = 100.0, []

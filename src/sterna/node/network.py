@@ -206,9 +206,9 @@ class Network:
 
     def stands_by(self, peer: str) -> str | None:
         """Static neighbours may form rings; the link that would close one stands by until it is needed."""
-        pause_s = self._quarantine.left_s(peer, self._broker.now)
-        if pause_s:
-            return f"node {peer} said what makes no sense; it may link up again in {pause_s:.1f} s"
+        if self._quarantine.left_s(peer, self._broker.now):
+            # The same words each time: whoever dials asks often, and tells when they change.
+            return f"node {peer} said what makes no sense: this link waits for its pause to end"
         way = self.router.link_to(peer)
         if way is not None and way != peer and isinstance(self.overlay, StaticOverlay):
             return f"node {peer} is reached through node {way}: this link stands by"
