@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from link_towns import NETWORK, Relay, Town, leave, run, two, until
 from msgspec.structs import replace
 
 from live.certificates import Authority
-from sterna.runtime.settings import Bind, NetworkTls
+from sterna.runtime.settings import Bind, Network, NetworkTls
 from sterna.vocabulary.errors import ConfigurationError
 
 
@@ -55,6 +57,30 @@ def test_a_node_that_is_not_there_yet_is_dialled_until_it_is() -> None:
         await leave(a, b)
 
     run(test)
+
+
+def test_a_node_that_has_been_away_for_long_is_still_dialled_once_a_second() -> None:
+    """By the defaults: the pauses grow, and however long it was away it is linked a second after it is back."""
+    came: list[float] = []
+
+    def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(time.monotonic())
+        writer.close()
+
+    async def test() -> None:
+        defaults = Network(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough")
+        a = await Town("a", defaults).open()
+        somebody = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = somebody.sockets[0].getsockname()[1]
+        a.world.dial(f"127.0.0.1:{port}")
+        # Pauses of 0.1, 0.2, 0.4 and 0.8 s at most come first; those after them are the longest there are.
+        await until(lambda: len(came) == 9, "it is dialled again and again")
+        somebody.close()
+        await leave(a)
+
+    run(test)
+    pauses = [after - before for before, after in pairwise(came)]
+    assert min(pauses[-2:]) < 1.5
 
 
 def test_a_link_that_is_cut_is_resumed_and_nothing_is_lost() -> None:
