@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sterna.gateway.settings import Limits
 from sterna.mqtt.packets import packet
+from sterna.mqtt.wire import variable
 from sterna.simulation.client_packets import encode_connect, encode_publish
 
 from .model_client import ModelClient
@@ -56,6 +57,27 @@ def test_a_client_that_speaks_badly_is_sent_away_and_no_other(data: bytes) -> No
     assert not client.client.ledger.entries or not town.gateway.clients
     served(town)
     assert len(town.gateway.clients) == 1
+
+
+def test_a_connect_larger_than_its_limit_is_refused_before_it_has_come() -> None:
+    town = Town()
+    client = ModelClient(town)
+    client.send(b"\x10" + variable(100_000))
+    assert client.end.closing
+    assert "limits.connect_bytes" in town.reports[-1][1]["reason"]
+    served(town)
+
+
+def test_unfinished_connects_of_many_strangers_are_bounded_together() -> None:
+    town = Town(limits=Limits(unauthenticated_bytes=100_000))
+    strangers = [ModelClient(town, name=f"stranger-{number}") for number in range(20)]
+    for stranger in strangers:
+        stranger.send(b"\x10" + variable(50_000) + bytes(10_000))
+    assert sum(stranger.end.closing for stranger in strangers) == 11
+    assert town.gateway.unauthenticated.held <= 100_000
+    town.pass_time(12)
+    assert town.gateway.unauthenticated.held == 0
+    served(town)
 
 
 def test_who_never_says_connect_is_let_go_in_time() -> None:

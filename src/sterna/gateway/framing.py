@@ -59,6 +59,7 @@ def packet_end(data: bytes, position: int, size_max: int) -> tuple[int, int]:
             return 0, 5
     stop = body + length
     if stop - position > size_max:
-        what = f"packet of {stop - position} bytes; limits.packet_bytes allows {size_max}"
-        raise ProtocolError(Reason.PACKET_TOO_LARGE, what)
+        what = f"packet of {stop - position} bytes, {size_max} are allowed"
+        setting = "limits.packet_bytes, for CONNECT limits.connect_bytes"
+        raise ProtocolError(Reason.PACKET_TOO_LARGE, f"{what} ({setting})")
     return (body, stop) if stop <= end else (0, stop - position)
