@@ -251,6 +251,13 @@ def test_unix_websocket_and_url_reach_the_same_broker(mosquitto: Mosquitto, topi
     assert run("sterna", "sub", "-L", url, "-E")[0] == 0
 
 
+@pytest.mark.parametrize("version", ["311", "5"])
+def test_a_refusal_names_the_broker(mosquitto: Mosquitto, topic: str, version: str) -> None:
+    code, _, err = run("sterna", "pub", "-p", mosquitto.guarded, "-V", version, "-t", topic, "-m", "x")
+    assert code != 0
+    assert err.startswith(f"Connection error: localhost:{mosquitto.guarded}: ")
+
+
 CONNACK, SUBACK = b"\x20\x02\x00\x00", b"\x90\x03\x00\x01\x00"
 
 
