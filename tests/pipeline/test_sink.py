@@ -94,6 +94,23 @@ def test_properties_and_retain_travel_with_the_message(spark: SparkSession, feed
     assert row.content_type == "text/plain"
 
 
+def test_user_properties_that_repeat_are_published_as_they_were_read(
+    spark: SparkSession, feeding: FeedingNode, topic: str
+) -> None:
+    pairs = "array(named_struct('key', 'k', 'value', 'v'), named_struct('key', 'k', 'value', 'v2'))"
+    one = spark.sql(f"select '{topic}/x' topic, 'x' payload, map('k', 'v2') properties, {pairs} user_properties")
+    one.write.format("sterna").mode("append").option("broker", feeding.broker).save()
+    (row,) = published(spark, feeding, topic).collect()
+    assert [tuple(pair) for pair in row.user_properties if pair.key == "k"] == [("k", "v"), ("k", "v2")]
+
+
+def test_what_is_published_cannot_be_overwritten(spark: SparkSession, feeding: FeedingNode, topic: str) -> None:
+    with pytest.raises(PySparkException) as caught:
+        rows(spark, topic, 5).write.format("sterna").mode("overwrite").option("broker", feeding.broker).save()
+    assert one_line(caught.value).startswith("mode: what is published cannot be overwritten")
+    assert numbers(published(spark, feeding, topic)) == []
+
+
 def test_a_row_that_is_no_message_is_named(spark: SparkSession, feeding: FeedingNode, topic: str) -> None:
     bad = spark.range(0, 10, 1, 1).selectExpr(f"if(id = 7, 'a/+', '{topic}') as topic", "cast(id as string) as payload")
     with pytest.raises(PySparkException) as caught:
