@@ -9,8 +9,10 @@ from lone_node import Client, LoneNode
 from conformance.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList, AccessRule
+from sterna.broker.held import Held
 from sterna.broker.passwords import PasswordFile, hash_password
 from sterna.broker.renewal import AWAY_A_TURN
+from sterna.mqtt.message import Message
 
 CHEAP = argon2.PasswordHasher(1, 8, 1)
 NOTHING = AccessRule(("*",), ("work/#",), "subscribe", "deny")
@@ -216,3 +218,19 @@ def test_a_farewell_names_the_reason() -> None:
     farewell = client.take(Disconnect)
     assert farewell.code == NOT_AUTHORIZED
     assert "changed" in str(farewell.properties)
+
+
+def test_what_was_held_at_qos_0_for_a_session_on_its_way_is_asked_about_again() -> None:
+    node = LoneNode()
+    reader = node.join("reader")
+    reader.subscribe("t/+")
+    session = node.session("reader")
+    session.held = Held()
+    for topic in (b"t/open", b"t/secret"):
+        grant = node.broker.routes.route(topic).deliveries[0][1]
+        assert session.held.hold(Message(topic, topic, 1), grant)
+    renew(node, rules=(AccessRule(("*",), ("t/secret",), "subscribe", "deny"),))
+    node.broker.delivery.let_go(session)
+    node.settle()
+    assert reader.payloads() == [b"t/open"]
+    assert node.dropped("not-authorized") == 1
