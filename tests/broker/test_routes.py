@@ -311,3 +311,15 @@ def test_shapes_are_counted_until_their_last_filter_has_gone(node: LoneNode) -> 
     assert shapes == {b"reader": {b"/+": 1}}
     reader.leave()
     assert shapes == {}
+
+
+def test_a_topic_that_an_expression_takes_is_looked_for_once() -> None:
+    node = LoneNode()
+    reader, publisher = node.join("reader"), node.join("publisher")
+    reader.subscribe("$MAX/t/+")
+    publisher.publish("t/1", b"1")
+    tree = node.broker.routes.computations._tree._tree
+    before = tree.looked_at
+    publisher.publish("t/1", b"2")
+    assert tree.looked_at == before
+    assert len(reader.messages()) == 2

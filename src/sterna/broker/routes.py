@@ -439,7 +439,7 @@ class Routes:
         way, or not before somebody has had a closer look at the topic."""
         if not is_plain_name(topic, self._levels_max, self._topic_bytes_max):
             return None
-        if (self.kept is not None or not self.computations.is_idle) and self._is_slow(topic):
+        if (self.kept is not None or not self.computations.is_idle) and (topic in self._slow or self._is_slow(topic)):
             return None
         return self._found(topic)
 
