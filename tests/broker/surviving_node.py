@@ -209,6 +209,7 @@ class Client:
         version: int = 4,
         clean: bool = False,
         expiry_s: int = 1000,
+        receive_maximum: int = 65535,
         will: tuple[str, bytes, int] | None = None,
     ) -> None:
         self.version = version
@@ -218,7 +219,7 @@ class Client:
         assert connection is not None
         self.connection = connection
         flags = (2 if clean else 0) | (0x04 | will[2] << 3 if will else 0)
-        properties = b"\x05\x11" + pack(">I", expiry_s) if version == 5 else b""
+        properties = b"\x08\x11" + pack(">IBH", expiry_s, 0x21, receive_maximum) if version == 5 else b""
         no_properties = b"\0" if version == 5 else b""
         last_words = no_properties + _text(will[0]) + _text(will[1].decode()) if will else b""
         opening = _text("MQTT") + bytes((version, flags, 0, 0)) + properties + _text(name) + last_words

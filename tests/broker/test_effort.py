@@ -161,7 +161,7 @@ def test_one_packet_with_many_filters_takes_several_turns_and_one_answer(node: L
 def test_who_is_not_listened_to_for_two_reasons_is_read_from_when_both_are_gone(node: LoneNode, first: str) -> None:
     client = node.join("c")
     client.send(back_and_forth(100))
-    node.broker.pause_reading(client.connection)
+    node.broker.backpressure.pause(client.connection)
     ends = {"journal": node.broker._resume_reading, "turn": lambda: finish(node)}
     for place, end in enumerate(sorted(ends, key=lambda name: name != first)):
         assert not client.wire.reading

@@ -133,7 +133,7 @@ def test_a_second_connection_takes_over(node: LoneNode, version: int, clean: boo
     assert second.connack.session_present == (not clean)
     node.join("writer").publish("t", b"x")
     assert second.payloads() == ([] if clean else [b"x"])
-    assert node.broker.clients_connected == 2
+    assert node.broker.lifecycle.clients_connected == 2
 
 
 def test_the_end_of_the_old_connection_does_not_concern_the_new_one(node: LoneNode) -> None:
@@ -141,7 +141,7 @@ def test_the_end_of_the_old_connection_does_not_concern_the_new_one(node: LoneNo
     second = node.resume("c")
     first.connection.lost()
     second.subscribe("t")
-    assert node.broker.clients_connected == 1
+    assert node.broker.lifecycle.clients_connected == 1
     assert second.say(Pingreq()) == [Pingresp()]
 
 

@@ -102,12 +102,12 @@ def test_limit_unauthenticated_bytes__is_for_all_strangers_together() -> None:
     assert not first.wire.closed
     second.send(unfinished)
     assert second.wire.closed
-    assert node.broker.unauthenticated.held == len(unfinished), "nothing is kept of one that was refused"
+    assert node.broker.connections.unauthenticated.held == len(unfinished), "nothing is kept of one that was refused"
     third = node.join("third")
     third.send(Publish("t", b"x" * 2000).encode(5)[:-1])
     assert not third.wire.closed, "a client that was let in is no stranger"
     first.vanish()
-    assert node.broker.unauthenticated.held == 0
+    assert node.broker.connections.unauthenticated.held == 0
     assert node.broker.counters.connections_refused == {"quota-exceeded": 1}
 
 
@@ -399,7 +399,7 @@ def test_limit_connect_s__is_not_for_those_who_wait_for_us() -> None:
     client.send(Connect("c", username="ann", password=b"ann's"))
     node.pass_time(6)
     ((connection, credentials),) = node.waiting_for_verdict
-    connection.proceed_with(node.broker.authenticator.verify(credentials, now=node.wall))
+    connection.proceed_with(node.broker.access.authenticator.verify(credentials, now=node.wall))
     node.settle()
     assert client.take(Connack).code == 0
 

@@ -49,5 +49,5 @@ def test_damaged_packets_end_their_connection_and_nothing_else(durability: str) 
     node.pass_time(1e6)
     assert sorted(node.broker.sessions) == [b"bystander", b"writer"]
     assert node.broker.routes.size == 1
-    assert node.broker.clients_connected == 2
-    assert node.broker.unauthenticated.held == 0
+    assert node.broker.lifecycle.clients_connected == 2
+    assert node.broker.connections.unauthenticated.held == 0

@@ -212,16 +212,17 @@ def test_what_a_full_queue_and_a_full_window_held_is_all_there_after_a_crash() -
 
 def test_what_is_sent_again_comes_before_what_waited(node: SurvivingNode) -> None:
     """Also when the journal is busy with others as the client comes back."""
-    node = SurvivingNode(Limits(inflight=1))
-    reader = subscriber(node, qos=1)
+    reader = node.client("reader", version=5, receive_maximum=1)
+    reader.subscribe("t/#", 1)
+    node.settle()
+    assert reader.take()[0].kind == SUBACK
     writer = node.client("writer")
     writer.publish("t/a", b"1", 1, packet_id=1)
     writer.publish("t/a", b"2", 1, packet_id=2)
     node.settle()
     assert reader.payloads() == [b"1"]
     reader.vanish()
-    node.broker.limits = Limits(inflight=10)
-    reader = Client(node, "reader")
+    reader = Client(node, "reader", version=5)
     begun = node.begin_commit()
     writer.publish("t/b", b"other", 1, packet_id=3)
     node.finish_commit(begun)

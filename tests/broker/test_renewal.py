@@ -29,7 +29,9 @@ def knowing(*entries: str) -> Authenticator:
 
 def renew(node: LoneNode, authenticator: Authenticator | None = None, rules: tuple[AccessRule, ...] = ()) -> int:
     node.broker.at(node.now)
-    disconnected = node.broker.renewal.apply(authenticator or node.broker.authenticator, AccessList(rules, "allow"))
+    disconnected = node.broker.renewal.apply(
+        authenticator or node.broker.access.authenticator, AccessList(rules, "allow")
+    )
     node.settle()
     return disconnected
 
@@ -40,7 +42,7 @@ def login(node: LoneNode, client_id: str, user: str, password: bytes, version: i
     node.settle()
     while node.waiting_for_verdict:
         connection, credentials = node.waiting_for_verdict.pop()
-        connection.proceed_with(node.broker.authenticator.verify(credentials, now=node.wall))
+        connection.proceed_with(node.broker.access.authenticator.verify(credentials, now=node.wall))
         node.settle()
     return client
 
@@ -65,7 +67,7 @@ def test_who_was_being_checked_by_a_file_that_is_replaced_does_not_get_in() -> N
     client = node.dial()
     client.send(Connect("ann", True, 0, None, "ann", b"a"))
     ((connection, credentials),) = node.waiting_for_verdict
-    verdict = node.broker.authenticator.verify(credentials, now=node.wall)
+    verdict = node.broker.access.authenticator.verify(credentials, now=node.wall)
     renew(node, knowing(entry("bob", "b")))
     connection.proceed_with(verdict)
     node.settle()

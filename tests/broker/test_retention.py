@@ -30,7 +30,7 @@ def waiting(node: LoneNode, names: list[str], count: int) -> None:
 
 
 def swept(node: LoneNode, first_offset: int) -> Sweep:
-    sweep = Sweep(node.broker)
+    sweep = Sweep(node.broker.state, node.broker.delivery, node.broker.log, node.broker.reports)
     sweep.begin(first_offset)
     while sweep.step():
         assert sweep.steps < 10_000
@@ -52,7 +52,7 @@ def test_messages_that_stay_because_they_are_retained_are_looked_up_in_steps_too
         return "kept"
 
     monkeypatch.setattr(type(node.broker.retained), "at_offset", kept)
-    sweep = Sweep(node.broker)
+    sweep = Sweep(node.broker.state, node.broker.delivery, node.broker.log, node.broker.reports)
     sweep.begin(PIECE_MESSAGES)
     more = True
     while more:
@@ -69,7 +69,7 @@ def test_ten_long_queues_are_trimmed_in_steps_of_a_few_pieces(monkeypatch: pytes
     waiting(node, [f"c{number}" for number in range(10)], count)
     asked: list[int] = []
     monkeypatch.setattr(type(node.broker.retained), "at_offset", lambda _, offset: asked.append(offset))
-    sweep = Sweep(node.broker)
+    sweep = Sweep(node.broker.state, node.broker.delivery, node.broker.log, node.broker.reports)
     sweep.begin(count - 100)
     most, more = 0, True
     while more:
@@ -113,7 +113,7 @@ def test_what_a_session_had_lost_when_the_journal_was_trimmed_again_is_told_too(
     monkeypatch.setattr(retention, "STEP_WORK", 1)
     node = LoneNode()
     waiting(node, ["one"], 3 * PIECE_MESSAGES)
-    sweep = Sweep(node.broker)
+    sweep = Sweep(node.broker.state, node.broker.delivery, node.broker.log, node.broker.reports)
     sweep.begin(2 * PIECE_MESSAGES)
     assert sweep.step()
     sweep.begin(3 * PIECE_MESSAGES)
@@ -127,7 +127,7 @@ def test_a_session_that_ends_while_its_queue_is_trimmed_is_not_saved_again(monke
     monkeypatch.setattr(retention, "STEP_WORK", 1)
     node = LoneNode()
     waiting(node, ["one"], 3 * PIECE_MESSAGES)
-    sweep = Sweep(node.broker)
+    sweep = Sweep(node.broker.state, node.broker.delivery, node.broker.log, node.broker.reports)
     sweep.begin(2 * PIECE_MESSAGES)
     assert sweep.step()
     node.broker.lifecycle.end_session(node.session("one"))

@@ -177,7 +177,7 @@ def test_a_combination_of_filters_has_one_route_until_one_of_them_changes(node: 
 def test_a_client_cannot_publish_to_a_topic_of_the_broker_that_was_just_used(node: LoneNode, qos: int) -> None:
     reader, writer = node.join("reader"), node.join("writer")
     reader.subscribe("$SYS/#")
-    node.broker.publish_sys(b"$SYS/broker/uptime", b"1 seconds")
+    node.broker.ingress.publish_sys(b"$SYS/broker/uptime", b"1 seconds")
     node.settle()
     assert reader.payloads() == [b"1 seconds"]
     assert writer.publish("$SYS/broker/uptime", b"forged", qos) == (0x87 if qos else 0)

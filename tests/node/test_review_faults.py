@@ -7,7 +7,7 @@ import pytest
 from broker.lone_node import Client
 from conformance.packets import Puback, Publish, Subscribe, Will
 from node.faulty_nodes import FaultyTown
-from sterna.broker.broker import BACKLOG_BYTES_MAX
+from sterna.broker.backpressure import BACKLOG_BYTES_MAX
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 
@@ -149,7 +149,7 @@ def test_a_message_taken_for_qos_0_alone_does_not_enter_queues_it_cannot_wait_in
     publisher = town["a"].join("publisher")
     publisher.publish("t", b"first", qos)
     town["b"].disk_stalls = True
-    town["b"].broker.publish_qos0(Message(b"state", b"x", 0, True), None)
+    town["b"].broker.ingress.publish_qos0(Message(b"state", b"x", 0, True), None)
     town["b"].join_unheard("x")
     town.settle()
     publisher.publish("t", b"1", qos)

@@ -15,7 +15,7 @@ FORBIDDEN = AccessList([AccessRule(("*",), ("work/#",), "subscribe", "deny")], "
 def test_what_was_in_flight_is_not_sent_again_where_the_rules_forbid_it(qos: int) -> None:
     town = Town("AB")
     town.connect("AB")
-    town["B"].broker.renewal.apply(town["B"].broker.authenticator, FORBIDDEN)
+    town["B"].broker.renewal.apply(town["B"].broker.access.authenticator, FORBIDDEN)
     reader, writer = town["A"].resume("reader"), town["A"].join("writer")
     reader.subscribe("#", qos)
     for topic in ("work/1", "else"):

@@ -26,7 +26,7 @@ class Trusting(Authenticator):
 def network(names: str = "ABC") -> Town:
     town = Town(names)
     for node in town.nodes.values():
-        node.broker.authenticator = Trusting()
+        node.broker.access.authenticator = Trusting()
     town.connect(*(one + other for one, other in pairwise(names)))
     return town
 
@@ -163,7 +163,7 @@ def test_whose_it_is_survives_restarts_of_all_nodes() -> None:
     assert answer(alice) == 0
     for name in "AB":
         town.crash(name)
-        town[name].broker.authenticator = Trusting()
+        town[name].broker.access.authenticator = Trusting()
     assert town["B"].network.moving.directory.whose(b"sensor-7").user == "alice"
     town.connect("AB")
     bob = arrives(town["B"], "bob", EXPIRY)

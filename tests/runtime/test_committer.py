@@ -76,7 +76,7 @@ class World:
 
     def publish(self) -> int:
         message = Message(b"t", b"", 1)
-        self.broker.publish(message)
+        self.broker.ingress.publish(message)
         return message.offset
 
     def report(self, event: str, fields: dict[str, Any]) -> None: ...

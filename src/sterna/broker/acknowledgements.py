@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from sterna.broker.connection import Connection
+from sterna.broker.delivery import Delivery
+from sterna.broker.limits import Limits
 from sterna.mqtt import packets
 from sterna.mqtt.reasons import Reason
 from sterna.vocabulary.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from sterna.broker.broker import Broker
-    from sterna.broker.connection import Connection
 
 
 def read_acknowledgement(
@@ -25,43 +22,44 @@ def read_acknowledgement(
 
 
 class Acknowledgements:
-    __slots__ = ("_broker",)
+    __slots__ = ("_delivery", "_user_properties_max")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, limits: Limits, delivery: Delivery) -> None:
+        self._user_properties_max = limits.user_properties
+        self._delivery = delivery
 
     def read(self, connection: Connection, data: bytes, body: int, stop: int) -> tuple[int, int]:
         """Packet identifier and reason code."""
-        return read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        return read_acknowledgement(connection, data, body, stop, self._user_properties_max)
 
     def puback(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._user_properties_max)
         session = connection.session
         assert session is not None
         entry = session.inflight.get(packet_id)
         if entry is not None and min(entry[0].qos, entry[1].qos) == 2:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBACK for a QoS 2 message")
         if entry is not None:
-            self._broker.delivery.acknowledged(session, packet_id)
+            self._delivery.acknowledged(session, packet_id)
         elif packet_id in session.taken_back:
             session.taken_back.discard(packet_id)
-            self._broker.delivery.pump(session)
+            self._delivery.pump(session)
 
     def pubrec(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        packet_id, code = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        packet_id, code = read_acknowledgement(connection, data, body, stop, self._user_properties_max)
         session = connection.session
         assert session is not None
         entry = session.inflight.get(packet_id)
         if entry is not None and min(entry[0].qos, entry[1].qos) == 1:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "PUBREC for a QoS 1 message")
         if code >= 0x80:
-            self._broker.delivery.acknowledged(session, packet_id)
+            self._delivery.acknowledged(session, packet_id)
         else:
-            self._broker.delivery.received(session, packet_id)
+            self._delivery.received(session, packet_id)
 
     def pubcomp(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._user_properties_max)
         session = connection.session
         assert session is not None
         if session.inflight.get(packet_id, False) is None:
-            self._broker.delivery.acknowledged(session, packet_id)
+            self._delivery.acknowledged(session, packet_id)

@@ -7,29 +7,32 @@ pending, has the journal's group written.  Everything else follows from that; no
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
-from functools import partial
 from random import Random
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
+from sterna.broker.access_control import AccessControl
 from sterna.broker.acknowledgements import Acknowledgements
 from sterna.broker.authentication import Authenticator
 from sterna.broker.authorization import AccessList
-from sterna.broker.bridges import BRIDGES_MAX
+from sterna.broker.backpressure import Backpressure
 from sterna.broker.calls import Done
+from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
-from sterna.broker.connection import Connection, Peer, State
+from sterna.broker.connection import Connection, ConnectionContext, Peer, State
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.decisions import FOR_NOBODY
 from sterna.broker.delivery import Delivery
+from sterna.broker.dispatcher import PacketDispatcher
 from sterna.broker.durability import SessionLog
 from sterna.broker.effort import Turns
 from sterna.broker.handshake import Handshake
 from sterna.broker.identity import Credentials
+from sterna.broker.ingress import Ingress
 from sterna.broker.lifecycle import Lifecycle
 from sterna.broker.limits import Limits
 from sterna.broker.network import Keeper, Network
+from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.outbox import Transport
 from sterna.broker.publications import Publications
 from sterna.broker.records import RecordedDelivery, Records
@@ -39,23 +42,14 @@ from sterna.broker.requests import Requests
 from sterna.broker.session import Session
 from sterna.broker.state import BrokerState
 from sterna.broker.statistics import SessionView, Statistics
-from sterna.journal.interest import Interest
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
-from sterna.mqtt.message import NEVER, Message
+from sterna.mqtt.message import Message
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
-from sterna.vocabulary.allowance import Allowance
 from sterna.vocabulary.stamps import Identity
-from sterna.vocabulary.throttle import Kind, Throttle
 
-#: Weight of the open group at which publishers are no longer read from until the journal has caught up.
-BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
-#: Of a topic in a report.
-TOPIC_SHOWN_BYTES: Final = 200
-#: By how much the clock of another node may be ahead of ours to be taken for right.
-CLOCK_AHEAD_MAX_S: Final = 3600.0
-#: What is written down of that: as much more at a time.
+#: The journal notes how far another node's clock is ahead each time it is this much further ahead.
 CLOCK_STEP_S: Final = 0.5
 
 
@@ -88,112 +82,115 @@ class Broker:
         recorded: bool = False,
     ) -> None:
         state = state or BrokerState(limits)
-        self.limits = limits
-        self.journal = journal
-        self.authenticator = authenticator
-        self.access = access
-        self.rng = rng
-        self._world = world
-        #: Steady seconds, for deadlines; wall-clock seconds, for what clients and the journal see; time run.
-        self.now = self._wall_offset = self._running_offset = 0.0
-        #: By how much the clock of any other node is ahead of our steady one, as far as its messages have told.
-        self._foremost = -math.inf
-        self.started_at = 0.0
-        self.counters = state.counters
-        #: The `$SYS` tree: topic -> bytes it takes among the retained.
-        self._sys: dict[bytes, int] = {}
-        #: The topics among them on which bridges say whether they are there.
-        self._bridges: set[bytes] = set()
-        self.clients_connected = self.clients_maximum = 0
-        #: Bytes held of clients that are not authenticated yet.
-        self.unauthenticated = Allowance(limits.unauthenticated_bytes)
-        #: May whoever is at this address say that it is a gateway?
-        self.may_be_gateway: Callable[[str], bool] = _anybody
-        #: The other nodes; None for a lone one.
-        self.network: Network | None = None
         self.state = state
+        self.limits = limits
         self.sessions = state.sessions
-        #: Why nobody can be promised anything at the moment; empty if they can.
-        self.unavailable = ""
-        self.deadlines = Deadlines()
-        self.effort = state.effort
-        self.turns = Turns(self)
         self.routes = state.routes
         self.retained = state.retained
-        self._kept: Interest | None = None
+        self.counters = state.counters
+        self.effort = state.effort
+        self._dirty = state.dirty
+        self.journal = journal
+        self._world = world
+        self.clock = BrokerClock()
+        self.started_at = 0.0
+        self.deadlines = Deadlines()
+        self.turns = Turns(self.clock, self.deadlines, self.effort)
         self.log = SessionLog(journal.note, enabled=durable)
         self.commitments = Commitments(journal)
-        self._dirty = state.dirty
-        self._paused: list[Connection] = []
-        self._denials = Throttle()
+        self.access = AccessControl(authenticator, access)
+        self.backpressure = Backpressure(journal)
+        self.reports = OperatorReports(world.report, self.access)
         delivery = RecordedDelivery if recorded else Delivery
-        self.delivery: Delivery = delivery(journal, self.commitments, self.log, state, self.turns)
+        self.delivery: Delivery = delivery(journal, self.clock, self.commitments, self.log, state, self.turns)
+        self.ingress = Ingress(journal, self.clock, state, self.commitments, self.delivery)
+        self._compose(rng)
+        #: The other nodes; None for a lone one.
+        self.network: Network | None = None
         #: What is noted for an audit; None if nothing is.
         self.records: Records | None = None
-        #: Who sees to it that each session is at one node only; a lone node needs nobody to.
-        self.keeper: Keeper | None = None
         #: To be done when nothing is on its way to the disk and everything that is safe has been delivered.
         self._between: list[Callable[[], None]] = []
         self._is_keeping = False
         #: Everything the journal got before has been delivered, and this one is being or has been.
         self.delivered_upto = journal.next_offset - 1
-        self.handshake = Handshake(self)
-        self.requests = Requests(self)
-        self.lifecycle = Lifecycle(self)
-        self.renewal = Renewal(self)
-        self.publications = Publications(self)
-        self.acknowledgements = Acknowledgements(self)
         self.routes.computations.attach(self)
+
+    def _compose(self, rng: Random) -> None:
+        """Make the parts that serve clients, of those that are there."""
+        state, clock, journal, deadlines = self.state, self.clock, self.journal, self.deadlines
+        log, commitments, delivery, reports = self.log, self.commitments, self.delivery, self.reports
+        self.lifecycle = Lifecycle(state, clock, deadlines, journal, commitments, log, delivery, self.ingress, reports)
+        self.renewal = Renewal(self.access, self.sessions, self.routes, self.turns)
+        self.handshake = Handshake(
+            state,
+            clock,
+            deadlines,
+            rng,
+            self.access,
+            self.renewal,
+            self.lifecycle,
+            commitments,
+            delivery,
+            reports,
+            self._world.verify_elsewhere,
+        )
+        self.requests = Requests(state, clock, journal, commitments, log, delivery, self.lifecycle, reports)
+        self.publications = Publications(state, clock, commitments, log, self.ingress, self.backpressure, reports)
+        self.acknowledgements = Acknowledgements(self.limits, delivery)
+        self.connections = ConnectionContext(self.limits, clock, self.counters, self.effort, self.turns)
+        self.packets = PacketDispatcher(
+            self.connections,
+            self.backpressure,
+            self.routes,
+            delivery,
+            self.publications,
+            self.acknowledgements,
+            self.handshake,
+            self.requests,
+            self.lifecycle,
+            reports,
+        )
 
     def record(self, node: str) -> None:
         """From here on what becomes of messages and sessions is noted, under this node's name."""
         assert isinstance(self.delivery, RecordedDelivery)
-        self.records = Records(self.journal, self.delivery, node, self.state.vector)
-        self.delivery.record(self.records)
-        self.records.started(list(self.sessions.values()))
+        records = Records(self.journal, self.clock, node, self.state.vector)
+        self.records = self.lifecycle.records = self.requests.records = self.renewal.records = records
+        self.delivery.record(records)
+        records.started(list(self.sessions.values()))
 
     # -- time --
 
     def tell_time(self, now: float, wall: float) -> None:
-        self.now = now
-        self._wall_offset = wall - now
-        self.delivery.wall = wall
+        self.clock.tell(now, wall)
+
+    def at(self, now: float) -> None:
+        """The steady clock reads `now`: called before each piece of work."""
+        self.clock.at(now)
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
 
     @property
     def wall(self) -> float:
-        return self.now + self._wall_offset
+        return self.clock.wall
 
     @property
     def running_clock(self) -> float:
-        """By which sessions grow old.  It goes on while this node runs, whatever becomes of the wall's clock."""
-        return self.now + self._running_offset
-
-    def run_from(self, instant: float) -> None:
-        """The node has been started: its running clock reads this now."""
-        self._running_offset = instant - self.now
-
-    def at(self, now: float) -> None:
-        """The steady clock reads `now`: called before each piece of work, so it is small."""
-        self.now = now
-        self.delivery.wall = now + self._wall_offset
+        """Seconds by which sessions age."""
+        return self.clock.running
 
     def heard_clock(self, wall: float) -> None:
-        """Another node's, as it was when a message came in there.  Who is too far ahead is wrong, and not followed."""
-        ahead_s = wall - self.wall
-        if wall - self.now > self._foremost and ahead_s < CLOCK_AHEAD_MAX_S:
-            self._foremost = wall - self.now
-            if ahead_s > self.state.clock_ahead_s + CLOCK_STEP_S:
-                self.state.clock_ahead_s = ahead_s
-                self.log.clock_ahead(ahead_s)
-
-    def retained_stamp(self, topic: bytes, session: Session) -> float:
-        """When a message that is to be retained came in.  What this client had retained where its session was may
-        not have come here yet: this one is later, also if the clock there is ahead."""
-        wall = self.wall if session.inheritance is None else max(self.wall, self.now + self._foremost)
-        return self.retained.stamp(topic, wall)
+        """Another node's clock read `wall` when it took in a message."""
+        ahead_s = self.clock.heard(wall)
+        if ahead_s > self.state.clock_ahead_s + CLOCK_STEP_S:
+            self.state.clock_ahead_s = ahead_s
+            self.log.clock_ahead(ahead_s)
 
     def handle_deadlines(self, now: float) -> None:
-        self.at(now)
+        self.clock.at(now)
         self.effort.begin(now)
         self.deadlines.run_due(now)
 
@@ -201,52 +198,15 @@ class Broker:
 
     def accept(self, transport: Transport, peer: Peer) -> Connection:
         self.counters.connections += 1
-        connection = Connection(self, transport, peer)
-        self.deadlines.at(self.now + self.limits.connect_s, partial(_connect_timeout, connection))
+        connection = Connection(self.connections, self.packets, transport, peer)
+        self.deadlines.at(self.clock.now + self.limits.connect_s, lambda: _connect_timeout(connection))
         return connection
 
-    def report(self, event: str, connection: Connection | None = None, **fields: Any) -> None:
-        if connection is not None:
-            fields["address"] = connection.peer.address
-            if connection.session is not None:
-                fields["client"] = connection.session.name()
-            elif connection.connect is not None and connection.connect.client_id:
-                fields["client"] = connection.connect.client_id.decode()  # who it says it is
+    def report(self, event: str, **fields: Any) -> None:
         self._world.report(event, fields)
-
-    def denied(self, event: str, connection: Connection, topic: bytes, access: Literal["publish", "subscribe"]) -> None:
-        """A client may not publish to this topic, or subscribe to this filter: said a few times a minute for each."""
-        session = connection.session
-        assert session is not None
-        if not self._denials.admits(Kind(event, session.name())):
-            return
-        reason = f"topics that begin with {topic[:1].decode()} are the node's own"
-        if access == "subscribe" or not is_reserved(topic):
-            reason = self.access.explain(session.user, session.name(), topic, access)
-        shown = topic[:TOPIC_SHOWN_BYTES].decode("utf-8", "replace")
-        self.report(event, connection, user=session.user, topic=shown, reason=reason)
 
     def tell(self, event: str, fields: dict[str, Any]) -> None:
         self._world.report(event, fields)
-
-    def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
-        self._world.verify_elsewhere(connection, credentials)
-
-    def pause_reading(self, connection: Connection) -> None:
-        """Take nothing more from this client until the journal has caught up."""
-        if not connection.reading_paused:
-            connection.reading_paused = True
-            if not connection.stalled:
-                connection.transport.pause_reading()
-            self._paused.append(connection)
-
-    def _resume_reading(self) -> None:
-        paused, self._paused = self._paused, []
-        for connection in paused:
-            connection.reading_paused = False
-            connection.listen()
-        if self.network is not None:
-            self.network.caught_up()
 
     def flush(self) -> int:
         """Hand every outbox's bytes to its transport; how many there were."""
@@ -258,53 +218,10 @@ class Broker:
         dirty.clear()
         return count
 
-    # -- publishing --
-
-    def keep(self, filters: list[bytes]) -> None:
-        """Append messages at QoS 0 that match to the journal, too."""
-        self._kept = self.routes.kept = Interest(filters)
-        self.routes.forget_all()
-
-    def publish_qos0(self, message: Message, source: Session | None) -> None:
-        if message.retain:
-            # Kept like the rest, but nobody waits for it.
-            if self.network is not None:
-                self.network.decide_shares(message)
-            self.journal.append(message)
-            self._retain(message)
-            if self.commitments.waiting:
-                # An older one is being written and will be retained when that is done; this one is to stay.
-                self.commitments.in_turn(partial(self._retain, message))
-            if self.network is not None:
-                self.commitments.in_turn(partial(self.network.publish, message))
-        else:
-            if self.network is not None:
-                self.network.decide_shares(message)
-                self.network.publish_loose(message)
-            if self._kept is not None and message.topic in self._kept:
-                self.journal.append(message)  # for the table of messages alone: no queue points to it
-        self.delivery.deliver(message, source)
-
-    def _retain(self, message: Message) -> None:
-        if not self.retained.update(message):
-            self.counters.dropped("retained-full")
-
-    def _deliver(self, message: Message, source: Session | None) -> bool:
-        if message.expires_at != NEVER and message.expires_at <= self.wall:
-            self.delivery.expired(message)  # while the journal was being written
-            return True
-        if message.retain:
-            self._retain(message)
-        return self.delivery.deliver(message, source)
-
     # -- expressions --
 
     def publish_result(self, message: Message) -> None:
-        """What an expression came to.  It concerns this node's clients only: others make their own."""
-        if message.qos:
-            self.commitments.publication(message, None, 0)
-        else:
-            self.delivery.deliver(message, None)
+        self.ingress.publish_result(message)
 
     def identity_of(self, message: Message) -> Identity | None:
         """What every node knows it by; None if others need not know it, or could not tell it from others.  What came
@@ -331,59 +248,31 @@ class Broker:
     def attach(self, network: Network, node: str) -> None:
         """From here on this broker is one of several, under this name."""
         self.network = self.delivery.network = self.commitments.network = network
+        self.ingress.network = self.requests.network = network
         self.delivery.node = node
 
-    def deliver_from_elsewhere(self, message: Message) -> None:
-        """A message that entered at another node and need not be written down here."""
-        self._deliver(message, None)
-
-    def remember(self, message: Message) -> None:
-        """What was retained elsewhere before this node knew: kept for those to come, sent to nobody."""
-        message.shares = FOR_NOBODY
-        self.journal.append(message)
-        self.commitments.in_turn(partial(self._retain, message))
-
-    def publish(self, message: Message) -> None:
-        """A message of the broker's own (a will): at QoS 1 and 2 it goes through the journal like any other."""
-        if message.qos:
-            self.commitments.publication(message, None, 0)
-        else:
-            self.publish_qos0(message, None)
-
-    def publish_sys(self, topic: bytes, payload: bytes) -> None:
-        """A value of the `$SYS` tree: retained for whoever asks, journalled by nobody."""
-        message = Message(topic, payload, 0, True)
-        self.retained.update(message, durable=False)
-        self._sys[topic] = len(topic) + len(payload)
-        self.delivery.deliver(message, None)
-
-    def publish_bridge_state(self, topic: bytes, payload: bytes) -> bool:
-        """What a bridge says of itself, beside what we say of ourselves; False if there are too many of them."""
-        if not payload:
-            self._sys.pop(topic, None)
-            self._bridges.discard(topic)
-            self.retained.update(Message(topic, b"", 0, True), durable=False)
-            return True
-        if topic not in self._bridges and len(self._bridges) >= BRIDGES_MAX:
-            return False
-        self._bridges.add(topic)
-        self.publish_sys(topic, payload)
-        return True
+    def attach_keeper(self, keeper: Keeper) -> None:
+        """From here on `keeper` makes sure that one node owns a session."""
+        self.handshake.keeper = self.lifecycle.keeper = self.requests.keeper = keeper
 
     # -- commits --
 
     def overloaded(self) -> bool:
-        return self.journal.pending_bytes > BACKLOG_BYTES_MAX
+        return self.backpressure.overloaded()
+
+    def _resume_reading(self) -> None:
+        self.backpressure.resume()
+        if self.network is not None:
+            self.network.caught_up()
 
     def committed(self, commit: Commit, at: Position | None) -> None:
         """The group is safe: deliver what it holds, answer who waits for it."""
-        self.unavailable = ""
         self._is_keeping = True
         for promise in self.commitments.committed(commit, at):
             self._keep(promise)
         self._is_keeping = False
         self._do_between()
-        if (self._paused or self.network is not None) and not self.overloaded():
+        if (self.backpressure.is_pausing or self.network is not None) and not self.overloaded():
             self._resume_reading()
 
     def _do_between(self) -> None:
@@ -402,7 +291,7 @@ class Broker:
     def when_safe(self, action: Callable[[bool], None]) -> None:
         """Do this when everything noted so far is safe (True), or could not be written and is to be tried again."""
         if self.commitments.pending or self.commitments.under_way:
-            self.commitments.after_all(lambda: action(not self.unavailable))
+            self.commitments.after_all(lambda: action(not self.commitments.unavailable))
         else:
             action(True)
 
@@ -410,7 +299,7 @@ class Broker:
         message, connection, detail = promise
         if message is not None:
             self.delivered_upto = message.offset
-            matched = self._deliver(message, connection.session if connection is not None else None)
+            matched = self.ingress.deliver(message, connection.session if connection is not None else None)
             if self.network is not None and message.identity is None and not is_reserved(message.topic):
                 self.network.publish(message)
                 matched = matched or self.network.wants_elsewhere(message.topic)
@@ -431,7 +320,7 @@ class Broker:
 
         What came after it goes the same way, or it would overtake what its publishers are about to send again.
         """
-        self.unavailable = f"the journal cannot be written: {reason}"
+        unavailable = self.commitments.unavailable = f"the journal cannot be written: {reason}"
         later = self.commitments.close()
         sent_away = dict.fromkeys((*self.commitments.failed(commit), *self.commitments.failed(later)))
         for message, connection, detail in (*commit.promises, *later.promises):
@@ -442,7 +331,7 @@ class Broker:
                 assert callable(detail)
                 detail()  # QoS 0: it was to wait its turn, not for the journal
         for connection in sent_away:
-            connection.fail(Reason.SERVER_UNAVAILABLE, self.unavailable)
+            connection.fail(Reason.SERVER_UNAVAILABLE, unavailable)
         self._do_between()
         self._resume_reading()
 
@@ -452,7 +341,7 @@ class Broker:
             assert self.network is not None
             self.network.not_kept(message)
         elif connection is None and packet_id != MADE_OF_ANOTHER:
-            self.publish(message)  # a will: nobody is left to send it again
+            self.ingress.publish(message)  # a will: nobody is left to send it again
         elif connection is not None and connection.session is not None:
             self._expect_again(message, connection.session, packet_id)
 
@@ -471,11 +360,10 @@ class Broker:
     def report_losses(self) -> None:
         """Tell of every session and share that has begun to lose messages since the last time, and of what was denied
         more often than it was said."""
-        for kind, count in self._denials.turn_over(self.now):
-            self.tell(kind.event, {"client": kind.who, "more": count, "reason": f"and {count:,} more"})
+        self.reports.denied_more(self.clock.now)
         losing, self.counters.losing = self.counters.losing, []
         for who, reason in losing:
-            self.report("messages are dropped: too many wait already", waiting_for=who, reason=reason)
+            self.reports.losing(who, reason)
 
     def views(self, most: int) -> list[SessionView]:
         """The sessions that lost most, then those that most waits for."""
@@ -503,7 +391,7 @@ class Broker:
         sessions = self.sessions.values()
         journal = self.journal.statistics()
         return Statistics(
-            uptime_s=self.now - self.started_at,
+            uptime_s=self.clock.now - self.started_at,
             packets_received=counters.packets_received,
             bytes_received=counters.bytes_received,
             bytes_sent=counters.bytes_sent,
@@ -517,8 +405,8 @@ class Broker:
             publish_dropped=dict(counters.publish_dropped),
             connections_refused=dict(counters.connections_refused),
             subscriptions_refused=dict(counters.subscriptions_refused),
-            clients_connected=self.clients_connected,
-            clients_maximum=self.clients_maximum,
+            clients_connected=self.lifecycle.clients_connected,
+            clients_maximum=self.lifecycle.clients_maximum,
             sessions=len(self.sessions),
             subscriptions=self.routes.size,
             shared_subscriptions=self.routes.shared_subscriptions,
@@ -526,8 +414,8 @@ class Broker:
             expression_results=self.routes.computations.results,
             expression_values=self.routes.computations.troubles(),
             function_calls=self.routes.computations.calls.waiting,
-            retained=len(self.retained) - len(self._sys),  # what clients had retained: what we say of ourselves is none
-            retained_bytes=self.retained.bytes - sum(self._sys.values()),
+            retained=len(self.retained) - self.ingress.sys_topics,  # what clients had retained, without `$SYS`
+            retained_bytes=self.retained.bytes - self.ingress.sys_bytes,
             inflight=sum(len(session.inflight) for session in sessions),
             queued=sum(len(session.queue) for session in sessions) + self.routes.waiting.messages,
             journal_first_offset=journal.first_offset,
@@ -536,10 +424,6 @@ class Broker:
             journal_lost=journal.lost_messages,
             impossible_entries=counters.impossible_entries,
         )
-
-
-def _anybody(_address: str) -> bool:
-    return True
 
 
 def _connect_timeout(connection: Connection) -> None:

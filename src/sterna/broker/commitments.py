@@ -47,12 +47,14 @@ class Commit:
 
 
 class Commitments:
-    __slots__ = ("_journal", "_open", "network", "under_way")
+    __slots__ = ("_journal", "_open", "network", "unavailable", "under_way")
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.network: Network | None = None
         self._open: list[Promise] = []
+        #: Why nothing can be promised at the moment; empty if it can.
+        self.unavailable = ""
         #: Commits handed to the world and not yet reported back.
         self.under_way = 0
 
@@ -105,6 +107,7 @@ class Commitments:
 
     def committed(self, commit: Commit, at: Position | None) -> list[Promise]:
         """The store keeps the group from `at` on (None: there was nothing to write)."""
+        self.unavailable = ""
         self.under_way -= 1
         if commit.group is not None:
             assert at is not None

@@ -23,6 +23,7 @@ from typing import Protocol
 from sterna.broker.admission import Admission
 from sterna.broker.calls import Call, CallingBroker, Calls
 from sterna.broker.causes import cause_of, note_recent
+from sterna.broker.clock import BrokerClock
 from sterna.broker.computation import (
     Computation,
     add_troubles,
@@ -59,12 +60,10 @@ from sterna.vocabulary.stamps import Identity
 class ComputingBroker(CallingBroker, EndingBroker, Protocol):
     """What expressions need of the broker around them, once it runs."""
 
-    now: float
+    clock: BrokerClock
     deadlines: Deadlines
     log: SessionLog
 
-    @property
-    def wall(self) -> float: ...
     def publish_result(self, message: Message) -> None: ...
     def result_qos(self, topic: bytes) -> int:
         """The highest QoS anybody wants what is published there at."""
@@ -259,7 +258,7 @@ class Computations:
         return self._tree.filters()
 
     def _now_us(self) -> int:
-        return self.recollection.moment_us if self._broker is None else int(self._broker.wall * 1e6)
+        return self.recollection.moment_us if self._broker is None else int(self._broker.clock.wall * 1e6)
 
     # -- messages --
 
@@ -419,8 +418,8 @@ class Computations:
         due_us = computation.engine.next_deadline() or 0
         if due_us and due_us != computation.due_us:
             computation.due_us = due_us
-            wait_s = max(0.0, due_us / 1e6 - broker.wall)
-            broker.deadlines.at(broker.now + wait_s, partial(self._window_over, computation, due_us))
+            wait_s = max(0.0, due_us / 1e6 - broker.clock.wall)
+            broker.deadlines.at(broker.clock.now + wait_s, partial(self._window_over, computation, due_us))
 
     def _window_over(self, computation: Computation, due_us: int) -> None:
         if not computation.subscribers or computation.due_us != due_us:
@@ -461,7 +460,7 @@ class Computations:
             assert self._broker is not None
             computation.made = computation.published = number
             self.changed[computation.expression.text] = computation
-            result = result_of(computation, number, payload, passed, self._broker.wall, self._broker.result_qos)
+            result = result_of(computation, number, payload, passed, self._broker.clock.wall, self._broker.result_qos)
             self._say(computation, result, None, number)
 
     # -- coming back --

@@ -1,32 +1,34 @@
-"""One client's bytes: framing, the order packets may come in, and the hot path of QoS 0.
+"""One client's connection: its state, the bytes not taken yet, and whether the client is read from.
 
 A connection is fed bytes and answers through its transport and its session's outbox; it reads no socket and no clock.
-Whatever a client does wrong ends in `fail` with the reason code the standard names, and concerns this connection only.
+A `ClientHandler` (see `dispatcher.py`) takes the packets.  Every mistake of a client ends in `fail` with the reason
+code that the standard names, and affects this connection only.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sterna.broker import effort
+from sterna.broker.clock import BrokerClock
+from sterna.broker.effort import Effort, Turns
 from sterna.broker.identity import Entrance
+from sterna.broker.limits import Limits
 from sterna.broker.outbox import Transport
-from sterna.broker.parting import Parting
-from sterna.mqtt import gateway_packets, packets, wire
+from sterna.broker.statistics import Counters
+from sterna.mqtt import gateway_packets, packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import Reason
+from sterna.vocabulary.allowance import Allowance
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from mypy_extensions import i64
-
-    from sterna.broker.broker import Broker
     from sterna.broker.identity import Accepted, Refused
-    from sterna.broker.routes import Route
     from sterna.broker.scram import Exchange
     from sterna.broker.session import Session
 
@@ -57,25 +59,83 @@ class Peer:
         return self.certificate_name is not None and self.authority != self.entrance.authority
 
 
-#: Low four bits of the first byte, by packet type; PUBLISH carries its own meaning there [MQTT-2.1.3-1].
-_FLAGS = {packets.PUBREL: 2, packets.SUBSCRIBE: 2, packets.UNSUBSCRIBE: 2}
-
 #: Times `output_bytes` that a client's socket may hold, answers included, before it is no longer listened to.
 ANSWERS_SHARE = 2
 
 
+class AcknowledgementReader(Protocol):
+    """Reads what the client of a session that leaves this node still acknowledges."""
+
+    @property
+    def is_over(self) -> bool:
+        """The client has sent something else."""
+
+    @property
+    def put_aside(self) -> dict[int, bytes]:
+        """PUBREC packets, by packet identifier."""
+
+    def hear(self, connection: Connection, data: bytes) -> bytes:
+        """Returns the bytes that are left.  May raise ProtocolError."""
+
+
+class ClientHandler(ABC):
+    """Takes the packets of all connections, and is told when one fails, ends or may be written to again.
+
+    A class, not a protocol: compiled, calls go through a table.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def parse(self, connection: Connection, data: bytes) -> None:
+        """HOT.  Take all whole packets in `data`, and have the connection keep the rest.  May raise ProtocolError."""
+
+    @abstractmethod
+    def bound_backlog(self, connection: Connection) -> None:
+        """Read no more from the client if the journal does not keep up."""
+
+    @abstractmethod
+    def verified(self, connection: Connection, verdict: Accepted | Refused) -> None:
+        """The verdict on its CONNECT, worked out elsewhere."""
+
+    @abstractmethod
+    def failed(self, connection: Connection, code: int, reason: str) -> None:
+        """Tell the client so, as its protocol version allows, and end the connection."""
+
+    @abstractmethod
+    def lost(self, connection: Connection) -> None:
+        """The transport is gone: end the connection."""
+
+    @abstractmethod
+    def writable(self, session: Session) -> None:
+        """There is room in the client's socket again."""
+
+
+class ConnectionContext:
+    """The parts of a broker that every connection uses."""
+
+    __slots__ = ("clock", "counters", "effort", "limits", "turns", "unauthenticated")
+
+    def __init__(self, limits: Limits, clock: BrokerClock, counters: Counters, spent: Effort, turns: Turns) -> None:
+        self.limits = limits
+        self.clock = clock
+        self.counters = counters
+        self.effort = spent
+        self.turns = turns
+        #: Bytes held of clients that are not authenticated yet.
+        self.unauthenticated = Allowance(limits.unauthenticated_bytes)
+
+
 class Connection:
     __slots__ = (
-        "_broker",
         "_charged",
+        "_context",
         "_errands",
-        "_handlers",
+        "_handler",
         "_held",
         "_needed",
         "_partial",
         "_partial_size",
-        "_size_max",
-        "_waiting",
         "accepted",
         "aliases",
         "allowed",
@@ -85,6 +145,7 @@ class Connection:
         "exchange",
         "gateway",
         "heard_at",
+        "input_bytes_max",
         "is_3_1",
         "keep_alive_s",
         "method",
@@ -98,11 +159,13 @@ class Connection:
         "unanswered",
         "unsaid",
         "version",
+        "waiting",
         "wants_reasons",
     )
 
-    def __init__(self, broker: Broker, transport: Transport, peer: Peer) -> None:
-        self._broker = broker
+    def __init__(self, context: ConnectionContext, handler: ClientHandler, transport: Transport, peer: Peer) -> None:
+        self._context = context
+        self._handler = handler
         self.transport = transport
         self.peer = peer
         self.state: int = State.AWAITING_CONNECT
@@ -121,7 +184,7 @@ class Connection:
         #: The method it authenticated with, which it must keep to [MQTT-4.12.1-1].
         self.method = b""
         #: When the client last said anything.
-        self.heard_at = broker.now
+        self.heard_at = context.clock.now
         self.keep_alive_s = 0.0
         #: Publications it sent at QoS 1 and 2 whose exchange is not over.
         self.unanswered = 0
@@ -131,16 +194,16 @@ class Connection:
         self.stalled = False
         #: Request Problem Information: does the client want reason strings with its acknowledgements [MQTT-3.1.2-29]?
         self.wants_reasons = True
-        self._handlers = _HANDLERS[self.state]
         #: Largest packet the client may send in this state.
-        self._size_max = broker.limits.connect_bytes
+        self.input_bytes_max = context.limits.connect_bytes
         #: Bytes held of it that count as a stranger's.
         self._charged = 0
         # A packet that has not come in whole yet: its pieces, their size, and the size worth looking at again.
         self._partial: list[bytes] = []
         self._partial_size = 0
         self._needed = 0
-        self._waiting = False
+        #: No further packet is taken for the time being.
+        self.waiting = False
         # What is done for this client over several turns, and whether it is neither heard nor read from meanwhile.
         self._errands: deque[Iterator[None]] = deque()
         self._held = False
@@ -149,7 +212,7 @@ class Connection:
         #: The name of the gateway it comes through, which can follow its session to another node; empty: none.
         self.gateway = ""
         #: Its session has stopped and leaves; None otherwise.
-        self.parting: Parting | None = None
+        self.parting: AcknowledgementReader | None = None
         #: SUBSCRIBE packets that are not answered yet, or whose retained messages are not all found.
         self.asking = 0
         #: Topic aliases the client defined.
@@ -163,12 +226,12 @@ class Connection:
         """Bytes from the client."""
         if self.state == State.CLOSED:
             return  # it was told goodbye and talks on
-        self.heard_at = self._broker.now
-        self._broker.counters.bytes_received += len(data)
-        if self._partial or self._waiting:
+        self.heard_at = self._context.clock.now
+        self._context.counters.bytes_received += len(data)
+        if self._partial or self.waiting:
             self._partial.append(data)
             self._partial_size += len(data)
-            if self._waiting or self._partial_size < self._needed:
+            if self.waiting or self._partial_size < self._needed:
                 if self.parting is not None:
                     self._hear_on_parting(self.parting)
                 self._bound_waiting()
@@ -186,8 +249,8 @@ class Connection:
         if self.state == State.CONNECTED or self.state == State.CLOSED:
             return
         before, self._charged = self._charged, elsewhere + self._partial_size
-        fits = self._broker.unauthenticated.change(before, self._charged)
-        if elsewhere > self._broker.limits.connect_bytes:
+        fits = self._context.unauthenticated.change(before, self._charged)
+        if elsewhere > self._context.limits.connect_bytes:
             self.fail(Reason.PACKET_TOO_LARGE, f"{elsewhere} bytes without a whole CONNECT; see limits.connect_bytes")
         elif not fits:
             self.fail(Reason.QUOTA_EXCEEDED, "limits.unauthenticated_bytes are held of clients that did not log in yet")
@@ -199,19 +262,17 @@ class Connection:
         self._settle_charge()
 
     def _settle_charge(self) -> None:
-        self._broker.unauthenticated.change(self._charged, 0)
+        self._context.unauthenticated.change(self._charged, 0)
         self._charged = 0
 
     def _bound_backlog(self) -> None:
         """Read on only while the journal keeps up with this client, and this client with our answers."""
-        broker = self._broker
-        if broker.overloaded():
-            broker.pause_reading(self)
+        self._handler.bound_backlog(self)
         session = self.session
         if session is None or not session.outbox.congested or self.stalled or self.state != State.CONNECTED:
             return
         # Messages no longer come on top of what a full socket holds, answers do: it is by asking that it grows.
-        if self.transport.get_write_buffer_size() > ANSWERS_SHARE * broker.limits.output_bytes:
+        if self.transport.get_write_buffer_size() > ANSWERS_SHARE * self._context.limits.output_bytes:
             self.stalled = True
             self.transport.pause_reading()
 
@@ -222,26 +283,26 @@ class Connection:
 
     def _bound_waiting(self) -> None:
         """A client that talks on while it is being authenticated may do so up to one packet's worth."""
-        if self._held or not self._waiting or self.state == State.CLOSED:
+        if self._held or not self.waiting or self.state == State.CLOSED:
             return  # who is held back is not read from either
-        if self._partial_size > self._broker.limits.packet_bytes:
+        if self._partial_size > self._context.limits.packet_bytes:
             self.fail(Reason.QUOTA_EXCEEDED, "too much data before CONNACK")
 
     def _take(self, data: bytes) -> None:
         try:
-            self._parse(data)
+            self._handler.parse(self, data)
         except ProtocolError as error:
             self.fail(error.code, error.reason)
 
     def hold(self) -> None:
         """Take no further packets until `proceed`: an answer to this one is being worked out elsewhere."""
-        self._waiting = True
+        self.waiting = True
 
     def proceed_with(self, verdict: Accepted | Refused) -> None:
         """The verdict on its CONNECT, worked out elsewhere."""
-        self._waiting = False
-        self._broker.handshake.verified(self, verdict)
-        if not self._waiting:
+        self.waiting = False
+        self._handler.verified(self, verdict)
+        if not self.waiting:
             self.proceed()
 
     # -- more than one turn's work --
@@ -253,22 +314,22 @@ class Connection:
         """
         if self._errands or not self._advance(errand):
             self._errands.append(errand)
-            self._hold_back()
+            self.hold_back()
 
     def _advance(self, errand: Iterator[None]) -> bool:
         """Go on with it until it is done (True) or the turn is spent."""
-        spent = self._broker.effort
+        spent = self._context.effort
         return all(spent.spent < effort.TURN for _ in errand)
 
-    def _hold_back(self) -> None:
+    def hold_back(self) -> None:
         if not self._held:
-            self._held = self._waiting = True
+            self._held = self.waiting = True
             self.transport.pause_reading()
-            self._broker.turns.ask(self._go_on)
+            self._context.turns.ask(self._go_on)
 
     def _go_on(self) -> bool:
         """One turn for this client: its errands, then the packets that waited behind them."""
-        self.heard_at = self._broker.now  # it is we who do not listen
+        self.heard_at = self._context.clock.now  # it is we who do not listen
         try:
             while self._errands and self.state != State.CLOSED:
                 if not self._advance(self._errands[0]):
@@ -289,14 +350,14 @@ class Connection:
     @property
     def is_busy(self) -> bool:
         """Is something being done for the client that has to be finished first?"""
-        return bool(self._errands) or self._waiting or self.asking > 0
+        return bool(self._errands) or self.waiting or self.asking > 0
 
-    def freeze(self, acknowledged: Callable[[], None]) -> None:
+    def freeze(self, parting: AcknowledgementReader) -> None:
         """Hear nothing more from the client but what it acknowledges, until `thaw` or the end."""
-        self._held = self._waiting = True
-        self.parting = Parting(self._broker.acknowledgements, acknowledged)
+        self._held = self.waiting = True
+        self.parting = parting
 
-    def _hear_on_parting(self, parting: Parting) -> None:
+    def _hear_on_parting(self, parting: AcknowledgementReader) -> None:
         try:
             left = parting.hear(self, b"".join(self._partial))
         except ProtocolError as error:
@@ -312,15 +373,21 @@ class Connection:
             self._partial = [*self.parting.put_aside.values(), *self._partial]
             self.parting = None
         if self.state != State.CLOSED:
-            self.heard_at = self._broker.now  # it is we who did not listen
+            self.heard_at = self._context.clock.now  # it is we who did not listen
             self.proceed()
             self.listen()
 
     def proceed(self) -> None:
-        self._waiting = False
+        self.waiting = False
         data = self._taken_partial()
         if data and self.state != State.CLOSED:
             self._take(data)
+
+    def keep(self, rest: bytes, needed: int) -> None:
+        """The beginning of a packet that is not whole yet.  With `needed` bytes of it, it is worth another look."""
+        self._partial = [rest]
+        self._partial_size = len(rest)
+        self._needed = needed
 
     def _taken_partial(self) -> bytes:
         data = b"".join(self._partial)
@@ -328,179 +395,12 @@ class Connection:
         self._partial_size = 0
         return data
 
-    def _parse(self, data: bytes) -> None:
-        """HOT.  All whole packets in `data`; what is left of an unfinished one is kept."""
-        broker = self._broker
-        remembered = broker.routes.remembered
-        size_max = self._size_max
-        position = 0
-        end = len(data)
-        size = 2
-        while end - position >= 2 and not self._waiting:
-            first = data[position]
-            length = data[position + 1]
-            body = position + 2
-            if length >= 0x80:
-                length, body = wire.remaining_length(data, position + 1, end)
-                if body == 0:
-                    size = 5
-                    break
-            stop = body + length
-            if stop - position > size_max:
-                raise self._too_large(stop - position)
-            if stop > end:
-                if self.state == State.AWAITING_CONNECT and not self._may_be_first(first, length):
-                    raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
-                size = stop - position
-                break
-            # QoS 0, no RETAIN, on a topic that has a route: the bulk of all traffic.
-            if first == 0x30 and length > 2 and self.state == State.CONNECTED:
-                head = body + 2 + (data[body] << 8) + data[body + 1]
-                topic = data[body + 2 : head]
-                if self.version == MQTT_5:
-                    head += 1  # the property section, if it is one zero byte
-                if head <= stop and (self.version != MQTT_5 or data[head - 1] == 0):
-                    route = remembered.get(topic)
-                    if self.allowed is None:
-                        if route is None:
-                            route = self._quick_route(topic)
-                    elif topic not in self.allowed:
-                        route = None
-                    if route is not None:
-                        position = self._forward(route, data, position, stop, head, end, topic)
-                        continue
-            broker.counters.packets_received += 1
-            spent = broker.effort
-            if spent.turn != broker.now:
-                spent.begin(broker.now)
-            self._packet(first, data, body, stop)
-            position = stop
-            if self.state == State.CLOSED:
-                return
-            size_max = self._size_max  # it is larger for a client that has just been let in
-            spent.spent += effort.PACKET
-            if spent.spent >= effort.TURN and not self._waiting:
-                self._hold_back()
-        if position < end:
-            rest = data[position:] if position else data
-            self._partial = [rest]
-            self._partial_size = len(rest)
-            self._needed = size
-
-    def _forward(self, route: Route, data: bytes, start: int, stop: int, head: int, end: int, topic: bytes) -> int:
-        """HOT.  Pass a packet on, with those after it that differ in nothing but the payload; where the last one ends.
-
-        Publishers tend to send runs of such packets; a run is recognised by one comparison per packet and goes to each
-        subscriber as one piece.
-        """
-        size = stop - start
-        count = 1
-        if stop < end and is_repeated(data, start, stop, head - start, end):
-            same = data[start:head]
-            stop += size
-            while stop + size <= end and data.startswith(same, stop):
-                stop += size
-            count = (stop - start) // size
-        session = self.session
-        assert session is not None
-        self._broker.delivery.forward_run(route, session, data, start, stop, size, head - start, topic)
-        self._broker.counters.packets_received += count
-        return stop
-
-    def _quick_route(self, topic: bytes) -> Route | None:
-        """HOT.  The route of a topic that is not remembered, if its message may take the quick way."""
-        broker = self._broker
-        spent = broker.effort
-        if spent.turn != broker.now:
-            spent.begin(broker.now)
-        route = broker.routes.quick_route(topic)
-        if spent.spent >= effort.TURN and not self._waiting:
-            self._hold_back()
-        return route
-
-    def _too_large(self, size: int) -> ProtocolError:
-        setting = "packet_bytes" if self.state == State.CONNECTED else "connect_bytes"
-        return ProtocolError(
-            Reason.PACKET_TOO_LARGE, f"packet of {size} bytes; limits.{setting} allows {self._size_max}"
-        )
-
-    def _may_be_first(self, first: int, length: int) -> bool:
-        """A CONNECT, or before it a gateway that says that it is one."""
-        if first == gateway_packets.CONTROL and not self.gateway:
-            return length <= gateway_packets.BODY_MAX
-        return first >> 4 == packets.CONNECT
-
-    def _packet(self, first: int, data: bytes, body: int, stop: int) -> None:
-        kind = first >> 4
-        if kind == packets.PUBLISH and self.state == State.CONNECTED:
-            self._broker.publications.publish(self, first, data, body, stop)
-            return
-        if kind == packets.CONNECT:
-            self._broker.handshake.learn_version(self, data, body, stop)
-        handler = self._handlers.get(kind)
-        if handler is None:
-            raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {kind} is not expected here")
-        # In 3.1 a request that is said again is marked as such.
-        if first & (0x07 if self.is_3_1 and kind in _FLAGS else 0x0F) != _FLAGS.get(kind, 0):
-            raise ProtocolError(Reason.MALFORMED_PACKET, f"reserved flags of packet type {kind} are set")
-        handler(self, data, body, stop)
-
-    # -- who takes which packet --
-
-    def _on_hello(self, data: bytes, body: int, stop: int) -> None:
-        if not self._broker.may_be_gateway(self.peer.address):
-            raise ProtocolError(
-                Reason.PROTOCOL_ERROR, "it says that it is a gateway, and its address is not in gateways of [mqtt]"
-            )
-        control = gateway_packets.decode(data, body, stop)
-        if self.gateway or not isinstance(control, gateway_packets.Hello):
-            raise ProtocolError(Reason.PROTOCOL_ERROR, "a gateway says HELLO once, and nothing else before CONNECT")
-        self.gateway = control.gateway or "gateway"
-        self._broker.report("gateway", self, gateway=self.gateway, client_address=control.address)
-
-    def _on_control(self, data: bytes, body: int, stop: int) -> None:
-        control = gateway_packets.decode(data, body, stop)
-        if not self.gateway or not isinstance(control, gateway_packets.Drained):
-            raise ProtocolError(Reason.PROTOCOL_ERROR, "a control packet that is not a gateway's to send")
-
-    def _on_puback(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.acknowledgements.puback(self, data, body, stop)
-
-    def _on_pubrec(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.acknowledgements.pubrec(self, data, body, stop)
-
-    def _on_pubrel(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.publications.pubrel(self, data, body, stop)
-
-    def _on_pubcomp(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.acknowledgements.pubcomp(self, data, body, stop)
-
-    def _on_connect(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.handshake.connect(self, data, body, stop)
-
-    def _on_auth(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.handshake.auth(self, data, body, stop)
-
-    def _on_subscribe(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.requests.subscribe(self, data, body, stop)
-
-    def _on_unsubscribe(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.requests.unsubscribe(self, data, body, stop)
-
-    def _on_pingreq(self, _data: bytes, body: int, stop: int) -> None:
-        if body != stop:
-            raise wire.malformed("PINGREQ with a body")
-        self.send(packets.PINGRESP_BYTES)
-
-    def _on_disconnect(self, data: bytes, body: int, stop: int) -> None:
-        self._broker.requests.disconnect(self, data, body, stop)
-
     # -- bytes out, and the end --
 
     def send(self, data: bytes) -> None:
         """A packet this client waits for.  A connection that has ended takes no more."""
         session = self.session
-        self._broker.counters.answers_sent += 1
+        self._context.counters.answers_sent += 1
         if self.state == State.CONNECTED and session is not None:
             session.outbox.send(data)
         elif self.state != State.CLOSED:
@@ -508,13 +408,12 @@ class Connection:
 
     def enter(self, state: int) -> None:
         self.state = state
-        self._handlers = _HANDLERS[state]
 
     def admit(self, session: Session) -> None:
         """From here on the connection serves this session."""
         self.session = session
         self.connect = None
-        self._size_max = self._broker.limits.packet_bytes
+        self.input_bytes_max = self._context.limits.packet_bytes
         self._settle_charge()
         self.allowed = None if session.permissions.unrestricted else set()
         self.enter(State.CONNECTED)
@@ -523,15 +422,7 @@ class Connection:
         """The client, or something about it, is wrong: say so as the protocol version allows, and close."""
         if self.state == State.CLOSED:
             return
-        if self.state == State.CONNECTED and self.session is not None:
-            user = self.session.user
-            self._broker.report("connection failed", self, code=f"0x{code:02x}", user=user, reason=reason)
-            farewell = self.within_limit(packets.encode_disconnect(code, reason), packets.encode_disconnect(code))
-        else:
-            self._broker.report("connection failed", self, code=f"0x{code:02x}", reason=reason)
-            self._broker.counters.refused(Reason(code).name.lower().replace("_", "-"))
-            farewell = self._broker.handshake.refusal(self, code, reason)
-        self._broker.lifecycle.end(self, farewell, graceful=False)
+        self._handler.failed(self, code, reason)
 
     def within_limit(self, full: bytes, bare: bytes) -> bytes:
         """The packet with its explanation, or without if the client takes none that large [MQTT-3.14.2-3].
@@ -556,7 +447,7 @@ class Connection:
 
     def lost(self) -> None:
         """The transport is gone."""
-        self._broker.lifecycle.end(self, b"", graceful=False)
+        self._handler.lost(self)
 
     # -- flow --
 
@@ -576,37 +467,4 @@ class Connection:
             if session.leaving is not None:
                 session.outbox.congested = True  # whatever its socket takes, it is no longer served
                 return
-            self._broker.delivery.pump(session)
-
-
-def is_repeated(data: bytes, start: i64, following: i64, size: i64, end: i64) -> bool:
-    """HOT.  Does a packet begin with the same `size` bytes as the one before it, and could it be as long?  Those that
-    differ do so early: compiled, a loop takes less than any call."""
-    if following + following - start > end:
-        return False
-    place: i64 = 0
-    while place < size and data[start + place] == data[following + place]:
-        place += 1
-    return place == size
-
-
-Handler = Callable[[Connection, bytes, int, int], None]
-
-#: Which packets may come in which state, and who takes them.  PUBLISH in CONNECTED is dealt with before this table.
-_HANDLERS: dict[int, dict[int, Handler]] = {
-    State.AWAITING_CONNECT: {packets.CONNECT: Connection._on_connect, 0: Connection._on_hello},
-    State.AUTHENTICATING: {packets.AUTH: Connection._on_auth, packets.DISCONNECT: Connection._on_disconnect},
-    State.CONNECTED: {
-        packets.PUBACK: Connection._on_puback,
-        packets.PUBREC: Connection._on_pubrec,
-        packets.PUBREL: Connection._on_pubrel,
-        packets.PUBCOMP: Connection._on_pubcomp,
-        packets.SUBSCRIBE: Connection._on_subscribe,
-        packets.UNSUBSCRIBE: Connection._on_unsubscribe,
-        packets.PINGREQ: Connection._on_pingreq,
-        packets.DISCONNECT: Connection._on_disconnect,
-        packets.AUTH: Connection._on_auth,
-        0: Connection._on_control,
-    },
-    State.CLOSED: {},
-}
+            self._handler.writable(session)

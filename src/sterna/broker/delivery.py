@@ -10,6 +10,7 @@ from __future__ import annotations
 from sterna.broker import effort
 from sterna.broker.barriers import Barriers
 from sterna.broker.catching_up import CatchingUp
+from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
 from sterna.broker.decisions import is_for_share, is_for_shares_only
 from sterna.broker.durability import SessionLog
@@ -31,6 +32,7 @@ from sterna.vocabulary.errors import JournalError
 
 class Delivery:
     __slots__ = (
+        "_clock",
         "_commitments",
         "_counters",
         "_dirty",
@@ -44,12 +46,18 @@ class Delivery:
         "catching_up",
         "network",
         "node",
-        "wall",
     )
 
     def __init__(
-        self, journal: Journal, commitments: Commitments, log: SessionLog, state: BrokerState, turns: Turns
+        self,
+        journal: Journal,
+        clock: BrokerClock,
+        commitments: Commitments,
+        log: SessionLog,
+        state: BrokerState,
+        turns: Turns,
     ) -> None:
+        self._clock = clock
         self._limits = state.limits
         self._journal = journal
         self._commitments = commitments
@@ -65,8 +73,6 @@ class Delivery:
         self.network: Network | None = None
         #: What sessions that came from other nodes have had there; None as long as none came.
         self.barriers: Barriers | None = None
-        #: Wall-clock second of the current turn.
-        self.wall = 0.0
 
     # -- fan-out -------------------------------------------------------------------------------------------------
 
@@ -110,7 +116,7 @@ class Delivery:
                     network.decide_shares(message)
                     network.publish_loose(message)
                 self._fan_out_qos0(route.special, route.own, message, source)
-                self._to_shares(route, message, Encodings(message, self.wall))
+                self._to_shares(route, message, Encodings(message, self._clock.wall))
 
     def _count_missed(self, route: Route, count: int) -> None:
         for outbox in route.plain_3_1_1 + route.plain_5:
@@ -122,7 +128,7 @@ class Delivery:
         route = self._routes.route(message.topic)
         if message.shares and is_for_shares_only(message):
             if route.shares:
-                self._to_shares(route, message, Encodings(message, self.wall))
+                self._to_shares(route, message, Encodings(message, self._clock.wall))
             return route.wanted
         if route.computed:
             # Others are heard between two messages, however many expressions somebody holds.
@@ -136,9 +142,9 @@ class Delivery:
         if message.qos == 0:
             self._fan_out_qos0(route.deliveries, route.own, message, source)
             if route.shares:
-                self._to_shares(route, message, Encodings(message, self.wall))
+                self._to_shares(route, message, Encodings(message, self._clock.wall))
             return route.wanted or bool(route.counted)
-        encodings = Encodings(message, self.wall)
+        encodings = Encodings(message, self._clock.wall)
         own = route.own
         for session, grant in route.deliveries:
             if own and session is source:
@@ -163,7 +169,7 @@ class Delivery:
         message: Message,
         source: Session | None,
     ) -> None:
-        encodings = Encodings(message, self.wall)
+        encodings = Encodings(message, self._clock.wall)
         for session, grant in deliveries:
             mine = own.get(session.client_id, grant) if own and session is source else grant
             if mine is not None:
@@ -190,7 +196,7 @@ class Delivery:
         held, session.held = session.held, None
         for message, grant in held.messages if held else ():
             if session.permissions.unrestricted or session.permissions.may_receive(message.topic):
-                self._send_qos0(session, message, grant, Encodings(message, self.wall))
+                self._send_qos0(session, message, grant, Encodings(message, self._clock.wall))
             else:
                 self._drop(session, message, grant, "not-authorized")
 
@@ -295,7 +301,7 @@ class Delivery:
                 self._unreadable(session, error)
                 return
             if message is not None:
-                self._send(session, message, grant, Encodings(message, self.wall))
+                self._send(session, message, grant, Encodings(message, self._clock.wall))
         for key in session.shares:
             share = self._routes.share(key)
             if share is not None and share.queue:
@@ -316,7 +322,7 @@ class Delivery:
                 return
             message = self._readable(session, offset, grant)
             if message is not None:
-                self._send_shared(share, session, message, grant, Encodings(message, self.wall))
+                self._send_shared(share, session, message, grant, Encodings(message, self._clock.wall))
 
     def _unreadable(self, session: Session, error: JournalError) -> None:
         """The disk did not give a message that is there: it stays where it waits, and the client is to come again."""
@@ -330,7 +336,7 @@ class Delivery:
             session.dropped_by_retention += 1
             self.retention_took(session, 1)
             return None
-        if message.expires_at != NEVER and message.expires_at <= self.wall:
+        if message.expires_at != NEVER and message.expires_at <= self._clock.wall:
             self._drop(session, message, grant, "expired")
             return None
         if not session.permissions.unrestricted and not session.permissions.may_receive(message.topic):
@@ -406,7 +412,7 @@ class Delivery:
             self._withhold(session, packet_id, entry[0], entry[1], "not-authorized")
             return
         else:
-            packet = encode_again(session, entry[0], entry[1], packet_id, self.wall)
+            packet = encode_again(session, entry[0], entry[1], packet_id, self._clock.wall)
             if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
                 self._withhold(session, packet_id, entry[0], entry[1], "packet-too-large")
                 return
@@ -464,13 +470,13 @@ class Delivery:
         return True
 
     def _send_retained_now(self, session: Session, message: Message, grant: Grant) -> None:
-        if message.expires_at == NEVER or message.expires_at > self.wall:
-            self._send_qos0(session, message, grant, Encodings(message, self.wall))
+        if message.expires_at == NEVER or message.expires_at > self._clock.wall:
+            self._send_qos0(session, message, grant, Encodings(message, self._clock.wall))
 
     def send_retained(self, session: Session, message: Message, grant: Grant) -> None:
         if min(message.qos, grant.qos) == 0 or message.offset < 0:
             self.catching_up.send(session, message, grant)
         elif session.ready and not session.queue:
-            self._send(session, message, grant, Encodings(message, self.wall))
+            self._send(session, message, grant, Encodings(message, self._clock.wall))
         else:
             self.enqueue(session, message.offset, grant)

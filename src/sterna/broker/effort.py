@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from sterna.broker.broker import Broker
+from sterna.broker.clock import BrokerClock
+from sterna.broker.deadlines import Deadlines
 
 # One unit is one entry of a tree or dict looked at: about a quarter of a microsecond, interpreted.
 
@@ -53,10 +53,12 @@ class Effort:
 class Turns:
     """Work that goes on in later turns, in line."""
 
-    __slots__ = ("_asked", "_broker", "_line")
+    __slots__ = ("_asked", "_clock", "_deadlines", "_effort", "_line")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, clock: BrokerClock, deadlines: Deadlines, effort: Effort) -> None:
+        self._clock = clock
+        self._deadlines = deadlines
+        self._effort = effort
         self._line: deque[Callable[[], bool]] = deque()
         self._asked = False
 
@@ -72,12 +74,12 @@ class Turns:
         if not self._asked:
             self._asked = True
             # Not before the world has told the time again: other clients are heard in between.
-            self._broker.deadlines.at(math.nextafter(self._broker.now, math.inf), self._take)
+            self._deadlines.at(math.nextafter(self._clock.now, math.inf), self._take)
 
     def _take(self) -> None:
         self._asked = False
         work = self._line.popleft()
-        self._broker.effort.begin(self._broker.now)
+        self._effort.begin(self._clock.now)
         try:
             if not work():
                 self._line.append(work)

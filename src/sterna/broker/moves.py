@@ -20,6 +20,7 @@ from sterna.broker.durability import will_from
 from sterna.broker.held import Held
 from sterna.broker.inheritance import Inheritance, inheritance_from
 from sterna.broker.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom
+from sterna.broker.parting import Parting
 from sterna.broker.queue import OffsetQueue
 from sterna.broker.session import Session
 from sterna.broker.snapshots import snapshot
@@ -72,7 +73,7 @@ def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -
     session.held = Held()
     if session.connection is not None:
         session.outbox.instead = MOVING
-        session.connection.freeze(acknowledged)
+        session.connection.freeze(Parting(broker.acknowledgements, acknowledged))
     # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
     broker.delivery.disconnected(session)
     return kept_up
@@ -152,7 +153,7 @@ def begin_arrival(
     """A session that is here to listen.  It counts for nothing yet: a crash is its end.  May raise ExpressionError."""
     travelling.check(broker, [fields[0] for fields in subscriptions])
     travelling.expect(broker, windows)
-    permissions = broker.access.for_identity(user, client_id.decode())
+    permissions = broker.access.rules.for_identity(user, client_id.decode())
     session = broker.state.new_session(client_id, user, permissions)
     session.is_arriving = True
     session.outbox.instead = NOT_COUNTED

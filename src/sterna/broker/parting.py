@@ -7,13 +7,10 @@ sends, and what comes behind that, waits for whoever has the session in the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from sterna.broker.acknowledgements import Acknowledgements
+from sterna.broker.connection import Connection
 from sterna.mqtt import packets
-
-if TYPE_CHECKING:
-    from sterna.broker.acknowledgements import Acknowledgements
-    from sterna.broker.connection import Connection
 
 _HEARD = frozenset((packets.PUBACK, packets.PUBREC, packets.PUBCOMP, packets.PINGREQ))
 

@@ -6,11 +6,18 @@ wrong with the message is said in its acknowledgement, where the protocol has on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sterna.broker.acknowledgements import read_acknowledgement
+from sterna.broker.backpressure import Backpressure
 from sterna.broker.bridges import may_publish
+from sterna.broker.clock import BrokerClock
+from sterna.broker.commitments import Commitments
+from sterna.broker.connection import Connection
+from sterna.broker.durability import SessionLog
+from sterna.broker.ingress import Ingress
+from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.repeats import number_of
+from sterna.broker.session import Session
+from sterna.broker.state import BrokerState
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
 from sterna.mqtt.message import NEVER, Message
@@ -27,20 +34,44 @@ from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
 from sterna.vocabulary.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from sterna.broker.broker import Broker
-    from sterna.broker.connection import Connection
-    from sterna.broker.session import Session
-
 #: Topics one restricted client is remembered to be allowed; past this the memory starts anew.
 ALLOWED_MAX = 1024
 
 
 class Publications:
-    __slots__ = ("_broker",)
+    __slots__ = (
+        "_backpressure",
+        "_clock",
+        "_commitments",
+        "_counters",
+        "_ingress",
+        "_limits",
+        "_log",
+        "_remembered",
+        "_reports",
+        "_retained",
+    )
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        state: BrokerState,
+        clock: BrokerClock,
+        commitments: Commitments,
+        log: SessionLog,
+        ingress: Ingress,
+        backpressure: Backpressure,
+        reports: OperatorReports,
+    ) -> None:
+        self._limits = state.limits
+        self._counters = state.counters
+        self._remembered = state.routes.remembered
+        self._retained = state.retained
+        self._clock = clock
+        self._commitments = commitments
+        self._log = log
+        self._ingress = ingress
+        self._backpressure = backpressure
+        self._reports = reports
 
     def publish(self, connection: Connection, first: int, data: bytes, body: int, stop: int) -> None:
         """HOT for QoS 1 and 2.  One PUBLISH of any kind."""
@@ -61,17 +92,16 @@ class Publications:
             if position < stop and data[position] == 0:
                 position += 1
             else:
-                limit = self._broker.limits.user_properties
+                limit = self._limits.user_properties
                 values, forwarded, position = prop.read_properties(data, position, stop, "PUBLISH", limit)
                 topic = self._resolve_alias(connection, topic, values.get(prop.TOPIC_ALIAS, 0))
-        if topic not in self._broker.routes.remembered:
+        if topic not in self._remembered:
             self._check_topic(topic)
-        broker = self._broker
-        wall = broker.wall
+        wall = self._clock.wall
         expiry = values.get(prop.MESSAGE_EXPIRY)
         session = connection.session
         assert session is not None
-        received_at = wall if not first & 1 else broker.retained_stamp(topic, session)
+        received_at = wall if not first & 1 else self._ingress.retained_stamp(topic, session)
         message = Message(
             topic,
             data[position:stop],
@@ -82,8 +112,8 @@ class Publications:
             session.client_id,
             received_at,
         )
-        broker.counters.publish_received += 1
-        broker.counters.publish_bytes_received += stop - position
+        self._counters.publish_received += 1
+        self._counters.publish_bytes_received += stop - position
         refusal = self._refusal(connection, message, values)
         if refusal is not None and not (qos == 2 and packet_id in session.received):
             if refusal[0]:
@@ -91,7 +121,7 @@ class Publications:
             elif qos:
                 self._answer_repeat(connection, session, qos, packet_id)
         elif qos == 0:
-            broker.publish_qos0(message, session)
+            self._ingress.publish_qos0(message, session)
         elif forwarded and self._is_repeat(session, message, packet_id):
             self._answer_repeat(connection, session, qos, packet_id)
         elif qos == 1:
@@ -102,7 +132,7 @@ class Publications:
     def _resolve_alias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
         if not alias:
             return topic
-        if alias > self._broker.limits.topic_aliases:
+        if alias > self._limits.topic_aliases:
             raise ProtocolError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias} is above the maximum")
         if connection.aliases is None:
             connection.aliases = {}
@@ -117,7 +147,7 @@ class Publications:
 
     def _check_topic(self, topic: bytes) -> None:
         wire.check_text(topic)
-        limits = self._broker.limits
+        limits = self._limits
         check_topic_name(topic, limits.topic_levels, limits.topic_bytes)
 
     def _refusal(self, connection: Connection, message: Message, values: prop.Properties) -> tuple[int, str] | None:
@@ -132,7 +162,7 @@ class Publications:
             check_response_topic(values)
             if values.get(prop.PAYLOAD_FORMAT) and not _is_text(message.payload):
                 return Reason.PAYLOAD_FORMAT_INVALID, "payload-format-invalid"
-        if message.retain and not self._broker.retained.has_room(message):
+        if message.retain and not self._retained.has_room(message):
             return Reason.QUOTA_EXCEEDED, "retained-full"
         return None
 
@@ -142,7 +172,7 @@ class Publications:
         assert session is not None
         if not may_publish(session.permissions, session.client_id, message.topic, message.payload):
             return Reason.NOT_AUTHORIZED, "not-authorized"
-        if not self._broker.publish_bridge_state(message.topic, message.payload):
+        if not self._ingress.publish_bridge_state(message.topic, message.payload):
             return Reason.QUOTA_EXCEEDED, "too-many-bridges"
         return Reason.SUCCESS, ""
 
@@ -159,9 +189,9 @@ class Publications:
 
     def _refuse(self, connection: Connection, topic: bytes, qos: int, packet_id: int, code: int, reason: str) -> None:
         """The message goes nowhere.  3.1.1 has no way to say so, and MQTT 5 none at QoS 0: counted."""
-        self._broker.counters.dropped(reason)
+        self._counters.dropped(reason)
         if code == Reason.NOT_AUTHORIZED:
-            self._broker.denied("publish denied", connection, topic, "publish")
+            self._reports.denied("publish denied", connection, topic, "publish")
         if qos:
             kind = PUBACK if qos == 1 else PUBREC
             bare = encode_acknowledgement(kind, packet_id, code, connection.version)
@@ -169,30 +199,30 @@ class Publications:
                 bare = connection.within_limit(
                     encode_acknowledgement(kind, packet_id, code, connection.version, reason), bare
                 )
-            self._broker.commitments.answer(connection, bare)
+            self._commitments.answer(connection, bare)
 
     def _accept_qos1(self, connection: Connection, message: Message, packet_id: int) -> None:
         self._count(connection)
-        self._broker.commitments.publication(message, connection, packet_id)
+        self._commitments.publication(message, connection, packet_id)
 
     def _accept_qos2(self, connection: Connection, session: Session, message: Message, packet_id: int) -> None:
         if packet_id in session.received:
             # Seen before and not released: the first PUBREC was lost, the message was not [MQTT-4.3.3-10].
             answer = encode_acknowledgement(PUBREC, packet_id, Reason.SUCCESS, connection.version)
-            self._broker.commitments.answer(connection, answer)
+            self._commitments.answer(connection, answer)
             return
         self._take_in(connection, session, packet_id)
-        self._broker.commitments.publication(message, connection, packet_id)
+        self._commitments.publication(message, connection, packet_id)
 
     def _take_in(self, connection: Connection, session: Session, packet_id: int) -> None:
         """From here on until it is released, the identifier stands for a message we have."""
         self._count(connection)
-        if len(session.received) >= self._broker.limits.receive_maximum:
+        if len(session.received) >= self._limits.receive_maximum:
             # Slowing a client down does not help when it is the client that does not release.
             raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "too many QoS 2 messages are not released")
         session.received.add(packet_id)
         if session.expiry_s:
-            self._broker.log.arrived(session, packet_id)
+            self._log.arrived(session, packet_id)
 
     def _is_repeat(self, session: Session, message: Message, packet_id: int) -> bool:
         """Has a publisher that numbers its messages sent this one before?  Else it is the last one from now on."""
@@ -204,7 +234,7 @@ class Publications:
         session.sequence = number
         # The number decides, not the identifier: an earlier life of the client may have left it unreleased.
         session.received.discard(packet_id)
-        self._broker.log.touched(session)
+        self._log.touched(session)
         return False
 
     def _answer_repeat(self, connection: Connection, session: Session, qos: int, packet_id: int) -> None:
@@ -213,17 +243,17 @@ class Publications:
             self._take_in(connection, session, packet_id)
         kind = PUBACK if qos == 1 else PUBREC
         answer = encode_acknowledgement(kind, packet_id, Reason.SUCCESS, connection.version)
-        self._broker.commitments.answer(connection, answer)
+        self._commitments.answer(connection, answer)
 
     def _count(self, connection: Connection) -> None:
         """One more that the client waits for: until PUBACK, or at QoS 2 until PUBCOMP [MQTT-3.3.4-7]."""
         connection.unanswered += 1
-        if connection.unanswered <= self._broker.limits.receive_maximum:
+        if connection.unanswered <= self._limits.receive_maximum:
             return
         if connection.version == MQTT_5:
             raise ProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more unacknowledged messages than agreed")
         # 3.1.1 cannot be told a maximum: it is slowed down instead.
-        self._broker.pause_reading(connection)
+        self._backpressure.pause(connection)
 
     def published(self, connection: Connection, message: Message, packet_id: int, *, matched: bool) -> None:
         """HOT.  The journal has the message: tell its publisher."""
@@ -237,7 +267,7 @@ class Publications:
             connection.send(encode_acknowledgement(kind, packet_id, Reason.NO_MATCHING_SUBSCRIBERS, connection.version))
 
     def pubrel(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._broker.limits.user_properties)
+        packet_id, _ = read_acknowledgement(connection, data, body, stop, self._limits.user_properties)
         session = connection.session
         assert session is not None
         code = Reason.SUCCESS
@@ -245,14 +275,12 @@ class Publications:
             session.received.remove(packet_id)
             connection.unanswered = max(0, connection.unanswered - 1)  # unless it came over an earlier connection
             if session.expiry_s:
-                self._broker.log.released(session, packet_id)
+                self._log.released(session, packet_id)
         else:
             code = Reason.PACKET_IDENTIFIER_NOT_FOUND
         # If the release were forgotten, the client's next message under this identifier would be taken for a
         # repetition: PUBCOMP waits for the journal too.
-        self._broker.commitments.answer(
-            connection, encode_acknowledgement(PUBCOMP, packet_id, code, connection.version)
-        )
+        self._commitments.answer(connection, encode_acknowledgement(PUBCOMP, packet_id, code, connection.version))
 
 
 def _is_text(payload: bytes) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sterna.broker.clock import BrokerClock
 from sterna.broker.delivery import Delivery
 from sterna.broker.encoding import Encodings
 from sterna.broker.session import Session
@@ -33,9 +34,9 @@ from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 class Records:
     """Notes what happens to sessions."""
 
-    def __init__(self, journal: Journal, delivery: Delivery, node: str, vector: VersionVector) -> None:
+    def __init__(self, journal: Journal, clock: BrokerClock, node: str, vector: VersionVector) -> None:
         self._journal = journal
-        self._delivery = delivery
+        self._clock = clock
         self.node = node
         last = journal.next_offset - 1
         #: The last message of every origin that was handed to those who wanted it.
@@ -57,12 +58,12 @@ class Records:
     ) -> None:
         if subscription is None:
             who = (session.client_id, session.life)
-            record = SessionRecord(what, self._delivery.wall, *who, vector=vector, number=number)
+            record = SessionRecord(what, self._clock.wall, *who, vector=vector, number=number)
         else:
             s, rules = subscription, _rules(session)
             record = SessionRecord(
                 what,
-                self._delivery.wall,
+                self._clock.wall,
                 session.client_id,
                 session.life,
                 s.topic_filter,
@@ -76,7 +77,7 @@ class Records:
 
     def started(self, sessions: list[Session]) -> None:
         """The node has, with these sessions from before."""
-        self._journal.record_session(SessionRecord("started", self._delivery.wall))
+        self._journal.record_session(SessionRecord("started", self._clock.wall))
         for session in sessions:
             self.carried(session)
 
@@ -162,7 +163,7 @@ class RecordedDelivery(Delivery):
             known = Identity(self._records.node, self._journal.epoch_of(message.offset), message.offset)
         elif known.sequence < 0:
             return
-        self._journal.record_delivery(DeliveryRecord(self.wall, *who, *known, qos, resent, retained, dropped))
+        self._journal.record_delivery(DeliveryRecord(self._clock.wall, *who, *known, qos, resent, retained, dropped))
 
     # -- handed out --
 
@@ -250,5 +251,7 @@ class RecordedDelivery(Delivery):
         else:
             client, life = waiting.client_id, waiting.life
         self._journal.record_delivery(
-            DeliveryRecord(self.wall, client, life, share, None, None, None, 0, False, False, "retention", messages)
+            DeliveryRecord(
+                self._clock.wall, client, life, share, None, None, None, 0, False, False, "retention", messages
+            )
         )

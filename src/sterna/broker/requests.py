@@ -7,13 +7,22 @@ over as many turns of the loop as they take.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from sterna.broker import effort
+from sterna.broker.clock import BrokerClock
+from sterna.broker.commitments import Commitments
 from sterna.broker.connection import Connection, State
+from sterna.broker.delivery import Delivery
+from sterna.broker.durability import SessionLog
+from sterna.broker.lifecycle import Lifecycle
+from sterna.broker.network import Keeper, Network
+from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.queue import OffsetQueue
+from sterna.broker.records import Records
 from sterna.broker.session import Session
+from sterna.broker.state import BrokerState
 from sterna.broker.subscriptions import Grant, Subscription, memory_of, merge
+from sterna.journal.journal import Journal
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.message import Message
@@ -30,9 +39,6 @@ from sterna.mqtt.reasons import SUBACK_3_1_1_FAILURE, Reason
 from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from sterna.broker.broker import Broker
 
 #: Retain handling (section 3.8.3.1): always, only with a new subscription, never.
 RETAINED_ALWAYS, RETAINED_IF_NEW = 0, 1
@@ -54,13 +60,56 @@ class Subscribing:
 
 
 class Requests:
-    __slots__ = ("_broker",)
+    __slots__ = (
+        "_clock",
+        "_commitments",
+        "_counters",
+        "_delivery",
+        "_effort",
+        "_journal",
+        "_lifecycle",
+        "_limits",
+        "_log",
+        "_reports",
+        "_retained_messages",
+        "_routes",
+        "keeper",
+        "network",
+        "records",
+    )
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        state: BrokerState,
+        clock: BrokerClock,
+        journal: Journal,
+        commitments: Commitments,
+        log: SessionLog,
+        delivery: Delivery,
+        lifecycle: Lifecycle,
+        reports: OperatorReports,
+    ) -> None:
+        self._limits = state.limits
+        self._routes = state.routes
+        self._retained_messages = state.retained
+        self._counters = state.counters
+        self._effort = state.effort
+        self._clock = clock
+        self._journal = journal
+        self._commitments = commitments
+        self._log = log
+        self._delivery = delivery
+        self._lifecycle = lifecycle
+        self._reports = reports
+        #: The other nodes; None for a lone one.
+        self.network: Network | None = None
+        #: Makes sure that one node owns a session; a lone node needs none.
+        self.keeper: Keeper | None = None
+        #: What is noted for an audit; None if nothing is.
+        self.records: Records | None = None
 
     def subscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        limits = self._broker.limits
+        limits = self._limits
         request = packets.decode_subscribe(
             data, body, stop, connection.version, limits.user_properties, limits.filters_per_packet
         )
@@ -89,7 +138,7 @@ class Requests:
         if reason and connection.wants_reasons:
             explained = encode_suback(packet_id, bytes(codes), connection.version, reason)
             task.answer = connection.within_limit(explained, task.answer)
-        network = self._broker.network
+        network = self.network
         if network is None:
             self._go_on(task)
             return
@@ -102,18 +151,18 @@ class Requests:
         connection = task.connection
         if connection.state != State.CONNECTED:
             return  # it left while the network was being told
-        if self._broker.records is not None and self._broker.network is not None:
-            self._broker.records.stands(task.session, [asked.topic_filter for asked in task.request.requests])
+        if self.records is not None and self.network is not None:
+            self.records.stands(task.session, [asked.topic_filter for asked in task.request.requests])
         if task.session.expiry_s:
-            self._broker.commitments.then(connection, lambda: connection.run(self._prepare(task)))
+            self._commitments.then(connection, lambda: connection.run(self._prepare(task)))
         else:
             connection.send(task.answer)
-            if self._broker.network is None:
+            if self.network is None:
                 self._look_up(task)
             else:
                 # What other nodes had acknowledged before is here by now, and may still be on its way to the journal:
                 # a value that was taken away there must not be found.
-                self._broker.commitments.in_turn(lambda: self._look_up(task))
+                self._commitments.in_turn(lambda: self._look_up(task))
 
     def _look_up(self, task: Subscribing) -> None:
         if task.connection.state == State.CONNECTED:
@@ -122,21 +171,21 @@ class Requests:
     def _prepare(self, task: Subscribing) -> Iterator[None]:
         """The subscription is safe; so must be what comes with it before the client may rely on it."""
         waiting = False
-        queued_max = self._broker.limits.queued
+        queued_max = self._limits.queued
         for found in self._retained(task):
             if found is not None:
                 message, grant = found
-                if self._broker.delivery.queue_retained(task.session, message, grant):
+                if self._delivery.queue_retained(task.session, message, grant):
                     waiting = True
                 elif message.offset < 0:
                     task.aside_sys.append(found)
                 elif len(task.aside) < queued_max:
                     task.aside.push(message.offset, grant)
                 else:
-                    self._broker.counters.dropped("queue-full")
+                    self._counters.dropped("queue-full")
             yield
         if waiting:
-            self._broker.commitments.then(task.connection, lambda: self._confirm(task))
+            self._commitments.then(task.connection, lambda: self._confirm(task))
         else:
             self._confirm(task)
 
@@ -144,17 +193,17 @@ class Requests:
         task.connection.send(task.answer)
         if task.connection.state == State.CONNECTED:
             for message, grant in task.aside_sys:
-                self._broker.delivery.send_retained(task.session, message, grant)
-            self._broker.delivery.catching_up.add(task.session, task.aside)
-            self._broker.delivery.pump(task.session)
+                self._delivery.send_retained(task.session, message, grant)
+            self._delivery.catching_up.add(task.session, task.aside)
+            self._delivery.pump(task.session)
         task.connection.asking -= 1
 
     def _send_retained(self, task: Subscribing) -> Iterator[None]:
         for found in self._retained(task):
             if found is not None:
-                self._broker.delivery.send_retained(task.session, *found)
+                self._delivery.send_retained(task.session, *found)
             yield
-        self._broker.delivery.pump(task.session)
+        self._delivery.pump(task.session)
         task.connection.asking -= 1
 
     def _retained(self, task: Subscribing) -> Iterator[tuple[Message, Grant] | None]:
@@ -163,28 +212,28 @@ class Requests:
         None for every look that found nothing.  What is published while this goes on does not wait for it: on a topic
         that has not been looked at yet, a message that is not retained may come before the one that is.
         """
-        broker, session = self._broker, task.session
+        session = task.session
         for topic_filter, (subscription, moment) in task.expectant.items():
             grant = merge([subscription])._replace(retained=True)
-            broker.effort.spent += effort.FILTER
-            for message in broker.retained.walk(topic_filter):
+            self._effort.spent += effort.FILTER
+            for message in self._retained_messages.walk(topic_filter):
                 if session.subscriptions.get(topic_filter) is not subscription:
                     break  # unsubscribed, or subscribed anew
-                broker.effort.spent += effort.LOOK
+                self._effort.spent += effort.LOOK
                 if (
                     message is None
-                    or broker.retained.later_than(moment, message.topic)
-                    or not broker.retained.alive(message, broker.wall)
+                    or self._retained_messages.later_than(moment, message.topic)
+                    or not self._retained_messages.alive(message, self._clock.wall)
                     or not session.permissions.may_receive(message.topic)
                 ):
                     yield None
                     continue
-                broker.effort.spent += effort.MESSAGE
+                self._effort.spent += effort.MESSAGE
                 yield message, grant
 
     def _refusal(self, session: Session, topic_filter: bytes) -> tuple[int, str] | None:
         """Why this filter may not be subscribed to, if so; a filter that is no filter ends the connection."""
-        limits = self._broker.limits
+        limits = self._limits
         check_topic_filter(topic_filter)
         shared = split_share(topic_filter) if topic_filter.startswith(SHARE) else None
         plain = topic_filter if shared is None else shared[1]
@@ -200,36 +249,36 @@ class Requests:
         return None if topic_filter in held else self._no_room(session, topic_filter)
 
     def _no_room(self, session: Session, topic_filter: bytes) -> tuple[int, str] | None:
-        limits = self._broker.limits
+        limits = self._limits
         if len(session.subscriptions) >= limits.subscriptions_per_client:
             return Reason.QUOTA_EXCEEDED, f"more than {limits.subscriptions_per_client} subscriptions"
-        if self._broker.routes.overlapping(session, topic_filter) > limits.overlapping_filters:
+        if self._routes.overlapping(session, topic_filter) > limits.overlapping_filters:
             return Reason.QUOTA_EXCEEDED, f"more than {limits.overlapping_filters} filters that match the same topics"
         size = memory_of(topic_filter)
-        if self._broker.routes.charged(session) + size > limits.subscription_bytes_per_client:
+        if self._routes.charged(session) + size > limits.subscription_bytes_per_client:
             return Reason.QUOTA_EXCEEDED, "more memory for subscriptions than subscription_bytes_per_client"
-        if self._broker.routes.subscription_bytes + size > limits.subscription_bytes:
+        if self._routes.subscription_bytes + size > limits.subscription_bytes:
             return Reason.QUOTA_EXCEEDED, "more memory for the subscriptions of all clients than subscription_bytes"
         return None
 
     def _refused(self, connection: Connection, topic_filter: bytes, code: int) -> None:
-        self._broker.counters.subscription_refused(Reason(code).name.lower().replace("_", "-"))
+        self._counters.subscription_refused(Reason(code).name.lower().replace("_", "-"))
         if code == Reason.NOT_AUTHORIZED:
-            self._broker.denied("subscribe denied", connection, topic_filter, "subscribe")
+            self._reports.denied("subscribe denied", connection, topic_filter, "subscribe")
 
     def _cannot_compute(self, session: Session, text: bytes) -> tuple[int, str] | None:
         held = session.subscriptions
-        most = self._broker.limits.expressions_per_client
-        self._broker.effort.spent += len(held)
+        most = self._limits.expressions_per_client
+        self._effort.spent += len(held)
         if text not in held and sum(map(is_expression, held)) >= most:
             return Reason.QUOTA_EXCEEDED, f"more than {most} expressions"
-        computations = self._broker.routes.computations
-        self._broker.effort.spent += effort.EXPRESSION + effort.RECIPIENT * len(computations)
+        computations = self._routes.computations
+        self._effort.spent += effort.EXPRESSION + effort.RECIPIENT * len(computations)
         refusal = computations.refusal(text, session)
         return None if refusal is None else (Reason.TOPIC_FILTER_INVALID, refusal)
 
     def _add(self, task: Subscribing, asked: FilterRequest) -> None:
-        broker, session = self._broker, task.session
+        session = task.session
         shared = asked.topic_filter.startswith(SHARE)
         bridge = task.connection.bridge
         subscription = Subscription(
@@ -240,24 +289,24 @@ class Requests:
             task.request.identifier,
         )
         before = session.subscriptions.get(asked.topic_filter)
-        new = broker.routes.subscribe(session, subscription)
-        if broker.records is not None:
-            broker.records.subscribed(session, subscription, before)
+        new = self._routes.subscribe(session, subscription)
+        if self.records is not None:
+            self.records.subscribed(session, subscription, before)
         if session.expiry_s:
-            session.subscribed_at = broker.journal.next_offset
-            broker.log.subscribed(session, subscription)
-            if before is None and broker.keeper is not None:
-                broker.keeper.subscribed(session, asked.topic_filter)
+            session.subscribed_at = self._journal.next_offset
+            self._log.subscribed(session, subscription)
+            if before is None and self.keeper is not None:
+                self.keeper.subscribed(session, asked.topic_filter)
         wanted = asked.retain_handling == RETAINED_ALWAYS or (asked.retain_handling == RETAINED_IF_NEW and new)
         # A filter that stands twice in one packet brings its retained messages once.
         expected = task.expectant.get(asked.topic_filter)
         if expected is not None:
             task.expectant[asked.topic_filter] = subscription, expected[1]
         elif wanted and not shared:  # a group never gets retained messages [MQTT-4.8.2]
-            task.expectant[asked.topic_filter] = subscription, broker.retained.moment(task)
+            task.expectant[asked.topic_filter] = subscription, self._retained_messages.moment(task)
 
     def unsubscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
-        limits = self._broker.limits
+        limits = self._limits
         request = packets.decode_unsubscribe(
             data, body, stop, connection.version, limits.user_properties, limits.filters_per_packet
         )
@@ -272,34 +321,34 @@ class Requests:
         codes = bytearray()
         for topic_filter in request.filters:
             subscription = session.subscriptions.get(topic_filter)
-            if self._broker.routes.unsubscribe(session, topic_filter):
+            if self._routes.unsubscribe(session, topic_filter):
                 codes.append(Reason.SUCCESS)
-                if self._broker.records is not None and subscription is not None:
-                    self._broker.records.unsubscribed(session, subscription)
+                if self.records is not None and subscription is not None:
+                    self.records.unsubscribed(session, subscription)
                 if session.expiry_s:
-                    self._broker.log.unsubscribed(session, topic_filter)
+                    self._log.unsubscribed(session, topic_filter)
             else:
                 codes.append(Reason.NO_SUBSCRIPTION_EXISTED)
             yield
         answer = encode_unsuback(request.packet_id, bytes(codes), connection.version)
-        self._broker.commitments.answer(connection, answer)
+        self._commitments.answer(connection, answer)
 
     def disconnect(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         code: int = Reason.SUCCESS
         if connection.version == MQTT_5:
-            limit = self._broker.limits.user_properties
+            limit = self._limits.user_properties
             code, found = packets.decode_ending(data, body, stop, "DISCONNECT", limit)
             if prop.SESSION_EXPIRY in found and connection.session is not None:
                 self._change_expiry(connection.session, found[prop.SESSION_EXPIRY])
         elif body != stop:
             raise ProtocolError(Reason.MALFORMED_PACKET, "DISCONNECT with a body")
-        self._broker.lifecycle.end(connection, b"", graceful=code == Reason.SUCCESS)
+        self._lifecycle.end(connection, b"", graceful=code == Reason.SUCCESS)
 
     def _change_expiry(self, session: Session, expiry_s: int) -> None:
         if expiry_s and not session.expiry_s:
             # [MQTT-3.1.2-23]
             raise ProtocolError(Reason.PROTOCOL_ERROR, "a session that was to end with its connection cannot be kept")
-        session.expiry_s = min(expiry_s, self._broker.limits.session_expiry_s)
+        session.expiry_s = min(expiry_s, self._limits.session_expiry_s)
 
 
 def _see_that_answer_fits(session: Session, codes: int) -> None:

@@ -6,13 +6,12 @@ other work between them.  A session whose turn has not come loses nothing by it:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from sterna.broker.delivery import Delivery
+from sterna.broker.durability import SessionLog
+from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.session import Session
 from sterna.broker.shares import Share
-
-if TYPE_CHECKING:
-    from sterna.broker.broker import Broker
+from sterna.broker.state import BrokerState
 
 #: Work in one step: a queue costs 1, and each of its pieces that messages are dropped from, or looked up in what is
 #: retained, costs PIECE_WORK.
@@ -21,10 +20,13 @@ PIECE_WORK = 256
 
 
 class Sweep:
-    __slots__ = ("_broker", "_dropped", "_first_offset", "_left", "_looked_up", "steps")
+    __slots__ = ("_delivery", "_dropped", "_first_offset", "_left", "_log", "_looked_up", "_reports", "_state", "steps")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, state: BrokerState, delivery: Delivery, log: SessionLog, reports: OperatorReports) -> None:
+        self._state = state
+        self._delivery = delivery
+        self._log = log
+        self._reports = reports
         self._first_offset = 0
         #: Whose turn has not come, the next one last.
         self._left: list[Session | Share] = []
@@ -38,7 +40,7 @@ class Sweep:
         if self._dropped:
             self._tell(self._left[-1])
         self._first_offset = first_offset
-        self._left = [*self._broker.routes.shares(), *self._broker.sessions.values()]
+        self._left = [*self._state.routes.shares(), *self._state.sessions.values()]
 
     def step(self) -> bool:
         """Do some of it; True if there is more to do."""
@@ -63,15 +65,15 @@ class Sweep:
 
     def _is_retained(self, offset: int) -> bool:
         self._looked_up = True
-        return self._broker.retained.at_offset(offset) is not None
+        return self._state.retained.at_offset(offset) is not None
 
     def _tell(self, waiting: Session | Share) -> None:
         dropped, self._dropped = self._dropped, 0
-        self._broker.delivery.retention_took(waiting, dropped)
+        self._delivery.retention_took(waiting, dropped)
         if isinstance(waiting, Share):
-            self._broker.report("retention dropped waiting messages", share=waiting.key.decode(), messages=dropped)
+            self._reports.report("retention dropped waiting messages", share=waiting.key.decode(), messages=dropped)
             return
         waiting.dropped_by_retention += dropped
-        if self._broker.sessions.get(waiting.client_id) is waiting:  # it may have ended between two steps
-            self._broker.log.touched(waiting)
-        self._broker.report("retention dropped waiting messages", client=waiting.name(), messages=dropped)
+        if self._state.sessions.get(waiting.client_id) is waiting:  # it may have ended between two steps
+            self._log.touched(waiting)
+        self._reports.report("retention dropped waiting messages", client=waiting.name(), messages=dropped)

@@ -85,7 +85,7 @@ class Moving:
         self.transients = Transients(self)
         self._words = Words(self)
         self._meeting = Meeting(self, self._fetch_all)
-        broker.keeper = self
+        broker.attach_keeper(self)
         self._recover()
 
     def _recover(self) -> None:

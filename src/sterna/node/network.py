@@ -392,7 +392,7 @@ class Network:
         assert message.identity is not None
         back = self._taken_back.get(message.identity.origin) if self._taken_back else None
         if back is None or message.identity.stamp <= back:
-            self._broker.deliver_from_elsewhere(message)
+            self._broker.ingress.deliver(message, None)
 
     def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
         """HOT."""
@@ -408,7 +408,7 @@ class Network:
             message = Message(record.topic, payload, 0, False, record.properties, record.expires_at)
             message.shares = record.shares
             message.identity = identity
-            broker.deliver_from_elsewhere(message)
+            broker.ingress.deliver(message, None)
 
     def _forward(self, route: Route, topic: bytes, payloads: list[bytes]) -> None:
         """HOT.  Payloads of one size to subscribers without wishes of their own: the same packets for all of them."""
@@ -430,7 +430,7 @@ class Network:
                     broker.counters.dropped(outbox.why_not(), count)
 
     def remember(self, message: Message) -> None:
-        self._broker.remember(message)
+        self._broker.ingress.remember(message)
 
     def filters(self) -> list[bytes] | None:
         """What our clients want, for a FETCH; None: everything."""

@@ -137,15 +137,15 @@ class Node:
             limits, self.journal, authenticator, access, world, durable=durable, rng=rng, state=state, recorded=recorded
         )
         if settings.keep:
-            self.broker.keep([topic_filter.encode() for topic_filter in settings.keep])
+            self.broker.ingress.keep([topic_filter.encode() for topic_filter in settings.keep])
         self.broker.tell_time(now, wall)
         self.broker.heard_clock(wall + state.clock_ahead_s)
         self.broker.started_at = now
         away_s = self._run_from(state, now, wall)
-        self._sweep = Sweep(self.broker)
+        self._sweep = Sweep(self.broker.state, self.broker.delivery, self.broker.log, self.broker.reports)
         #: The other nodes, once this one has joined them.
         self.network: Network | None = None
-        self.sys_tree = SysTree(__version__, self.broker.publish_sys, functions)
+        self.sys_tree = SysTree(__version__, self.broker.ingress.publish_sys, functions)
         self._settings = settings
         self._durable = durable
         self._checkpointed = saved.position
@@ -175,7 +175,7 @@ class Node:
             ran = read = state.left_at or wall
         away_s = wall - read
         ran = max(ran + min(max(away_s, 0.0), RUNNING_NOTED_S), state.left_at)
-        self.broker.run_from(ran)
+        self.broker.clock.run_from(ran)
         self._running_noted = self.broker.now
         if state.sessions:
             self._note_running()
@@ -307,7 +307,7 @@ class Node:
     def tidy(self) -> bool:
         """One step of keeping the journal and the queues as small as they are to be; True if there is more to do."""
         self.broker.report_losses()
-        waiting = len(self.broker.sessions) > self.broker.clients_connected
+        waiting = len(self.broker.sessions) > self.broker.lifecycle.clients_connected
         if waiting and self.broker.now - self._running_noted >= RUNNING_NOTED_S:
             self._note_running()
         before = self.journal.first_offset

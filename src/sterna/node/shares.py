@@ -178,7 +178,7 @@ class HandingOver:
         """One that is safe and delivered: the members it was for may have gone elsewhere while it was written."""
         for key in self.orphaned(message):
             if key in self._elsewhere:
-                self._broker.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
+                self._broker.ingress.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
 
     def waiting(self, key: bytes, offsets: deque[int]) -> bool:
         """The same for some of what waited for them; True if that was all."""
@@ -192,5 +192,5 @@ class HandingOver:
             if message is None or key not in self._elsewhere:
                 broker.counters.dropped("no-member-left")
             else:
-                broker.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
+                broker.ingress.publish(copy_for({key: self._elsewhere.decide(key, 0)}, message))
         return not offsets

@@ -84,8 +84,8 @@ class Desk:
         broker.commitments.in_turn(partial(_done, written))
         self._after_work()
         await written
-        if broker.unavailable:
-            raise Unfit(f"the node cannot write: {broker.unavailable}", "disk")
+        if broker.commitments.unavailable:
+            raise Unfit(f"the node cannot write: {broker.commitments.unavailable}", "disk")
 
 
 def _passed(message: HandedOn | None) -> Passed | None:

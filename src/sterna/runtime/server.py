@@ -171,7 +171,8 @@ class NodeServer:
             functions=functions,
         )
         self.broker = self._node.broker
-        self.broker.may_be_gateway = partial(access.may_be_gateway, access.networks(configuration.mqtt.gateways))
+        gateways = access.networks(configuration.mqtt.gateways)
+        self.broker.packets.may_be_gateway = partial(access.may_be_gateway, gateways)
         self.networking: Networking | None = None
         if configuration.network is not None:
             self.networking = Networking(
@@ -357,7 +358,7 @@ class NodeServer:
             users = "none" if authenticator.users is None else f"{authenticator.users} users"
             parts = [
                 Part("passwords and tokens", authenticator is not self._authenticator, users),
-                Part("access rules", not rules.is_like(self.broker.access), f"{len(rules)} rules"),
+                Part("access rules", not rules.is_like(self.broker.access.rules), f"{len(rules)} rules"),
                 *listeners.apply(),
             ]
             self._authenticator = authenticator
