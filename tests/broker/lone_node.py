@@ -28,13 +28,13 @@ from conformance.packets import (
     decode,
 )
 from conformance.properties import Properties
-from sterna.broker.authentication import Authenticator, Credentials
-from sterna.broker.authorization import AccessList, AccessRule
-from sterna.broker.calls import Done
+from sterna.broker.access.authentication import Authenticator, Credentials
+from sterna.broker.access.authorization import AccessList, AccessRule
 from sterna.broker.commitments import Commit
-from sterna.broker.connection import Connection, Peer
+from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
-from sterna.broker.session import Session
+from sterna.broker.session.connection import Connection, Peer
+from sterna.broker.session.session import Session
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import Durability, JournalSettings
 from sterna.node.node import Node, Saved

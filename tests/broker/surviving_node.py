@@ -10,13 +10,13 @@ from random import Random
 from struct import pack
 from typing import Any, NamedTuple
 
-from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList
-from sterna.broker.calls import Done
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList
+from sterna.broker.access.identity import Credentials
 from sterna.broker.commitments import Commit
-from sterna.broker.connection import Connection, Peer
-from sterna.broker.identity import Credentials
+from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
+from sterna.broker.session.connection import Connection, Peer
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position

@@ -10,9 +10,9 @@ import jwt
 import pytest
 from scramp import ScramClient
 
-from sterna.broker.authentication import Accepted, Authenticator, Challenge, Credentials, Refused
-from sterna.broker.passwords import PasswordFile, hash_password
-from sterna.broker.tokens import TokenVerifier
+from sterna.broker.access.authentication import Accepted, Authenticator, Challenge, Credentials, Refused
+from sterna.broker.access.passwords import PasswordFile, hash_password
+from sterna.broker.access.tokens import TokenVerifier
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 NOW = 1_000_000.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sterna.broker.authorization import Access, AccessList, AccessRule, Effect, Permissions
+from sterna.broker.access.authorization import Access, AccessList, AccessRule, Effect, Permissions
 from sterna.mqtt.topics import covers, matches
 from sterna.vocabulary.errors import ConfigurationError
 

@@ -7,8 +7,8 @@ import pytest
 from surviving_node import SurvivingNode
 
 from sterna.broker.limits import Limits
-from sterna.broker.queue import PIECE_MESSAGES
-from sterna.broker.snapshots import Snapshot
+from sterna.broker.session.offset_queue import PIECE_MESSAGES
+from sterna.broker.session.snapshots import Snapshot
 
 PUBACK, PUBREC = 4, 5
 

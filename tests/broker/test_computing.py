@@ -8,7 +8,7 @@ import pytest
 from lone_node import Client, LoneNode
 from surviving_node import SurvivingNode
 
-from sterna.broker.authorization import AccessRule
+from sterna.broker.access.authorization import AccessRule
 from sterna.broker.limits import Limits
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from surviving_node import SurvivingNode
 
+from sterna.broker.expressions.spark_expressions import Passed
 from sterna.broker.limits import Limits
-from sterna.broker.outside import Passed
-from sterna.broker.repeats import numbered
+from sterna.broker.session.publisher_sequence import numbered
 from sterna.operators.settings import EngineChoice, Settings
 
 SPARKS = Settings(engine="spark", engines=(EngineChoice("own/#", "node"),))

@@ -8,7 +8,7 @@ import pytest
 from lone_node import LoneNode
 
 from conformance.packets import Publish
-from sterna.broker.authorization import AccessList, AccessRule
+from sterna.broker.access.authorization import AccessList, AccessRule
 
 RULES = (
     AccessRule(("*",), ("plant/secret/#",), "both", "deny"),

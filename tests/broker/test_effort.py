@@ -6,11 +6,11 @@ import pytest
 from lone_node import Client, LoneNode
 
 from conformance.packets import Pingresp, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
-from sterna.broker import effort
+from sterna.broker import work_budget
 from sterna.broker.limits import Limits
 
 #: The dearest single step there is: an overrun of a turn is never more.
-STEP_MAX = 2 * effort.TURN // 4 + effort.FILTER + effort.PACKET
+STEP_MAX = 2 * work_budget.TURN // 4 + work_budget.FILTER + work_budget.PACKET
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_dear_packets_in_one_piece_are_taken_over_several_turns_in_order(node: L
         assert len(client.wire.written) > answered
         answered = len(client.wire.written)
         turns += 1
-        assert node.broker.effort.spent <= effort.TURN + STEP_MAX
+        assert node.broker.effort.spent <= work_budget.TURN + STEP_MAX
     assert turns > 3
     assert client.wire.reading
     answers = client.received()
@@ -88,7 +88,7 @@ def test_the_next_turn_begins_only_when_time_is_told_again(node: LoneNode) -> No
 def test_cheap_packets_are_bounded_too(node: LoneNode, packet: bytes) -> None:
     client = node.join("c", 4)
     client.send(packet * 2000)
-    assert node.broker.counters.packets_received <= effort.TURN // effort.PACKET + 1
+    assert node.broker.counters.packets_received <= work_budget.TURN // work_budget.PACKET + 1
     node.settle()
     assert len([answer for answer in client.received() if isinstance(answer, (Pingresp, Puback))]) == 2000
 
@@ -143,7 +143,7 @@ def test_one_packet_with_many_filters_takes_several_turns_and_one_answer(node: L
     assert node.broker.routes.size < 300
     while node.broker.turns:
         node.take_turn()
-        assert node.broker.effort.spent <= effort.TURN + STEP_MAX
+        assert node.broker.effort.spent <= work_budget.TURN + STEP_MAX
     node.settle()
     answer, pong = client.received()
     assert isinstance(answer, Suback)
@@ -230,9 +230,9 @@ def test_many_retained_messages_come_over_several_turns_each_once(qos: int, last
     while node.broker.turns:
         sent = node.broker.counters.publish_sent
         node.take_turn()
-        assert node.broker.effort.spent <= effort.TURN + STEP_MAX
+        assert node.broker.effort.spent <= work_budget.TURN + STEP_MAX
         if not (qos and lasting):  # those wait in the session's queue, and its window bounds what is sent at once
-            assert node.broker.counters.publish_sent - sent <= effort.TURN // effort.MESSAGE + 1
+            assert node.broker.counters.publish_sent - sent <= work_budget.TURN // work_budget.MESSAGE + 1
         turns += 1
     assert turns > 3
     node.settle()
@@ -320,7 +320,7 @@ def test_a_client_that_reads_again_catches_up_over_several_turns() -> None:
     while node.broker.turns:
         sent = node.broker.counters.publish_sent
         node.take_turn()
-        assert 0 < node.broker.counters.publish_sent - sent <= effort.TURN // effort.MESSAGE + 1
+        assert 0 < node.broker.counters.publish_sent - sent <= work_budget.TURN // work_budget.MESSAGE + 1
     node.broker.flush()
     assert reader.payloads() == [b"%d" % number for number in range(2000)]
     assert node.session("reader").catching_up is None
@@ -335,7 +335,7 @@ def test_clients_take_turns_with_what_is_retained(node: LoneNode) -> None:
         node.take_turn()
     node.broker.flush()
     first, second = (len(reader.received()) for reader in readers)
-    assert abs(first - second) <= effort.TURN // effort.MESSAGE  # what one of them got in one turn more
+    assert abs(first - second) <= work_budget.TURN // work_budget.MESSAGE  # what one of them got in one turn more
 
 
 def test_a_look_that_finds_nothing_is_bounded_too(node: LoneNode) -> None:
@@ -348,9 +348,9 @@ def test_a_look_that_finds_nothing_is_bounded_too(node: LoneNode) -> None:
     turns = 0
     while node.broker.turns:
         node.take_turn()
-        assert node.broker.effort.spent <= effort.TURN + STEP_MAX
+        assert node.broker.effort.spent <= work_budget.TURN + STEP_MAX
         turns += 1
-    assert turns >= 5000 * effort.LOOK // effort.TURN
+    assert turns >= 5000 * work_budget.LOOK // work_budget.TURN
     node.settle()
     (answer,) = reader.received()
     assert isinstance(answer, Suback)

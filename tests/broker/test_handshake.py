@@ -6,7 +6,7 @@ import pytest
 from lone_node import LoneNode
 
 from conformance.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Sent, Subscribe, Will
-from sterna.broker.authorization import AccessRule
+from sterna.broker.access.authorization import AccessRule
 from sterna.broker.limits import Limits
 
 BOTH = pytest.mark.parametrize("version", [4, 5])

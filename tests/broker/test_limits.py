@@ -11,12 +11,12 @@ import pytest
 from lone_node import Client, LoneNode
 
 from conformance.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Subscribe, Unsubscribe, Will
-from sterna.broker.authentication import Authenticator
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.passwords import PasswordFile, hash_password
+from sterna.broker.access.scram import METHODS
+from sterna.broker.delivery.retained import RETAINED_BYTES
 from sterna.broker.limits import Limits
-from sterna.broker.passwords import PasswordFile, hash_password
-from sterna.broker.retained import RETAINED_BYTES
-from sterna.broker.scram import METHODS
-from sterna.broker.subscriptions import memory_of
+from sterna.broker.session.subscriptions import memory_of
 from sterna.operators.functions import Functions
 from sterna.runtime.socket_quota import SocketQuota
 

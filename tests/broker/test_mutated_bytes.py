@@ -8,8 +8,8 @@ import pytest
 from lone_node import LoneNode
 
 from mutations import conversations
-from sterna.broker.connection import State
 from sterna.broker.limits import Limits
+from sterna.broker.session.connection import State
 
 SEED, MUTATIONS, EACH = 20_240_117, 12_000, 4
 

@@ -7,9 +7,9 @@ import random
 import argon2
 import pytest
 
-from sterna.broker import passwords
-from sterna.broker.passwords import REMEMBERED_S, PasswordFile, hash_password
-from sterna.broker.scram import METHODS
+from sterna.broker.access import passwords
+from sterna.broker.access.passwords import REMEMBERED_S, PasswordFile, hash_password
+from sterna.broker.access.scram import METHODS
 from sterna.vocabulary.errors import ConfigurationError
 
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)

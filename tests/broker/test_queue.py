@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.broker import queue as queue_module
-from sterna.broker.queue import PIECE_MESSAGES, PIECE_TAGS, OffsetQueue
+from sterna.broker.session import offset_queue as queue_module
+from sterna.broker.session.offset_queue import PIECE_MESSAGES, PIECE_TAGS, OffsetQueue
 
 steps = st.lists(
     st.one_of(

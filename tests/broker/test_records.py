@@ -9,7 +9,7 @@ import pytest
 from broker.lone_node import LoneNode
 from broker.noted import RECORDED, deliveries, records
 from conformance.packets import Puback, Pubrec
-from sterna.broker.authorization import AccessRule
+from sterna.broker.access.authorization import AccessRule
 from sterna.broker.limits import Limits
 from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, SESSIONS, _frame, parse_header
 from sterna.journal.memory_store import MemoryStore

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 from surviving_node import Client, Packet, SurvivingNode
 
-from sterna.broker.authorization import AccessList
+from sterna.broker.access.authorization import AccessList
+from sterna.broker.broker_state import BrokerState
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import Replay
-from sterna.broker.state import BrokerState
 from sterna.vocabulary.errors import JournalError
 
 PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 3, 4, 5, 6, 7, 9
@@ -116,7 +116,7 @@ def test_a_repetition_is_not_confirmed_when_what_it_repeats_was_refused(node: Su
 
 
 def test_what_waits_for_a_journal_that_refuses_is_bounded(node: SurvivingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.broker.lifecycle.NOTES_WAITING_MAX", 20)
+    monkeypatch.setattr("sterna.broker.session_lifecycle.NOTES_WAITING_MAX", 20)
     for number in range(50):
         Client(node, f"client-{number}")
         node.refuse()

@@ -7,11 +7,11 @@ import pytest
 from lone_node import Client, LoneNode
 
 from conformance.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
-from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList, AccessRule
-from sterna.broker.held import Held
-from sterna.broker.passwords import PasswordFile, hash_password
-from sterna.broker.renewal import AWAY_A_TURN
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList, AccessRule
+from sterna.broker.access.passwords import PasswordFile, hash_password
+from sterna.broker.access_renewal import AWAY_A_TURN
+from sterna.broker.session.qos0_hold import Held
 from sterna.mqtt.message import Message
 
 CHEAP = argon2.PasswordHasher(1, 8, 1)

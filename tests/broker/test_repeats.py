@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 from surviving_node import Client, SurvivingNode
 
-from sterna.broker.repeats import number_of
+from sterna.broker.session.publisher_sequence import number_of
 
 PUBACK, PUBREC, PUBREL, PUBCOMP = 4, 5, 6, 7
 ANSWER = {1: PUBACK, 2: PUBREC}

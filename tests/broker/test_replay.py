@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from sterna.broker.authorization import AccessList
-from sterna.broker.durability import Event
+from sterna.broker.access.authorization import AccessList
+from sterna.broker.broker_state import BrokerState
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import Replay
-from sterna.broker.state import BrokerState
-from sterna.broker.subscriptions import Grant
+from sterna.broker.session.session_log import Event
+from sterna.broker.session.subscriptions import Grant
 from sterna.mqtt.message import Message
 
 

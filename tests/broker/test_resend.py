@@ -6,9 +6,9 @@ import pytest
 from lone_node import Client, LoneNode, Wire
 
 from conformance.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish
-from sterna.broker.connection import Connection
 from sterna.broker.limits import Limits
-from sterna.broker.outbox import FLUSH_BYTES
+from sterna.broker.session.connection import Connection
+from sterna.broker.session.outbox import FLUSH_BYTES
 
 PAYLOAD_BYTES = 64 * 1024
 WINDOW = 32

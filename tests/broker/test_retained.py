@@ -16,9 +16,9 @@ from conformance.packets import (
     Subscribe,
     Will,
 )
-from sterna.broker.authorization import AccessRule
+from sterna.broker.access.authorization import AccessRule
+from sterna.broker.delivery.retained import RETAINED_BYTES, UPDATED_MAX, Retained
 from sterna.broker.limits import Limits
-from sterna.broker.retained import RETAINED_BYTES, UPDATED_MAX, Retained
 from sterna.mqtt.message import Message
 
 

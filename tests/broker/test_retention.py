@@ -8,10 +8,10 @@ import pytest
 from lone_node import WALL_OFFSET, LoneNode
 
 from conformance.packets import Puback
-from sterna.broker import retention
+from sterna.broker.delivery import queue_retention
+from sterna.broker.delivery.queue_retention import STEP_WORK, Sweep
 from sterna.broker.limits import Limits
-from sterna.broker.queue import PIECE_MESSAGES
-from sterna.broker.retention import STEP_WORK, Sweep
+from sterna.broker.session.offset_queue import PIECE_MESSAGES
 from sterna.journal.settings import JournalSettings
 
 
@@ -58,7 +58,7 @@ def test_messages_that_stay_because_they_are_retained_are_looked_up_in_steps_too
     while more:
         before = len(asked)
         more = sweep.step()
-        assert len(asked) - before <= (STEP_WORK // retention.PIECE_WORK) * PIECE_MESSAGES
+        assert len(asked) - before <= (STEP_WORK // queue_retention.PIECE_WORK) * PIECE_MESSAGES
     assert len(asked) == 30 * PIECE_MESSAGES
     assert all(len(session.queue) == PIECE_MESSAGES for session in node.broker.sessions.values())
 
@@ -76,7 +76,7 @@ def test_ten_long_queues_are_trimmed_in_steps_of_a_few_pieces(monkeypatch: pytes
         before = len(asked)
         more = sweep.step()
         most = max(most, len(asked) - before)
-    assert most <= (STEP_WORK // retention.PIECE_WORK) * PIECE_MESSAGES
+    assert most <= (STEP_WORK // queue_retention.PIECE_WORK) * PIECE_MESSAGES
     assert len(asked) == 10 * (count - 100)
     assert all(len(session.queue) == 100 for session in node.broker.sessions.values())
 
@@ -110,7 +110,7 @@ def test_each_session_and_share_is_told_once_what_retention_took() -> None:
 def test_what_a_session_had_lost_when_the_journal_was_trimmed_again_is_told_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retention, "STEP_WORK", 1)
+    monkeypatch.setattr(queue_retention, "STEP_WORK", 1)
     node = LoneNode()
     waiting(node, ["one"], 3 * PIECE_MESSAGES)
     sweep = Sweep(node.broker.state, node.broker.delivery, node.broker.log, node.broker.reports)
@@ -124,7 +124,7 @@ def test_what_a_session_had_lost_when_the_journal_was_trimmed_again_is_told_too(
 
 
 def test_a_session_that_ends_while_its_queue_is_trimmed_is_not_saved_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "STEP_WORK", 1)
+    monkeypatch.setattr(queue_retention, "STEP_WORK", 1)
     node = LoneNode()
     waiting(node, ["one"], 3 * PIECE_MESSAGES)
     sweep = Sweep(node.broker.state, node.broker.delivery, node.broker.log, node.broker.reports)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from lone_node import Client, LoneNode
 
 from conformance.packets import Connect, Subscribe, Unsubscribe
-from sterna.broker import effort
-from sterna.broker import routes as routes_module
-from sterna.broker.authorization import AccessRule
+from sterna.broker import work_budget
+from sterna.broker.access.authorization import AccessRule
+from sterna.broker.delivery import routes as routes_module
+from sterna.broker.delivery.routes import Route, Routes
 from sterna.broker.limits import Limits
-from sterna.broker.routes import Route, Routes
 from sterna.mqtt import wire
 
 
@@ -202,7 +202,7 @@ def test_a_wildcard_subscription_leaves_the_routes_it_does_not_match_alone(
 def test_a_subscription_that_matches_more_than_can_be_looked_through_forgets_everything(node: LoneNode) -> None:
     writer, reader = node.join("writer"), node.join("reader")
     routes = node.broker.routes
-    for number in range(effort.TURN):
+    for number in range(work_budget.TURN):
         routes._remember(b"a/%d/x" % number, routes.route(b"a/%d/x" % number))
     writer.publish("a/1/x")
     reader.subscribe("a/+/y")
@@ -240,7 +240,7 @@ changes = st.one_of(
     st.tuples(st.just("subscribe"), st.integers(0, 1), filters, st.integers(0, 2)),
     st.tuples(st.just("unsubscribe"), st.integers(0, 1), filters, st.just(0)),
     st.tuples(st.just("leave"), st.integers(0, 1), st.just(""), st.just(0)),
-    st.tuples(st.just("effort"), st.just(0), st.just(""), st.sampled_from([0, 2 * effort.TURN - 8])),
+    st.tuples(st.just("effort"), st.just(0), st.just(""), st.sampled_from([0, 2 * work_budget.TURN - 8])),
 )
 
 

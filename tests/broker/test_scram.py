@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scramp import ScramClient
 
-from sterna.broker.identity import BAD_CREDENTIALS, Accepted, Challenge, Refused
-from sterna.broker.passwords import PasswordFile, hash_password
-from sterna.broker.scram import MESSAGE_BYTES_MAX, METHODS, Exchange, ScramCredential
+from sterna.broker.access.identity import BAD_CREDENTIALS, Accepted, Challenge, Refused
+from sterna.broker.access.passwords import PasswordFile, hash_password
+from sterna.broker.access.scram import MESSAGE_BYTES_MAX, METHODS, Exchange, ScramCredential
 
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 

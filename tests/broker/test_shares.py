@@ -8,7 +8,7 @@ import pytest
 from lone_node import Client, LoneNode
 
 from conformance.packets import NO_LOCAL, Puback, Pubrec, Subscribe
-from sterna.broker.authorization import AccessRule
+from sterna.broker.access.authorization import AccessRule
 
 SHARE = "$share/g/t/#"
 

@@ -10,9 +10,9 @@ from lone_node import Client, LoneNode
 
 from conformance.packets import Connack, Connect, Pingreq, Pingresp
 from conformance.properties import Properties
-from sterna.broker.authentication import Authenticator
-from sterna.broker.lifecycle import WATCH_S
-from sterna.broker.tokens import TokenVerifier
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.tokens import TokenVerifier
+from sterna.broker.session_lifecycle import WATCH_S
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 NOT_AUTHORIZED = 0x87

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.broker.tokens import TOKEN_BYTES_MAX, TokenVerifier, VerifiedToken
+from sterna.broker.access.tokens import TOKEN_BYTES_MAX, TokenVerifier, VerifiedToken
 from sterna.vocabulary.errors import ConfigurationError
 
 SECRET = b"0123456789abcdef0123456789abcdef"

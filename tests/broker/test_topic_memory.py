@@ -10,9 +10,9 @@ import pytest
 from lone_node import LoneNode
 
 from conformance.packets import Publish, Subscribe
+from sterna.broker.delivery.retained import RETAINED_BYTES
 from sterna.broker.limits import Limits
-from sterna.broker.retained import RETAINED_BYTES
-from sterna.broker.subscriptions import SUBSCRIPTION_BYTES
+from sterna.broker.session.subscriptions import SUBSCRIPTION_BYTES
 from sterna.journal.interest import Interest as TopicInterest
 from sterna.routing.routing_frames import Kind, decode, encode
 from sterna.routing.subscription_flooding import SubscriptionFlooding

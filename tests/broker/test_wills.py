@@ -6,7 +6,7 @@ import pytest
 from lone_node import Client, LoneNode
 
 from conformance.packets import Connect, Will
-from sterna.broker.authorization import AccessRule
+from sterna.broker.access.authorization import AccessRule
 
 WILL = Will("will", b"gone", 1)
 

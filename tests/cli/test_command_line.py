@@ -18,7 +18,7 @@ import typer
 from commands import run
 
 from sterna import __version__
-from sterna.broker.passwords import PasswordFile
+from sterna.broker.access.passwords import PasswordFile
 from sterna.cli.main import COMMANDS, assemble
 from sterna.cli.node import overridden
 from sterna.runtime.configuration import load

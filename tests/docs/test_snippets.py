@@ -12,7 +12,7 @@ import pytest
 
 from live.certificates import Authority
 from live.nodes import LiveNode
-from sterna.broker.passwords import hash_password
+from sterna.broker.access.passwords import hash_password
 from sterna.runtime.configuration import load
 from sterna.runtime.gateway_settings import GatewayConfiguration, load_gateway
 from sterna.runtime.settings import Configuration, is_table, keys_of, table_in_list

@@ -14,7 +14,7 @@ import aiomqtt
 import pytest
 
 from conformance.packets import Connect
-from sterna.broker.passwords import hash_password
+from sterna.broker.access.passwords import hash_password
 
 from .certificates import Authority
 from .clients import Refused, Will

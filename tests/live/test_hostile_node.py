@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from node.link_mutations import Frames, conversation, damaged
 from runtime.link_towns import NETWORK, Town, leave, until
-from sterna.broker.passwords import hash_password
+from sterna.broker.access.passwords import hash_password
 from sterna.mqtt.message import Message
 from sterna.routing import control
 from sterna.routing.control import Announce, Frame

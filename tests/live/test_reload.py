@@ -15,7 +15,7 @@ import argon2
 import pytest
 from cryptography import x509
 
-from sterna.broker.passwords import hash_password
+from sterna.broker.access.passwords import hash_password
 
 from .certificates import Authority
 from .clients import Refused

@@ -8,7 +8,7 @@ from broker.lone_node import Client
 from conformance.packets import Connect, Publish
 from node.faulty_nodes import FaultyTown
 from node.test_expressions_move import answers, move
-from sterna.broker import travelling
+from sterna.broker.transfer import expression_transfer
 from sterna.operators.functions import Functions
 
 
@@ -95,7 +95,7 @@ def test_what_is_published_during_a_move_counts_once(town: FaultyTown) -> None:
 
 
 def test_more_than_there_is_room_for_is_counted(town: FaultyTown, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(travelling, "STATES_BYTES_MAX", 1000)
+    monkeypatch.setattr(expression_transfer, "STATES_BYTES_MAX", 1000)
     client = subscribed(town)
     camera = town["B"].join("camera")
     camera.publish("camera/1", b"x" * 100, 1)
@@ -109,8 +109,8 @@ def test_more_than_there_is_room_for_is_counted(town: FaultyTown, monkeypatch: p
 def test_nonsense_in_place_of_messages_costs_no_more_than_them(
     town: FaultyTown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(travelling, "_waiting_of", lambda *_: [(1, 2)])
-    monkeypatch.setattr(travelling, "_size", lambda _: 1)
+    monkeypatch.setattr(expression_transfer, "_waiting_of", lambda *_: [(1, 2)])
+    monkeypatch.setattr(expression_transfer, "_size", lambda _: 1)
     client = subscribed(town)
     camera = town["B"].join("camera")
     camera.publish("camera/1", b"x", 1)

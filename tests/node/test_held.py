@@ -7,8 +7,8 @@ import pytest
 from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Publish, Subscribe
 from node.faulty_nodes import FaultyTown
-from sterna.broker.held import HELD_BYTES_MAX, HELD_MAX, Held
-from sterna.broker.subscriptions import Grant
+from sterna.broker.session.qos0_hold import HELD_BYTES_MAX, HELD_MAX, Held
+from sterna.broker.session.subscriptions import Grant
 from sterna.mqtt.message import Message
 
 STEP_S = 0.1

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from node.joined_nodes import JoinedNode, Town
-from sterna.broker.durability import Event
+from sterna.broker.session.session_log import Event
 from sterna.migration.directory import Directory
 from sterna.routing.control import Frame
 from sterna.vocabulary.bounds import OWNER_CLOCK_MAX, OWNER_NUMBER_MAX, OWNER_STEPS_MAX

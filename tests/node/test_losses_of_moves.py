@@ -11,8 +11,8 @@ import pytest
 from broker.lone_node import Client
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
-from sterna.broker.moves import Staged
-from sterna.broker.outbox import packets_in
+from sterna.broker.session.outbox import packets_in
+from sterna.broker.transfer.session_transfer import Staged
 from sterna.mqtt.packets import encode_disconnect
 from sterna.mqtt.reasons import Reason
 from sterna.node import arriving

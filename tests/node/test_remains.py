@@ -12,7 +12,7 @@ from broker.noted import RECORDED, deliveries
 from conformance.packets import Connect, Publish
 from node.joined_nodes import JoinedNode, Town
 from sterna.broker.inheritance import owner_of, remains_key
-from sterna.broker.snapshots import snapshot
+from sterna.broker.session.snapshots import snapshot
 from sterna.migration.messages import Message, RemainsAck, RemainsPage, RemainsWanted, Rivals
 from sterna.node.moving import Moving
 from sterna.node.questions import ASKED_A_TURN

@@ -6,7 +6,7 @@ import pytest
 
 from conformance.packets import Connect, Publish, Pubrel
 from node.joined_nodes import Town
-from sterna.broker.authorization import AccessList, AccessRule
+from sterna.broker.access.authorization import AccessList, AccessRule
 
 FORBIDDEN = AccessList([AccessRule(("*",), ("work/#",), "subscribe", "deny")], "allow")
 

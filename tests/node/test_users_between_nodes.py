@@ -9,8 +9,8 @@ import pytest
 from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Will
 from node.joined_nodes import JoinedNode, Town
-from sterna.broker.authentication import Authenticator
-from sterna.broker.identity import Accepted, Credentials, Refused
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.identity import Accepted, Credentials, Refused
 
 WILL = Will("wills", b"she is gone", 1)
 EXPIRY = 7 * 24 * 3600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.broker.computing import Computations
+from sterna.broker.expressions.computations import Computations
 from sterna.broker.limits import Limits
 from sterna.operators.errors import ExpressionError
 from sterna.operators.functions import NO_FUNCTIONS, Functions

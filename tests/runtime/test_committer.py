@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList
+from sterna.broker.access.identity import Credentials
 from sterna.broker.broker import Broker
-from sterna.broker.calls import Done
-from sterna.broker.connection import Connection
-from sterna.broker.identity import Credentials
+from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
+from sterna.broker.session.connection import Connection
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import Durability, JournalSettings
 from sterna.journal.store import Group, Position

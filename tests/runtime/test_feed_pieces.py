@@ -13,7 +13,7 @@ from feed_world import message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.broker.decisions import encode_decision
+from sterna.broker.delivery.share_targets import encode_decision
 from sterna.journal.columns import to_batch
 from sterna.journal.frames import HEADER_BYTES
 from sterna.journal.grouping import encode_group, message_weight

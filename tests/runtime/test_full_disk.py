@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList
-from sterna.broker.calls import Done
-from sterna.broker.connection import Connection
-from sterna.broker.identity import Credentials
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList
+from sterna.broker.access.identity import Credentials
+from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
+from sterna.broker.session.connection import Connection
 from sterna.journal.settings import JournalSettings
 from sterna.mqtt.message import Message
 from sterna.node.node import Node, Saved

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.broker.connection import Connection, Peer, State
-from sterna.broker.identity import Accepted, Refused
+from sterna.broker.access.identity import Accepted, Refused
+from sterna.broker.session.connection import Connection, Peer, State
 from sterna.mqtt.reasons import Reason
 from sterna.runtime.verifiers import THREADS, WAITING_MAX, WAITING_PER_ADDRESS_MAX, Verdict, Verifiers
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from town import Town
 
-from sterna.broker.parts import Part
+from sterna.broker.expressions.parts import Part
 
 STRATEGIES = ("subscription-flooding", "advertisement")
 TOPICS = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sterna.broker.connection import Connection
+from sterna.broker.session.connection import Connection
 from sterna.journal.journal import Journal
 
 #: Weight of the open group at which publishers are no longer read from until the journal has caught up.

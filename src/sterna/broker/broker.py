@@ -11,37 +11,37 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, Protocol
 
-from sterna.broker.access_control import AccessControl
-from sterna.broker.acknowledgements import Acknowledgements
-from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList
+from sterna.broker.access.access_control import AccessControl
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList
+from sterna.broker.access.identity import Credentials
+from sterna.broker.access_renewal import Renewal
 from sterna.broker.backpressure import Backpressure
-from sterna.broker.calls import Done
+from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
-from sterna.broker.connection import Connection, ConnectionContext, Peer, State
 from sterna.broker.deadlines import Deadlines
-from sterna.broker.decisions import FOR_NOBODY
-from sterna.broker.delivery import Delivery
-from sterna.broker.dispatcher import PacketDispatcher
-from sterna.broker.durability import SessionLog
-from sterna.broker.effort import Turns
-from sterna.broker.handshake import Handshake
-from sterna.broker.identity import Credentials
+from sterna.broker.delivery.delivery import Delivery
+from sterna.broker.delivery.delivery_audit import RecordedDelivery, Records
+from sterna.broker.delivery.share_targets import FOR_NOBODY
+from sterna.broker.expressions.function_calls import Done
 from sterna.broker.ingress import Ingress
-from sterna.broker.lifecycle import Lifecycle
 from sterna.broker.limits import Limits
 from sterna.broker.network import Keeper, Network
 from sterna.broker.operator_reports import OperatorReports
-from sterna.broker.outbox import Transport
-from sterna.broker.publications import Publications
-from sterna.broker.records import RecordedDelivery, Records
-from sterna.broker.renewal import Renewal
-from sterna.broker.repeats import number_of
-from sterna.broker.requests import Requests
-from sterna.broker.session import Session
-from sterna.broker.state import BrokerState
+from sterna.broker.packets.acknowledgements import Acknowledgements
+from sterna.broker.packets.dispatcher import PacketDispatcher
+from sterna.broker.packets.handshake import Handshake
+from sterna.broker.packets.publications import Publications
+from sterna.broker.packets.requests import Requests
+from sterna.broker.session.connection import Connection, ConnectionContext, Peer, State
+from sterna.broker.session.outbox import Transport
+from sterna.broker.session.publisher_sequence import number_of
+from sterna.broker.session.session import Session
+from sterna.broker.session.session_log import SessionLog
+from sterna.broker.session_lifecycle import Lifecycle
 from sterna.broker.statistics import SessionView, Statistics
+from sterna.broker.work_budget import Turns
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
 from sterna.mqtt.message import Message

@@ -16,7 +16,7 @@ from sterna.journal.store import Group, Position
 from sterna.mqtt.message import Message
 
 if TYPE_CHECKING:
-    from sterna.broker.connection import Connection
+    from sterna.broker.session.connection import Connection
 
 #: Deliver this message, then acknowledge this packet identifier to its publisher (None: nobody waits, as for a will).
 Publication = tuple[Message, "Connection | None", int]

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from sterna.broker.bridges import BRIDGES_MAX
+from sterna.broker.access.bridges import BRIDGES_MAX
+from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
-from sterna.broker.decisions import FOR_NOBODY
-from sterna.broker.delivery import Delivery
+from sterna.broker.delivery.delivery import Delivery
+from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.network import Network
-from sterna.broker.session import Session
-from sterna.broker.state import BrokerState
+from sterna.broker.session.session import Session
 from sterna.journal.interest import Interest
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message

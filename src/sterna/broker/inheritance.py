@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sterna.broker.queue import OffsetQueue
-from sterna.broker.subscriptions import Grant, Subscription, merge
+from sterna.broker.session.offset_queue import OffsetQueue
+from sterna.broker.session.subscriptions import Grant, Subscription, merge
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE, levels_of, matches
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
 
 if TYPE_CHECKING:
-    from sterna.broker.connection import Connection
-    from sterna.broker.session import Session
+    from sterna.broker.session.connection import Connection
+    from sterna.broker.session.session import Session
 
 #: Messages set aside for one session and one origin; past it they go on, and may come twice.
 SET_ASIDE_MAX: Final = 10_000

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from sterna.mqtt.message import Message
 
 if TYPE_CHECKING:
-    from sterna.broker.connection import Connection
-    from sterna.broker.session import Session
+    from sterna.broker.session.connection import Connection
+    from sterna.broker.session.session import Session
 
 
 class Interest(Protocol):

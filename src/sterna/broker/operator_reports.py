@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from sterna.broker.access_control import AccessControl
-from sterna.broker.connection import Connection
+from sterna.broker.access.access_control import AccessControl
+from sterna.broker.session.connection import Connection
 from sterna.mqtt.topics import is_reserved
 from sterna.vocabulary.throttle import Kind, Throttle
 

@@ -12,16 +12,17 @@ from typing import Any
 
 import msgspec
 
-from sterna.broker.authorization import AccessList
-from sterna.broker.barriers import is_added, set_aside_for
-from sterna.broker.causes import has_had
-from sterna.broker.decisions import FOR_NOBODY, is_for_share, is_for_shares_only
-from sterna.broker.durability import Event, grant_from, will_from
+from sterna.broker.access.authorization import AccessList
+from sterna.broker.broker_state import BrokerState
+from sterna.broker.delivery.barriers import is_added, set_aside_for
+from sterna.broker.delivery.share_targets import FOR_NOBODY, is_for_share, is_for_shares_only
+from sterna.broker.expressions.result_identity import has_had
 from sterna.broker.inheritance import REMAINS, inheritance_from, owner_of
-from sterna.broker.queue import OffsetQueue
-from sterna.broker.repeats import number_of
-from sterna.broker.session import Session
-from sterna.broker.snapshots import (
+from sterna.broker.session.offset_queue import OffsetQueue
+from sterna.broker.session.publisher_sequence import number_of
+from sterna.broker.session.session import Session
+from sterna.broker.session.session_log import Event, grant_from, will_from
+from sterna.broker.session.snapshots import (
     Snapshot,
     restore_owners,
     restore_queue,
@@ -29,8 +30,7 @@ from sterna.broker.snapshots import (
     restore_share,
     restore_vector,
 )
-from sterna.broker.state import BrokerState
-from sterna.broker.subscriptions import Grant, Subscription
+from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE, is_reserved
 from sterna.operators.errors import ExpressionError

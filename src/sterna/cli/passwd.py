@@ -16,8 +16,8 @@ from typing import Annotated
 
 import typer
 
-from sterna.broker.passwords import PasswordFile, hash_password
-from sterna.broker.scram import METHODS
+from sterna.broker.access.passwords import PasswordFile, hash_password
+from sterna.broker.access.scram import METHODS
 from sterna.vocabulary.errors import ConfigurationError
 
 app = typer.Typer()

@@ -20,7 +20,7 @@ class SessionRecord(NamedTuple):
 
     what: str
     """started | opened | closed | ended | moved | subscribed | stands | carried | arrived | unsubscribed; see
-    `broker/records.py`."""
+    `broker/delivery/delivery_audit.py`."""
     at: float
     client: bytes = b""
     session: int = 0

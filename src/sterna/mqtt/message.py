@@ -58,7 +58,7 @@ class Message:
         self.offset = offset
         #: Where it entered the network and as what, if that was another node.
         self.identity: Identity | None = None
-        #: Of a result of an expression: what led to it, under a name that is the same at every node; see `causes.py`.
+        #: What an expression computed it of, under a name that is the same at every node; see `result_identity.py`.
         self.made_of: Identity | None = None
         #: Which nodes' members of shared subscriptions are to have it; empty if that is for the node of entry to say.
         self.shares = b""

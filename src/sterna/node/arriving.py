@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from sterna.broker import moves
-from sterna.broker.moves import Remainder, Staged
-from sterna.broker.session import Session
+from sterna.broker.session.session import Session
+from sterna.broker.transfer import session_transfer
+from sterna.broker.transfer.session_transfer import Remainder, Staged
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull, Rest
 from sterna.migration.tables import ARRIVING, Arriving, Do, On
 from sterna.mqtt.packets import Will
@@ -122,7 +122,7 @@ class Arrival(Side):
             self._broker.turns.ask(self._cannot_follow)
             return
         try:
-            self._session = moves.begin_arrival(
+            self._session = session_transfer.begin_arrival(
                 self._broker, self.client, offer.user, offer.version, offer.subscriptions, offer.windows
             )
         except (TypeError, ValueError, UnicodeDecodeError, ExpressionError):
@@ -189,7 +189,7 @@ class Arrival(Side):
         assert page is not None
         check_size(self._states + page.states)
         if self._session is not None and self._offer is not None and self._offer.vector is None:
-            moves.count_missed(self._session)  # we have listened; else the old node does
+            session_transfer.count_missed(self._session)  # we have listened; else the old node does
         self._writing += 1
         staged = write_down(self._broker, self._moving.node, page.items)
         self._broker.when_safe(partial(self._written, page, staged))
@@ -231,7 +231,9 @@ class Arrival(Side):
         )
         nodes = self._moving.node, self.source
         try:
-            moves.complete(self._broker, session, self.number, self._staged, remainder, offer.subscriptions, *nodes)
+            session_transfer.complete(
+                self._broker, session, self.number, self._staged, remainder, offer.subscriptions, *nodes
+            )
         except JournalError:
             self._moving.later(AGAIN_S, self._import)  # the disk did not give what is there
             return
@@ -250,7 +252,7 @@ class Arrival(Side):
 
     def old_owner_is_done(self, word: MigAck) -> bool:
         if self.state is Arriving.SERVING and self._session is not None:
-            moves.acknowledged_before(self._broker, self._session, word.acknowledged, word.received)
+            session_transfer.acknowledged_before(self._broker, self._session, word.acknowledged, word.received)
             if word.is_gone:
                 self._client_is_gone(word.politely)
         return self.on(On.MIGACK)
@@ -274,7 +276,7 @@ class Arrival(Side):
     def _announce(self) -> None:
         assert self._session is not None
         self._moving.predecessors.came(self._session)
-        moves.settle_down(self._broker, self._session)
+        session_transfer.settle_down(self._broker, self._session)
         # Ahead of the answer: what waited for the last member at the old node is handed over to where members are.
         self._moving.router.announce_pending()
         self._moving.took_over(self)
@@ -289,7 +291,7 @@ class Arrival(Side):
 
     def _drop(self) -> None:
         if self._session is not None:
-            moves.drop_arrival(self._broker, self._session)
+            session_transfer.drop_arrival(self._broker, self._session)
 
     def _tell_client(self) -> None:
         self._moving.settled(self)

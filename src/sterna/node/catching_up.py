@@ -7,7 +7,7 @@ have been delivered are read again, in their order, before any other is taken.
 from __future__ import annotations
 
 from sterna.broker.broker import Broker
-from sterna.broker.parts import Part
+from sterna.broker.expressions.parts import Part
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import FilterTree

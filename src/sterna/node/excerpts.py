@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sterna.broker.decisions import is_decided_for
+from sterna.broker.delivery.share_targets import is_decided_for
 from sterna.journal.grouping import message_weight
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message

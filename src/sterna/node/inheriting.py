@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.broker import moves
 from sterna.broker.inheritance import (
     SOMEBODY,
     Coverage,
@@ -22,9 +21,10 @@ from sterna.broker.inheritance import (
     vector_fields,
     vector_from,
 )
-from sterna.broker.moves import Staged
-from sterna.broker.session import Session
-from sterna.broker.snapshots import snapshot
+from sterna.broker.session.session import Session
+from sterna.broker.session.snapshots import snapshot
+from sterna.broker.transfer import session_transfer
+from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.messages import (
     UNWANTED,
     WHOLE,
@@ -91,7 +91,7 @@ class Heirs:
             if inheritance is None:
                 continue
             inheritance.look_ahead(self._moving.node, self._moving.router.streams.vector)
-            moves.watch(self._broker, session)
+            session_transfer.watch(self._broker, session)
             if not session.is_remains:
                 self._watch(session)
                 inheritance.is_known = inheritance.is_known or bool(session.subscriptions)
@@ -157,7 +157,7 @@ class Heirs:
         if self._broker.sessions.get(session.client_id) is session and not session.subscriptions:
             vector = _later(self._moving.heard_up_to(), frontiers)
             session.barrier = {origin: stamp for origin, stamp in vector.items() if origin != self._moving.node}
-            moves.raise_barrier(self._broker, session)
+            session_transfer.raise_barrier(self._broker, session)
             if session.expiry_s:
                 self._broker.log.imported(session, snapshot(session))
 
@@ -165,7 +165,7 @@ class Heirs:
         inheritance = session.inheritance
         if inheritance is None or not inheritance.rivals:
             return
-        moves.barriers_of(self._broker).watch(session)
+        session_transfer.barriers_of(self._broker).watch(session)
         if session.subscriptions:
             self._broker.routes.forget_all()  # they are sorted by it
         self.questions.watch(session.client_id)
@@ -403,7 +403,7 @@ class Heirs:
                 inheritance.settle(node, number, Coverage([], {}, {}))
         inheritance.settle(source, coming.number, coverage)
         inheritance.look_ahead(self._moving.node, self._moving.router.streams.vector)
-        moves.watch(self._broker, session)
+        session_transfer.watch(self._broker, session)
         self._broker.log.imported(session, snapshot(session))
         self._broker.when_safe(partial(self._added, session, source, coming))
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.broker import moves
-from sterna.broker.durability import subscription_fields, will_fields
-from sterna.broker.session import Session
-from sterna.broker.travelling import windows_of
+from sterna.broker.session.session import Session
+from sterna.broker.session.session_log import subscription_fields, will_fields
+from sterna.broker.transfer import session_transfer
+from sterna.broker.transfer.expression_transfer import windows_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo, Rest
 from sterna.migration.tables import LEAVING, Do, Leaving, On
 from sterna.node.session_pages import PAGE_BYTES, Pages
@@ -196,7 +196,7 @@ class Departure(Side):
     def _drain(self) -> None:
         session = self.session
         session.leaving = (self.target, self.number)
-        self._window = moves.drain(session)
+        self._window = session_transfer.drain(session)
         self._drained_by = self._broker.now + self._moving.settings.drain_s
         if session.shares:
             self._moving.later(self._moving.settings.drain_s, self._moving.flush)
@@ -224,7 +224,7 @@ class Departure(Side):
         self._was_frozen = True
         self._drained_by = self._broker.now + self._moving.settings.drain_s
         self._held = set(self._moving.router.own.held())
-        self._kept_up = moves.freeze(self._broker, session, self._acknowledged_some)
+        self._kept_up = session_transfer.freeze(self._broker, session, self._acknowledged_some)
         self._broker.log.leaving(session)
         self._mark()
 
@@ -258,7 +258,9 @@ class Departure(Side):
             return
         # Not more than was published: others compare it with how far they have read.
         self._ours[self._moving.node] = self._moving.frontier()
-        moves.stopped(self._broker, self.session, kept_up=self._kept_up, is_heard_elsewhere=not self._at_once)
+        session_transfer.stopped(
+            self._broker, self.session, kept_up=self._kept_up, is_heard_elsewhere=not self._at_once
+        )
         self._in_flight = set(self.session.inflight)
         try:
             self._pages = Pages(self._broker, self._moving.node, self.session)
@@ -325,7 +327,7 @@ class Departure(Side):
             if self._at_once and self._page.page == 0:
                 self._send_migto()
             if self._page.page == self._sent_page:
-                moves.count_missed(self.session)  # nobody may be there to do it
+                session_transfer.count_missed(self.session)  # nobody may be there to do it
             self._sent_page = self._page.page
             self._moving.send(self.target, self._page)
         else:
@@ -334,7 +336,7 @@ class Departure(Side):
     # -- the other node has it --
 
     def _part(self) -> None:
-        moves.is_served_elsewhere(self.session)
+        session_transfer.is_served_elsewhere(self.session)
         self._moving.later(max(0.0, self._drained_by - self._broker.now), self._acknowledged_some)
         self._acknowledged_some()
 
@@ -362,7 +364,7 @@ class Departure(Side):
         if self._broker.sessions.get(self.session.client_id) is self.session:
             if self._prepared:
                 self._moving.plans.cancel(self.session)
-            moves.thaw(self._broker, self.session, self._window, was_frozen=self._was_frozen)
+            session_transfer.thaw(self._broker, self.session, self._window, was_frozen=self._was_frozen)
 
     def _send_away(self) -> None:
         session = self.session
@@ -375,10 +377,10 @@ class Departure(Side):
             parting = session.connection.parting
             self._received = sorted(parting.put_aside) if parting is not None else []
             farewell = self._moving.farewell(session.connection, self.target)
-        moves.part_from(self._broker, session, farewell)
+        session_transfer.part_from(self._broker, session, farewell)
 
     def _note_moved(self) -> None:
-        moves.end_moved(self._broker, self.session, self.target, self.number)
+        session_transfer.end_moved(self._broker, self.session, self.target, self.number)
         self._moving.learn(self.session.client_id, self.target, self.number, self.session.user, noted=True)
         self._moving.predecessors.went()
         self._broker.when_safe(self._noted)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sterna.broker.inheritance import in_doubt
-from sterna.broker.session import Session
+from sterna.broker.session.session import Session
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from sterna.broker.inheritance import EARLY_MAX, Coverage, grant_now, sure_filters
-from sterna.broker.moves import Staged
-from sterna.broker.queue import OffsetQueue
-from sterna.broker.session import Session
-from sterna.broker.subscriptions import Grant
+from sterna.broker.session.offset_queue import OffsetQueue
+from sterna.broker.session.session import Session
+from sterna.broker.session.subscriptions import Grant
+from sterna.broker.transfer.session_transfer import Staged
 from sterna.mqtt.message import Message
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity
 

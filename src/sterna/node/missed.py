@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sterna.broker import moves
-from sterna.broker.session import Session
+from sterna.broker.session.session import Session
+from sterna.broker.transfer import session_transfer
 from sterna.node.excerpts import read_own
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
@@ -39,7 +39,7 @@ def of_our_own(moving: Moving, source: str, vector: VersionVector, filters: list
 def hear(moving: Moving, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
     """It listens from now on: have it miss nothing."""
     for message in missed:
-        moves.hear(session, moving.broker, message)
+        session_transfer.hear(session, moving.broker, message)
     streams = moving.router.streams
     streams.passed(source, vector[source])
     if not moving.router.strategy.everything():

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.broker import moves
 from sterna.broker.broker import Broker
-from sterna.broker.connection import Connection, State
 from sterna.broker.inheritance import SOMEBODY
-from sterna.broker.session import Session
+from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.session import Session
+from sterna.broker.transfer import session_transfer
 from sterna.migration import messages
 from sterna.migration.directory import Directory, Whose
 from sterna.migration.messages import Digests, OwnerEntry, Owners
@@ -90,7 +90,7 @@ class Moving:
 
     def _recover(self) -> None:
         for session in list(self.broker.sessions.values()):
-            moves.raise_barrier(self.broker, session)
+            session_transfer.raise_barrier(self.broker, session)
             if session.is_remains:
                 continue
             session.number = session.number or self._number_again(session)

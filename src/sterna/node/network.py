@@ -14,8 +14,8 @@ from functools import partial
 from random import Random
 
 from sterna.broker.broker import Broker
-from sterna.broker.outbox import send_to_all
-from sterna.broker.routes import Route
+from sterna.broker.delivery.routes import Route
+from sterna.broker.session.outbox import send_to_all
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share

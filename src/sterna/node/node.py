@@ -15,16 +15,22 @@ from random import Random
 import msgspec
 
 from sterna import __version__
-from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList
 from sterna.broker.broker import Broker, World
+from sterna.broker.broker_state import BrokerState
+from sterna.broker.delivery.queue_retention import Sweep
 from sterna.broker.inheritance import REMAINS
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import CLOCK, EVACUATION, OWNERS, RUNNING, VECTOR, Replay
-from sterna.broker.retention import Sweep
-from sterna.broker.shares import Share
-from sterna.broker.snapshots import owners_snapshot, retained_snapshot, share_snapshot, snapshot, vector_snapshot
-from sterna.broker.state import BrokerState
+from sterna.broker.session.shares import Share
+from sterna.broker.session.snapshots import (
+    owners_snapshot,
+    retained_snapshot,
+    share_snapshot,
+    snapshot,
+    vector_snapshot,
+)
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
 from sterna.journal.readers import Held

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sterna.broker.broker import Broker
-from sterna.broker.parts import Part
+from sterna.broker.expressions.parts import Part
 from sterna.node.catching_up import catch_up
 from sterna.node.part_words import (
     All,

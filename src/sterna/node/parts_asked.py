@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sterna.broker.broker import Broker
-from sterna.broker.parts import Part
+from sterna.broker.expressions.parts import Part
 from sterna.node.part_words import (
     CAUGHT_UP,
     FULL,

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from sterna.broker.broker import Broker
-from sterna.broker.parts import Part
+from sterna.broker.expressions.parts import Part
 from sterna.node.part_words import (
     CAUGHT_UP,
     FULL,

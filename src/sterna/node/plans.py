@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sterna.broker.connection import Connection, State
-from sterna.broker.session import Session
+from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.session import Session
 from sterna.migration.messages import Evacuate, Migrate, encode
 from sterna.migration.tables import Leaving
 from sterna.mqtt import gateway_packets

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.broker.session import Session
+from sterna.broker.session.session import Session
 from sterna.migration.messages import OwnerEntry
 from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from sterna.broker import moves
 from sterna.broker.inheritance import Inheritance
+from sterna.broker.transfer import session_transfer
 from sterna.migration.messages import Rivals
 
 if TYPE_CHECKING:
@@ -162,4 +162,4 @@ class Questions:
             return
         for node in nodes:
             self._spoken.pop((client, node), None)
-        moves.let_go(self._broker, session, nodes)
+        session_transfer.let_go(self._broker, session, nodes)

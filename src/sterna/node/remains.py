@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.broker import moves
 from sterna.broker.inheritance import (
     Coverage,
     Inheritance,
@@ -22,8 +21,9 @@ from sterna.broker.inheritance import (
     vector_fields,
     vector_from,
 )
-from sterna.broker.session import Session
-from sterna.broker.snapshots import snapshot
+from sterna.broker.session.session import Session
+from sterna.broker.session.snapshots import snapshot
+from sterna.broker.transfer import session_transfer
 from sterna.migration.messages import (
     UNWANTED,
     WHOLE,
@@ -234,7 +234,7 @@ class Estate:
             self._broker.report("what was left of a session is lost", client=self.client.decode(), messages=left)
         else:
             counters.remains_handed += left
-        moves.barriers_of(self._broker).unwatch(self.session.client_id)
+        session_transfer.barriers_of(self._broker).unwatch(self.session.client_id)
         self._broker.lifecycle.end_session(self.session)
         self._estates.forget(self)
 
@@ -387,8 +387,8 @@ class Estates:
         for subscription in session.subscriptions.values():
             if not subscription.topic_filter.startswith(SHARE):
                 broker.routes.subscribe(heir, subscription)
-        moves.raise_barrier(broker, heir)
-        moves.watch(broker, heir)
+        session_transfer.raise_barrier(broker, heir)
+        session_transfer.watch(broker, heir)
         broker.log.imported(heir, snapshot(heir))
         broker.report(
             "a session is owned elsewhere",
@@ -397,7 +397,7 @@ class Estates:
             messages=len(heir.queue),
             doubtful=doubtful,
         )
-        moves.end_moved(broker, session, owner, number)
+        session_transfer.end_moved(broker, session, owner, number)
         self.heirs.laid_by(heir)
         self._begin(heir)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import msgspec
 
 from sterna.broker.broker import Broker
-from sterna.broker.decisions import FOR_NOBODY
-from sterna.broker.durability import grant_from
-from sterna.broker.moves import Staged
-from sterna.broker.session import Session
-from sterna.broker.subscriptions import Grant
-from sterna.broker.travelling import STATES_BYTES_MAX, results_of, states_of
+from sterna.broker.delivery.share_targets import FOR_NOBODY
+from sterna.broker.session.session import Session
+from sterna.broker.session.session_log import grant_from
+from sterna.broker.session.subscriptions import Grant
+from sterna.broker.transfer.expression_transfer import STATES_BYTES_MAX, results_of, states_of
+from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.messages import Item
 from sterna.mqtt.message import Message
 from sterna.routing.checking import check_message, check_topic

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sterna.broker.broker import Broker
 from sterna.broker.commitments import MADE_OF_ANOTHER
-from sterna.broker.decisions import decode_decision, encode_decision
+from sterna.broker.delivery.share_targets import decode_decision, encode_decision
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES, FilterTree, split_share
 from sterna.vocabulary.errors import JournalError, LinkProtocolError

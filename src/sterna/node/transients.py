@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sterna.broker.session import Session
+from sterna.broker.session.session import Session
 from sterna.migration import messages
 from sterna.migration.messages import ClaimEntry, Claims
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sterna.broker.connection import Connection, State
+from sterna.broker.session.connection import Connection, State
 from sterna.mqtt.reasons import Reason
 
 if TYPE_CHECKING:

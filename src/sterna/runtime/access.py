@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList, AccessRule
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList, AccessRule
 from sterna.runtime.settings import Admin, Authentication, Authorization, Rule, Token
 from sterna.vocabulary.errors import ConfigurationError
 
 if TYPE_CHECKING:
     # Loaded only by a node that is configured with them: together they would be a sixth of its start.
-    from sterna.broker.passwords import PasswordFile
-    from sterna.broker.tokens import TokenVerifier
+    from sterna.broker.access.passwords import PasswordFile
+    from sterna.broker.access.tokens import TokenVerifier
 
 ADMIN_TOKEN_BYTES_MIN = 16
 
@@ -42,13 +42,13 @@ def access_list(settings: Authorization) -> AccessList:
 
 
 def passwords(file: Path) -> PasswordFile:
-    from sterna.broker.passwords import PasswordFile
+    from sterna.broker.access.passwords import PasswordFile
 
     return PasswordFile.parse(file.read_bytes().decode("utf-8", "replace"), str(file))
 
 
 def tokens(settings: Token) -> TokenVerifier:
-    from sterna.broker.tokens import TokenVerifier
+    from sterna.broker.access.tokens import TokenVerifier
 
     keys = {}
     for algorithm in settings.algorithms:

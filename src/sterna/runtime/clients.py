@@ -10,9 +10,9 @@ import asyncio
 from time import monotonic
 from typing import Any, Protocol, cast
 
-from sterna.broker.connection import Peer
-from sterna.broker.identity import Entrance
-from sterna.broker.outbox import Transport
+from sterna.broker.access.identity import Entrance
+from sterna.broker.session.connection import Peer
+from sterna.broker.session.outbox import Transport
 from sterna.runtime.packet_log import Connection, LoggedConnection, LoggedTransport, PacketLog, is_wanted
 from sterna.runtime.socket_quota import SocketQuota, host_of
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sterna.broker.authorization import check_client_pattern
+from sterna.broker.access.authorization import check_client_pattern
 from sterna.operators.functions import Functions
 from sterna.runtime import access
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
@@ -160,7 +160,7 @@ def _check_authentication(configuration: Configuration, report: Report) -> None:
 
 
 def _check_token(token: Token, report: Report) -> None:
-    from sterna.broker.tokens import ALGORITHMS  # with the library behind it, which few nodes need
+    from sterna.broker.access.tokens import ALGORITHMS  # with the library behind it, which few nodes need
 
     place = ("authentication", "token")
     missing = [name for name in token.algorithms if name in ALGORITHMS and not access.key_file(token, name)]

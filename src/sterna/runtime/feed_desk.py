@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from sterna.broker.broker import Broker
-from sterna.broker.outside import Passed
+from sterna.broker.expressions.spark_expressions import Passed
 from sterna.journal.journal import Journal
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire

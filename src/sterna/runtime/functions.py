@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from sterna.broker.calls import Done
+from sterna.broker.expressions.function_calls import Done
 from sterna.operators.functions import Functions
 from sterna.runtime.function_worker import ANSWER, QUESTION, Start
 from sterna.runtime.settings import FunctionTable

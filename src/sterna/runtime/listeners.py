@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
-from sterna.broker.identity import Entrance
+from sterna.broker.access.identity import Entrance
 from sterna.runtime.clients import ClientProtocol, Server
 from sterna.runtime.settings import Bind, Listener
 from sterna.runtime.socket_quota import host_of

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from sterna.broker.broker import Broker
-from sterna.broker.session import Session
+from sterna.broker.session.session import Session
 from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
 from sterna.node.moving import Moving
 from sterna.node.moving_counters import MovingCounters

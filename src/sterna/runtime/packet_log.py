@@ -11,7 +11,7 @@ import logging
 from contextlib import suppress
 from typing import Any, Protocol
 
-from sterna.broker.outbox import Transport
+from sterna.broker.session.outbox import Transport
 from sterna.mqtt import packets, wire
 from sterna.mqtt.packets import MQTT_5
 from sterna.vocabulary.errors import ProtocolError

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-import sterna.broker.delivery
+import sterna.broker.delivery.delivery
 from sterna import __version__
-from sterna.broker.calls import Done
-from sterna.broker.connection import Connection
-from sterna.broker.identity import Accepted, Credentials, Refused
+from sterna.broker.access.identity import Accepted, Credentials, Refused
+from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
+from sterna.broker.session.connection import Connection
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.memory_store import MemoryStore
 from sterna.node.node import Changes, Node, Saved
@@ -275,7 +275,7 @@ class NodeServer:
             "node starting",
             extra={
                 "version": __version__,
-                "compiled": sterna.broker.delivery.__file__.endswith(".so"),
+                "compiled": sterna.broker.delivery.delivery.__file__.endswith(".so"),
                 "node": self._configuration.node.name,
                 "durability": self._configuration.journal.durability,
                 "sessions": started.sessions,

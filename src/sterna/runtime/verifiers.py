@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from sterna.broker.connection import Connection, State
-from sterna.broker.identity import Accepted, Refused
+from sterna.broker.access.identity import Accepted, Refused
+from sterna.broker.session.connection import Connection, State
 from sterna.mqtt.reasons import Reason
 
 THREADS = 2

@@ -22,7 +22,7 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from sterna.broker.identity import Entrance
+from sterna.broker.access.identity import Entrance
 from sterna.mqtt.reasons import Reason
 from sterna.runtime.clients import ClientProtocol, Server
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sterna.broker.connection import Peer
+from sterna.broker.session.connection import Peer
 from sterna.gateway.client import Client
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sterna.broker.authentication import Authenticator
-from sterna.broker.authorization import AccessList
-from sterna.broker.calls import Done
-from sterna.broker.connection import Connection, Peer
-from sterna.broker.identity import Credentials
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList
+from sterna.broker.access.identity import Credentials
+from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
+from sterna.broker.session.connection import Connection, Peer
 from sterna.journal.settings import JournalSettings
 from sterna.node.node import Node
 from sterna.operators.functions import NO_FUNCTIONS, Functions

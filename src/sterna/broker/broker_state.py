@@ -1,0 +1,60 @@
+"""What a broker knows that outlives a restart."""
+
+from __future__ import annotations
+
+from sterna.broker.access.authorization import Permissions
+from sterna.broker.delivery.retained import Retained
+from sterna.broker.delivery.routes import Routes
+from sterna.broker.expressions.computations import Computations
+from sterna.broker.limits import Limits
+from sterna.broker.session.outbox import Outbox
+from sterna.broker.session.session import Session
+from sterna.broker.session.session_quotas import Holdings
+from sterna.broker.statistics import Counters
+from sterna.broker.work_budget import Effort
+from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.settings import Settings as OperatorSettings
+from sterna.vocabulary.stamps import VersionVector
+
+
+class BrokerState:
+    """What outlives a restart: the sessions, who wants what, what is retained."""
+
+    def __init__(
+        self, limits: Limits, operators: OperatorSettings | None = None, functions: Functions = NO_FUNCTIONS
+    ) -> None:
+        self.limits = limits
+        self.sessions: dict[bytes, Session] = {}
+        self.holdings = Holdings(limits)
+        self.effort = Effort()
+        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings(), functions), limits)
+        self.retained = Retained(limits)
+        #: Outboxes with something to flush.
+        self.dirty: list[Outbox] = []
+        self.counters = Counters()
+        #: How far the messages of other nodes have been read.
+        self.vector: VersionVector = {}
+        #: Members of shared subscriptions on other nodes: a message that enters here may be theirs at any time.
+        self.shared: dict[str, list[tuple[bytes, int]]] = {}
+        #: client id -> the node that owns its session (empty: none does), and the number under which.
+        self.owners: dict[bytes, tuple[str, int]] = {}
+        #: Of those that have a user: who that is, since which number, and whether it stands against others.
+        self.whose: dict[bytes, tuple[str | None, int, bool]] = {}
+        #: Clients a second at which this node is being emptied; 0 if it is not.
+        self.evacuated_at = 0.0
+        #: Seconds by which the clock of some other node was ahead of ours, at most.
+        self.clock_ahead_s = 0.0
+        #: What the running clock and the wall's read at one moment, the last that is known; zeroes: none is.
+        self.ran_until = (0.0, 0.0)
+        #: When the last session was left, by the running clock, as far as the journal says.
+        self.left_at = 0.0
+
+    def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
+        session = Session(client_id, Outbox(self.dirty, self.counters), permissions, self.holdings)
+        session.user = user
+        self.sessions[client_id] = session
+        return session
+
+    def forget_session(self, session: Session) -> None:
+        del self.sessions[session.client_id]
+        session.gone()

@@ -1,0 +1,1 @@
+"""The packets that clients send: framing and dispatch, CONNECT, PUBLISH, acknowledgements, SUBSCRIBE."""

@@ -1,0 +1,367 @@
+"""From CONNECT to CONNACK: who is it, may it come in, which session is its own.
+
+Authentication may take more than one step (a password hash worked out in a thread, an exchange of AUTH packets); the
+connection holds its further packets back until the answer is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from sterna.broker.access.access_control import AccessControl
+from sterna.broker.access.bridges import may_publish
+from sterna.broker.access.identity import Accepted, Challenge, Credentials, Refused
+from sterna.broker.access_renewal import CREDENTIALS_CHANGED, Renewal
+from sterna.broker.broker_state import BrokerState
+from sterna.broker.clock import BrokerClock
+from sterna.broker.commitments import Commitments
+from sterna.broker.deadlines import Deadlines
+from sterna.broker.delivery.delivery import Delivery
+from sterna.broker.network import Keeper
+from sterna.broker.operator_reports import OperatorReports
+from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.session import Session
+from sterna.broker.session.session_quotas import will_size
+from sterna.broker.session_lifecycle import WATCH_S, Lifecycle
+from sterna.mqtt import packets
+from sterna.mqtt import properties as prop
+from sterna.mqtt.packets import BRIDGE, MQTT_3_1_1, MQTT_5, Connect, check_topic_name, encode_auth, encode_connack
+from sterna.mqtt.properties import Properties
+from sterna.mqtt.reasons import CONNACK_3_1_1, Reason
+from sterna.vocabulary.errors import ProtocolError
+
+#: Receive Maximum of a server that says none (section 3.2.2.3.3).
+RECEIVE_MAXIMUM_IF_UNSAID = 65535
+#: What CONNACK may leave out for a client that takes only small packets: it then uses no aliases, and learns how large
+#: its own packets may be when one was larger.
+_DISPENSABLE = (prop.TOPIC_ALIAS_MAXIMUM, prop.MAXIMUM_PACKET_SIZE)
+
+
+class Handshake:
+    __slots__ = (
+        "_access",
+        "_clock",
+        "_commitments",
+        "_counters",
+        "_deadlines",
+        "_delivery",
+        "_holdings",
+        "_lifecycle",
+        "_limits",
+        "_renewal",
+        "_reports",
+        "_rng",
+        "_sessions",
+        "_verify_elsewhere",
+        "keeper",
+    )
+
+    def __init__(
+        self,
+        state: BrokerState,
+        clock: BrokerClock,
+        deadlines: Deadlines,
+        rng: Random,
+        access: AccessControl,
+        renewal: Renewal,
+        lifecycle: Lifecycle,
+        commitments: Commitments,
+        delivery: Delivery,
+        reports: OperatorReports,
+        verify_elsewhere: Callable[[Connection, Credentials], None],
+    ) -> None:
+        self._limits = state.limits
+        self._sessions = state.sessions
+        self._holdings = state.holdings
+        self._counters = state.counters
+        self._clock = clock
+        self._deadlines = deadlines
+        self._rng = rng
+        self._access = access
+        self._renewal = renewal
+        self._lifecycle = lifecycle
+        self._commitments = commitments
+        self._delivery = delivery
+        self._reports = reports
+        self._verify_elsewhere = verify_elsewhere
+        #: Makes sure that one node owns a session; a lone node needs none.
+        self.keeper: Keeper | None = None
+
+    def learn_version(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
+        """The level stands at a fixed place, so that even a CONNECT broken further on is refused in its own version."""
+        if connection.version:
+            return
+        if data[body : body + 6] == b"\x00\x04MQTT" and body + 6 < stop:
+            # A bridge of an older kind understands no other refusal than that of 3.1.1.
+            connection.version = MQTT_5 if MQTT_5 <= data[body + 6] < BRIDGE else MQTT_3_1_1
+        elif data[body : body + 8] == b"\x00\x06MQIsdp":
+            connection.version = MQTT_3_1_1
+
+    def connect(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
+        request = packets.decode_connect(data, body, stop, self._limits.user_properties)
+        connection.is_3_1, connection.bridge = request.is_3_1, request.is_bridge
+        self._check_will(request)
+        if len(request.client_id) > self._limits.client_id_bytes:
+            raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "client identifier is too long")
+        if not request.client_id:
+            request = self._with_client_id(request)
+        connection.connect = request
+        connection.enter(State.AUTHENTICATING)
+        credentials = Credentials(
+            request.client_id.decode(),
+            request.username,
+            request.password,
+            connection.peer.certificate_name,
+            connection.peer.entrance.anonymous,
+        )
+        authenticator = self._access.authenticator
+        method = request.properties.get(prop.AUTHENTICATION_METHOD)
+        if method is not None:
+            presumed = authenticator.presumed(credentials)
+            if isinstance(presumed, Refused):
+                raise ProtocolError(presumed.code, presumed.reason)
+            self._begin_exchange(connection, method, request.properties.get(prop.AUTHENTICATION_DATA), presumed.user)
+            return
+        if authenticator.needs_worker(credentials, now=self._clock.wall):
+            connection.hold()
+            self._verify_elsewhere(connection, credentials)
+        else:
+            self.verified(connection, authenticator.verify(credentials, now=self._clock.wall))
+
+    def _check_will(self, request: Connect) -> None:
+        will = request.will
+        if will is None:
+            return
+        limits = self._limits
+        check_topic_name(will.topic, limits.topic_levels, limits.topic_bytes)
+        if will.utf8_payload:
+            try:
+                will.payload.decode()
+            except UnicodeDecodeError:
+                raise ProtocolError(Reason.PAYLOAD_FORMAT_INVALID, "will payload is not the text it claims") from None
+
+    def _with_client_id(self, request: Connect) -> Connect:
+        if request.version == MQTT_3_1_1 and not request.clean_start:
+            raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier without clean session")
+        assigned = b"auto-%032x" % self._rng.getrandbits(128)
+        found = {**request.properties, prop.ASSIGNED_CLIENT_ID: assigned}
+        return Connect(
+            request.version,
+            assigned,
+            request.clean_start,
+            request.keep_alive_s,
+            request.username,
+            request.password,
+            request.will,
+            found,
+            is_bridge=request.is_bridge,
+        )
+
+    # -- AUTH --
+
+    def _begin_exchange(self, connection: Connection, method: bytes, data: bytes | None, user: str | None) -> None:
+        exchange = self._access.authenticator.begin_exchange(method.decode(), expected_user=user)
+        if exchange is None:
+            raise ProtocolError(Reason.BAD_AUTHENTICATION_METHOD, f"authentication method {method!r} is not offered")
+        connection.exchange = exchange
+        connection.method = method
+        if data is None:
+            self._send_auth(connection, Reason.CONTINUE_AUTHENTICATION, b"")
+        else:
+            self._step(connection, data)
+
+    def auth(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
+        if connection.version != MQTT_5:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH is not part of 3.1.1")
+        code, found = packets.decode_ending(data, body, stop, "AUTH", self._limits.user_properties)
+        method = found.get(prop.AUTHENTICATION_METHOD)
+        if not connection.method or method != connection.method:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH with another method than CONNECT")
+        step = found.get(prop.AUTHENTICATION_DATA, b"")
+        if code == Reason.REAUTHENTICATE and connection.state == State.CONNECTED:
+            session = connection.session
+            assert session is not None
+            self._begin_exchange(connection, method, step or None, session.user)
+        elif code == Reason.CONTINUE_AUTHENTICATION and connection.exchange is not None:
+            self._step(connection, step)
+        else:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, f"AUTH with code 0x{code:02x} is not expected here")
+
+    def _step(self, connection: Connection, data: bytes) -> None:
+        assert connection.exchange is not None
+        outcome = connection.exchange.step(data)
+        if isinstance(outcome, Challenge):
+            self._send_auth(connection, Reason.CONTINUE_AUTHENTICATION, outcome.data)
+            return
+        connection.exchange = None
+        if connection.state == State.CONNECTED:
+            if isinstance(outcome, Refused):
+                raise ProtocolError(outcome.code, outcome.reason)
+            self._send_auth(connection, Reason.SUCCESS, outcome.data)
+        else:
+            self.verified(connection, outcome)
+
+    def _send_auth(self, connection: Connection, code: int, data: bytes) -> None:
+        packet = encode_auth(code, connection.method, data)
+        if not connection.takes(packet):
+            raise ProtocolError(Reason.PACKET_TOO_LARGE, "AUTH is above the client's Maximum Packet Size")
+        connection.send(packet)
+
+    # -- the verdict --
+
+    def verified(self, connection: Connection, verdict: Accepted | Refused) -> None:
+        """The client is known, or refused."""
+        if connection.state == State.CLOSED:
+            return
+        try:
+            if isinstance(verdict, Refused):
+                raise ProtocolError(verdict.code, verdict.reason)
+            self._admit(connection, verdict)
+        except ProtocolError as error:
+            connection.fail(error.code, error.reason)
+
+    def _admit(self, connection: Connection, accepted: Accepted) -> None:
+        request = connection.connect
+        assert request is not None
+        connection.accepted = accepted
+        if not self._renewal.is_still_welcome(connection):
+            # It was being checked, or waited for its session, when passwords were read again.
+            raise ProtocolError(Reason.NOT_AUTHORIZED, CREDENTIALS_CHANGED)
+        client_id = request.client_id.decode()
+        if prop.ASSIGNED_CLIENT_ID not in request.properties and not self._access.rules.may_be_called(
+            accepted.user, client_id
+        ):
+            raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "client_ids in [authorization] does not allow it")
+        permissions = self._access.rules.for_identity(accepted.user, client_id)
+        will = request.will
+        if will is not None and not may_publish(permissions, request.client_id, will.topic, will.payload):
+            raise ProtocolError(Reason.NOT_AUTHORIZED, f"may not publish its own will on {will.topic.decode()!r}")
+        self._connack(request, accepted, present=True)  # or there is no use in going on
+        known = self._sessions.get(request.client_id)
+        replaces = known is not None and known.connection is not None
+        if self._lifecycle.clients_connected >= self._limits.connections and not replaces:
+            raise ProtocolError(Reason.QUOTA_EXCEEDED, "too many connections")
+        if known is not None and known.user not in (None, accepted.user):
+            raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
+        if not self._holdings.wills.has_room(will_size(request.will), will_size(known.will if known else None)):
+            raise ProtocolError(Reason.QUOTA_EXCEEDED, "no room for one more will; see limits.will_bytes")
+        keeper = self.keeper
+        if known is None and keeper is not None and keeper.belongs_to_another(request.client_id, accepted.user):
+            raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
+        expires_at = accepted.expires_at
+        if expires_at is not None:
+            self._watch_proof(connection, expires_at)
+        if keeper is not None and not keeper.is_at_home(request.client_id, clean=request.clean_start):
+            connection.hold()
+            keeper.bring(connection, accepted.user, lambda: self.verified(connection, accepted))
+            return
+        session, present, wait = self._lifecycle.open_session(connection, request, accepted.user, permissions)
+        if keeper is not None and keeper.opened(session):
+            # Wherever it comes next, its session is to be found.
+            connection.hold()
+            keeper.when_heard(lambda: self._let_in(connection, session, accepted, present=present))
+        elif wait:
+            # A session that outlives its connection must be on disk, and the one it replaces gone, before the client
+            # hears of it.
+            connection.hold()
+            self._let_in(connection, session, accepted, present=present)
+        else:
+            self._welcome(connection, session, accepted, present=present)
+
+    def _let_in(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
+        welcome = partial(self._welcome, connection, session, accepted, present=present)
+        self._commitments.then(connection, welcome)
+
+    def _watch_proof(self, connection: Connection, expires_at: float) -> None:
+        """End the connection when its token does.  Looked at often, so that an ended connection is soon let go."""
+        left_s = expires_at - self._clock.wall
+        if connection.state == State.CLOSED:
+            return
+        if left_s <= 0:
+            connection.fail(Reason.NOT_AUTHORIZED, "its token has expired")
+            return
+        look_again = self._clock.now + min(left_s, WATCH_S)
+        self._deadlines.at(look_again, lambda: self._watch_proof(connection, expires_at))
+
+    def _welcome(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
+        if connection.state == State.CLOSED or session.connection is not connection:
+            return
+        request = connection.connect
+        assert request is not None
+        self._lifecycle.attach(connection, session, request)
+        connection.send(self._connack(request, accepted, present=present))
+        self._reports.report("client connected", connection, user=session.user, session_present=present)
+        if connection.unsaid:
+            session.outbox.send(connection.unsaid)
+            connection.unsaid = b""
+        self._delivery.resend(session)
+        connection.proceed()
+
+    def _connack(self, request: Connect, accepted: Accepted, *, present: bool) -> bytes:
+        """The CONNACK that says yes, within the client's Maximum Packet Size [MQTT-3.1.2-24]."""
+        if request.version != MQTT_5:
+            # In 3.1 the place of Session Present is reserved.
+            return encode_connack(request.version, present and not request.is_3_1, Reason.SUCCESS)
+        values = self._connack_properties(request, accepted)
+        limit = request.properties.get(prop.MAXIMUM_PACKET_SIZE, 0)
+        answer = encode_connack(MQTT_5, present, Reason.SUCCESS, values)
+        if limit and len(answer) > limit:
+            for identifier in _DISPENSABLE:
+                values.pop(identifier, None)
+            answer = encode_connack(MQTT_5, present, Reason.SUCCESS, values)
+            if len(answer) > limit:
+                raise ProtocolError(Reason.PACKET_TOO_LARGE, "CONNACK is above the client's Maximum Packet Size")
+        return answer
+
+    def _connack_properties(self, request: Connect, accepted: Accepted) -> Properties:
+        limits = self._limits
+        values: Properties = {
+            prop.MAXIMUM_PACKET_SIZE: limits.packet_bytes,
+            prop.TOPIC_ALIAS_MAXIMUM: limits.topic_aliases,
+        }
+        if limits.receive_maximum < RECEIVE_MAXIMUM_IF_UNSAID:
+            values[prop.RECEIVE_MAXIMUM] = limits.receive_maximum
+        expiry_s = self._lifecycle.expiry(request)
+        if request.properties.get(prop.SESSION_EXPIRY, 0) != expiry_s:
+            values[prop.SESSION_EXPIRY] = expiry_s
+        if prop.ASSIGNED_CLIENT_ID in request.properties:
+            values[prop.ASSIGNED_CLIENT_ID] = request.client_id
+        if limits.keep_alive_s and not 0 < request.keep_alive_s <= limits.keep_alive_s:
+            values[prop.SERVER_KEEP_ALIVE] = limits.keep_alive_s
+        if prop.AUTHENTICATION_METHOD in request.properties:
+            values[prop.AUTHENTICATION_METHOD] = request.properties[prop.AUTHENTICATION_METHOD]
+            values[prop.AUTHENTICATION_DATA] = accepted.data
+        return values
+
+    def turn_away(self, connection: Connection, server: str, why: str) -> None:
+        """Another node is to serve this client.  A gateway is told which, where the protocol has a word for it; to any
+        other client a CONNACK with a Server Reference may be the end."""
+        if not connection.gateway or connection.version != MQTT_5 or not server:
+            connection.fail(Reason.SERVER_UNAVAILABLE, why)
+            return
+        answer = encode_connack(MQTT_5, False, Reason.SERVER_MOVED, {prop.SERVER_REFERENCE: server.encode()})
+        if not connection.takes(answer):
+            connection.fail(Reason.SERVER_UNAVAILABLE, why)
+            return
+        self._reports.report("client sent elsewhere", connection, server=server, reason=why)
+        self._counters.refused("server-moved")
+        self._lifecycle.end(connection, answer, graceful=False)
+
+
+def refusal(connection: Connection, code: int) -> bytes:
+    """The CONNACK that says no; nothing to a peer that never spoke MQTT, or did so brokenly in 3.1.1.
+
+    Nor for what passes: some client libraries never try again after a CONNACK that refuses them, but all of them
+    do after a connection that was closed without one.  A gateway is told: it asks the next node.
+    """
+    if code in (Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY) and not connection.gateway:
+        return b""
+    if connection.version == MQTT_5:
+        # The reason is for our log: a stranger learns no more than the code.
+        answer = encode_connack(MQTT_5, False, code)
+        return answer if connection.takes(answer) else b""
+    if connection.version == MQTT_3_1_1 and (code in CONNACK_3_1_1 or code == Reason.QUOTA_EXCEEDED):
+        return encode_connack(MQTT_3_1_1, False, code)
+    return b""

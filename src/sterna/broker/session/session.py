@@ -1,0 +1,257 @@
+"""One client's session: what it subscribed to, what is on its way to it, what waits for it.
+
+A session is state and the small rules that keep it consistent; delivering is `delivery.py`, surviving a crash is
+`session_log.py`.  It may outlive its connection (`expiry_s`) and then only its subscriptions, in-flight table and queue
+are of interest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sterna.broker.access.authorization import Permissions
+from sterna.broker.inheritance import REMAINS, Inheritance
+from sterna.broker.session.offset_queue import OffsetQueue
+from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox
+from sterna.broker.session.publisher_sequence import NO_NUMBER, Number
+from sterna.broker.session.qos0_hold import Held
+from sterna.broker.session.session_quotas import Holdings, will_size
+from sterna.broker.session.subscriptions import Grant, Subscription
+from sterna.broker.statistics import Counters
+from sterna.mqtt.message import Message
+from sterna.mqtt.packets import MQTT_5, Will
+from sterna.vocabulary.stamps import VersionVector
+
+if TYPE_CHECKING:
+    from sterna.broker.session.connection import Connection
+
+PACKET_ID_MAX = 65535
+
+#: `expiry_s` that means: for ever (0xFFFFFFFF on the wire).
+FOREVER = 0xFFFFFFFF
+
+#: A message sent at QoS 1 or 2 and not yet acknowledged; None once a QoS 2 receiver said PUBREC, when only the
+#: packet identifier still matters.
+Inflight = tuple[Message, Grant] | None
+
+
+class Session:
+    __slots__ = (
+        "_holdings",
+        "_user",
+        "_will",
+        "alias_maximum",
+        "aliases",
+        "barrier",
+        "came",
+        "catching_up",
+        "client_id",
+        "connection",
+        "disconnected_at",
+        "dropped_by_full_queue",
+        "dropped_by_retention",
+        "expiry_s",
+        "held",
+        "inflight",
+        "inflight_bytes",
+        "inheritance",
+        "is_arriving",
+        "is_losing",
+        "leaving",
+        "life",
+        "logged",
+        "needs",
+        "next_packet_id",
+        "number",
+        "outbox",
+        "packet_bytes_max",
+        "permissions",
+        "queue",
+        "received",
+        "sequence",
+        "shares",
+        "subscribed_at",
+        "subscriptions",
+        "taken_back",
+        "told",
+        "unsent",
+        "version",
+        "window",
+        "window_bytes",
+    )
+
+    _user: str | None
+    _will: Will | None
+
+    def __init__(self, client_id: bytes, outbox: Outbox, permissions: Permissions, holdings: Holdings) -> None:
+        self._holdings, self._user, self._will = holdings, None, None
+        holdings.gained(None)
+        self.client_id = client_id
+        self.outbox = outbox
+        self.permissions = permissions
+        self.connection: Connection | None = None
+        self.version = MQTT_5
+        #: Seconds the session outlives its connection; 0 ends it with the connection.
+        self.expiry_s = 0
+        #: The journal tells of it, so its end must be told too.
+        self.logged = False
+        #: Tells it from other sessions of the client in records for an audit; 0 if none are made.
+        self.life = 0
+        #: One more than in its life before whenever another node comes to own it; 0 if none but this one ever will.
+        self.number = 0
+        #: It is being handed to this node, under this number: nobody is served before it is known how that ends.
+        self.leaving: tuple[str, int] | None = None
+        #: It is being handed over by another node and not all here yet.
+        self.is_arriving = False
+        #: What came for it at QoS 0 meanwhile.
+        self.held: Held | None = None
+        #: What it has to know to be made one with other sessions of its client; None if there can be none.
+        self.inheritance: Inheritance | None = None
+        #: What the node it came from had dealt with: of other nodes' messages, those that are not for it any more.
+        self.barrier: VersionVector = {}
+        #: (offset, node, epoch, sequence): it came before our message of that offset, from a node that had come so far.
+        self.came: tuple[int, str, int, int] | None = None
+        #: And of results of expressions: of messages that entered here, and by expression; see `result_identity.py`.
+        self.told: VersionVector = {}
+        #: When the last connection ended, by the running clock; 0 while connected.
+        self.disconnected_at = 0.0
+        self.subscriptions: dict[bytes, Subscription] = {}
+        #: Journal offset of the first message that came after its last subscription.
+        self.subscribed_at = 0
+        #: Keys of the shared subscriptions it is a member of.
+        self.shares: list[bytes] = []
+        #: In order of sending, which is the order of resending [MQTT-4.6.0-1].
+        self.inflight: dict[int, Inflight] = {}
+        #: Payloads and properties of the messages among them.
+        self.inflight_bytes = 0
+        #: Packet identifiers in flight that this connection has not sent yet, the next one last.
+        self.unsent: list[int] = []
+        #: Packet identifiers of messages given to others of a share while the client may be looking at them.
+        self.taken_back: set[int] = set()
+        self.next_packet_id = 1
+        #: How many may be in flight: our limit, or the client's Receive Maximum if lower.
+        self.window = 1
+        #: From how many bytes in flight on nothing more is sent.
+        self.window_bytes = 1
+        self.queue: OffsetQueue[Grant] = OffsetQueue()
+        #: Retained messages at QoS 0 that wait for room in the socket; None if there are none, as nearly always.
+        self.catching_up: OffsetQueue[Grant] | None = None
+        #: QoS 2 packet identifiers the client sent and has not released.
+        self.received: set[int] = set()
+        #: The last number of a publisher that numbers its messages.
+        self.sequence: Number = NO_NUMBER
+        #: Largest packet the client takes; 0 for any.
+        self.packet_bytes_max = 0
+        #: Topic aliases we defined towards the client, None if it wants none.
+        self.aliases: dict[bytes, int] | None = None
+        self.alias_maximum = 0
+        #: Protocol version, limited packets, aliases: how routes have to treat it.
+        self.needs = (0, False, False)
+        #: Messages that waited here longer than the journal kept them.
+        self.dropped_by_retention = 0
+        #: Messages that came when too many waited here already.
+        self.dropped_by_full_queue = 0
+        #: Its queue is full, and the operator has been told or is about to be.
+        self.is_losing = False
+
+    @property
+    def user(self) -> str | None:
+        return self._user
+
+    @user.setter
+    def user(self, user: str | None) -> None:
+        self._holdings.lost(self._user)
+        self._holdings.gained(user)
+        self._user = user
+
+    @property
+    def will(self) -> Will | None:
+        return self._will
+
+    @will.setter
+    def will(self, will: Will | None) -> None:
+        self._holdings.wills.change(will_size(self._will), will_size(will))
+        self._will = will
+
+    def gone(self) -> None:
+        """It is no longer one of this node's sessions, and holds nothing."""
+        self.will = None
+        self._holdings.lost(self._user)
+
+    @property
+    def persistent(self) -> bool:
+        return self.expiry_s > 0
+
+    @property
+    def is_moving(self) -> bool:
+        return self.is_arriving or self.leaving is not None or self.is_remains
+
+    @property
+    def is_remains(self) -> bool:
+        """Is it only what is left of a session that another node has come to own?"""
+        return self.client_id.startswith(REMAINS)
+
+    @property
+    def ready(self) -> bool:
+        """May one more QoS 1 or 2 message be sent now?"""
+        return (
+            not self.outbox.congested
+            and len(self.inflight) + len(self.taken_back) < self.window
+            and self.inflight_bytes < self.window_bytes  # a message larger than all of it goes alone
+        )
+
+    @property
+    def may_repeat(self) -> bool:
+        """Is something in flight that a client would take for another message if it came again?  At QoS 2 it knows what
+        it has had by the packet identifier."""
+        return any(entry is not None and min(entry[0].qos, entry[1].qos) == 1 for entry in self.inflight.values())
+
+    def why_not(self) -> str:
+        """The reason for which it did not take a message at QoS 0; NOT_COUNTED if another node says it."""
+        is_full = self.held is not None and self.held.is_full
+        return self.outbox.why_not() or (MOVING if is_full else NOT_COUNTED)
+
+    def put_in_flight(self, packet_id: int, message: Message, grant: Grant) -> None:
+        self.inflight[packet_id] = (message, grant)
+        self.inflight_bytes += len(message.payload) + len(message.properties)
+
+    def passed_on(self, packet_id: int) -> None:
+        """A QoS 2 receiver has the message: the identifier stays in flight without it, in its place in the order."""
+        entry = self.inflight[packet_id]
+        if entry is not None:
+            self.inflight_bytes -= len(entry[0].payload) + len(entry[0].properties)
+        self.inflight[packet_id] = None
+
+    def out_of_flight(self, packet_id: int) -> Inflight:
+        entry = self.inflight.pop(packet_id)
+        if entry is not None:
+            self.inflight_bytes -= len(entry[0].payload) + len(entry[0].properties)
+        return entry
+
+    def turn_away(self, counters: Counters) -> None:
+        """A message for which there is no room; the operator is told once, until the client has been here again."""
+        self.dropped_by_full_queue += 1
+        counters.dropped("queue-full")
+        if not self.is_losing:
+            self.is_losing = True
+            counters.begins_to_lose(self.name(), "queue-full")
+
+    def let_go(self) -> None:
+        """It has ended: whoever still knows it by a deadline or a route must not keep its messages in memory."""
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.unsent.clear()
+        self.taken_back.clear()
+        self.queue.clear()
+        self.catching_up = None
+        self.received.clear()
+
+    def take_packet_id(self) -> int:
+        packet_id = self.next_packet_id
+        while packet_id in self.inflight or packet_id in self.taken_back:
+            packet_id = packet_id % PACKET_ID_MAX + 1
+        self.next_packet_id = packet_id % PACKET_ID_MAX + 1
+        return packet_id
+
+    def name(self) -> str:
+        return self.client_id.decode()

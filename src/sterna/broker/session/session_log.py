@@ -1,0 +1,250 @@
+"""How sessions survive a crash: every change is an event in the journal.
+
+An event stands in the same group as the messages of that moment, so one sync covers both.  `snapshots.py` makes old
+events unnecessary, `recovery.py` replays the others.  Sessions that end with their connection leave no trace here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from sterna.broker.session.session import Session
+from sterna.broker.session.shares import Share
+from sterna.broker.session.subscriptions import Grant, Subscription
+from sterna.mqtt.packets import Will
+from sterna.vocabulary.stamps import Identity, Stamp
+
+
+class Event(IntEnum):
+    """What can happen to a session, as it stands in the journal."""
+
+    OPENED = 1
+    CLOSED = 2
+    ENDED = 3
+    SUBSCRIBED = 4
+    UNSUBSCRIBED = 5
+    ASSIGNED = 6
+    ACKNOWLEDGED = 7
+    RECEIVED = 8
+    ARRIVED = 9
+    RELEASED = 10
+    RETURNED = 11
+    QUEUED = 12
+    TAKEN = 13
+    SEEN = 14
+    SHARED = 15
+    COMPUTED = 16
+    PART = 17
+    LEAVING = 18
+    MOVED = 19
+    IMPORTED = 20
+    OWNER = 21
+    STATE = 22
+    RESULT = 23
+    INHERITS = 24
+    RECONCILED = 25
+    WINDOWS = 26
+    EVACUATED = 30
+    CLOCK = 31
+    RUNNING = 32
+
+
+class SessionLog:
+    """Notes events.  `touched` also remembers who changed, for the next checkpoint."""
+
+    __slots__ = ("_encode", "_note", "changed", "enabled", "ended")
+
+    def __init__(self, note: Callable[[bytes], None], *, enabled: bool) -> None:
+        #: False when nothing outlives the process (durability = memory).
+        self.enabled = enabled
+        self._note = note
+        self._encode = msgspec.msgpack.Encoder().encode
+        #: Persistent sessions that differ from their last snapshot.
+        self.changed: dict[bytes, Session] = {}
+        #: Sessions whose snapshot has to go.
+        self.ended: dict[bytes, None] = {}
+
+    def _event(self, session: Session, *event: Any) -> None:
+        if self.enabled:
+            self.changed[session.client_id] = session
+            self._note(self._encode(event))
+
+    def seen(self, origin: str, stamp: Stamp) -> None:
+        """Messages of another node have been read up to here."""
+        if self.enabled:
+            self._note(self._encode((Event.SEEN, origin, stamp.epoch, stamp.sequence)))
+
+    def shared(self, origin: str, shares: list[tuple[bytes, int]]) -> None:
+        """Another node has these members of shared subscriptions."""
+        if self.enabled:
+            self._note(self._encode((Event.SHARED, origin, shares)))
+
+    def evacuated(self, rate: float) -> None:
+        """This node is being emptied, so many clients a second; 0: no longer."""
+        if self.enabled:
+            self._note(self._encode((Event.EVACUATED, "", rate)))
+
+    def clock_ahead(self, seconds: float) -> None:
+        """The clock of some other node is ahead of ours by so much."""
+        if self.enabled:
+            self._note(self._encode((Event.CLOCK, "", seconds)))
+
+    def running(self, running: float, wall: float) -> None:
+        """What the running clock and the wall's read at one moment."""
+        if self.enabled:
+            self._note(self._encode((Event.RUNNING, "", running, wall)))
+
+    def computed(self, expression: bytes, offset: int, value: float | None) -> None:
+        """What a function made of the message at `offset` (None: it failed) went into this expression."""
+        if self.enabled:
+            self._note(self._encode((Event.COMPUTED, expression, offset, value)))
+
+    def state(self, expression: bytes, snapshot: bytes) -> None:
+        """What an expression remembers: its subscription follows."""
+        if self.enabled:
+            self._note(self._encode((Event.STATE, expression, snapshot)))
+
+    def result(self, expression: bytes, number: int, taken: int, time_us: int, made_of: Identity | None) -> None:
+        """It has a result of this number, which is of this time and goes with this group; the last message at QoS 1 and
+        2 it had taken by then is at `taken`."""
+        if self.enabled:
+            self._note(self._encode((Event.RESULT, expression, number, taken, time_us, made_of)))
+
+    def ended_windows(self, part: bytes, taken: int, upto_us: int) -> None:
+        """Windows of a part have ended by the clock; the last message at QoS 1 and 2 it had taken by then is there."""
+        if self.enabled:
+            self._note(self._encode((Event.WINDOWS, part, taken, upto_us)))
+
+    def part(self, holder: str, name: bytes, *, is_wanted: bool, since_us: int = 0) -> None:
+        """Another node (or, without a name, clients here) wants this part of an expression, or no longer does."""
+        if self.enabled:
+            self._note(self._encode((Event.PART, holder, name, is_wanted, since_us)))
+
+    def touched(self, session: Session) -> None:
+        if session.expiry_s and self.enabled:
+            self.changed[session.client_id] = session
+
+    def opened(self, session: Session, *, new: bool) -> None:
+        """Also noted when a session that was persistent no longer is: after a crash it must not be found."""
+        if not self.enabled or not (session.expiry_s or session.logged):
+            return
+        session.logged = True
+        self.ended.pop(session.client_id, None)
+        self._event(
+            session,
+            Event.OPENED,
+            session.client_id,
+            new,
+            session.version,
+            session.expiry_s,
+            session.user,
+            will_fields(session.will),
+            session.life,
+            session.number,
+        )
+
+    def closed(self, session: Session) -> None:
+        will = will_fields(session.will)
+        self._event(session, Event.CLOSED, session.client_id, session.disconnected_at, session.expiry_s, will)
+
+    def forgotten(self, session: Session) -> None:
+        """The session has ended: its snapshot goes with the next checkpoint, its events mean nothing from here on."""
+        if session.logged:
+            self.changed.pop(session.client_id, None)
+            self.ended[session.client_id] = None
+            self._note(self._encode((Event.ENDED, session.client_id)))
+
+    def leaving(self, session: Session) -> None:
+        """Another node may own it from here on; or, once that is settled, does not."""
+        self._event(session, Event.LEAVING, session.client_id, session.leaving)
+
+    def moved(self, session: Session, node: str, number: int) -> None:
+        """Another node owns it: here it has ended."""
+        if self.enabled:
+            self.changed.pop(session.client_id, None)
+            self.ended[session.client_id] = None
+            self._note(self._encode((Event.MOVED, session.client_id, node, number)))
+
+    def imported(self, session: Session, snapshot: bytes) -> None:
+        """It came from another node, whole."""
+        session.logged = True
+        self.ended.pop(session.client_id, None)
+        self._event(session, Event.IMPORTED, session.client_id, snapshot)
+
+    def inherits(self, session: Session) -> None:
+        """Nodes are missing that may have a session of the same client; or from where on it hears is known better."""
+        if session.expiry_s and session.inheritance is not None:
+            self._event(session, Event.INHERITS, session.client_id, session.inheritance.fields())
+
+    def reconciled(self, session: Session, origins: list[str]) -> None:
+        """What came from these nodes is not set aside any longer."""
+        if session.expiry_s:
+            self._event(session, Event.RECONCILED, session.client_id, origins)
+
+    def owner(self, entry: tuple[bytes, str, int, str | None, int, bool]) -> None:
+        """Client, the node that owns its session, the number; as which user, since when, and whether that stands."""
+        if self.enabled:
+            self._note(self._encode((Event.OWNER, *entry)))
+
+    def subscribed(self, session: Session, subscription: Subscription) -> None:
+        self._event(session, Event.SUBSCRIBED, session.client_id, *subscription_fields(subscription))
+
+    def unsubscribed(self, session: Session, topic_filter: bytes) -> None:
+        self._event(session, Event.UNSUBSCRIBED, session.client_id, topic_filter)
+
+    def assigned(self, session: Session, packet_id: int, offset: int, grant: Grant) -> None:
+        self._event(session, Event.ASSIGNED, session.client_id, packet_id, offset, grant)
+
+    def queued(self, session: Session, offset: int, grant: Grant) -> None:
+        """A message waits for the session that replay would not find by itself: it came before the subscription."""
+        self._event(session, Event.QUEUED, session.client_id, offset, grant)
+
+    def taken(self, share: Share, offset: int) -> None:
+        """A member whose session a crash ends has had a message of a share that a crash does not end."""
+        if self.enabled and share.lasting:
+            self._note(self._encode((Event.TAKEN, share.key, offset)))
+
+    def acknowledged(self, session: Session, packet_id: int) -> None:
+        if session.expiry_s:
+            self._event(session, Event.ACKNOWLEDGED, session.client_id, packet_id)
+
+    def returned(self, session: Session, packet_id: int) -> None:
+        """A message of a shared subscription goes back to the share, for another member."""
+        if session.expiry_s:
+            self._event(session, Event.RETURNED, session.client_id, packet_id)
+
+    def received(self, session: Session, packet_id: int) -> None:
+        if session.expiry_s:
+            self._event(session, Event.RECEIVED, session.client_id, packet_id)
+
+    def arrived(self, session: Session, packet_id: int) -> None:
+        """A QoS 2 publication came in under this identifier."""
+        self._event(session, Event.ARRIVED, session.client_id, packet_id)
+
+    def released(self, session: Session, packet_id: int) -> None:
+        self._event(session, Event.RELEASED, session.client_id, packet_id)
+
+
+def subscription_fields(subscription: Subscription) -> tuple[bytes, int, bool, bool, int]:
+    s = subscription
+    return s.topic_filter, s.qos, s.no_local, s.retain_as_published, s.identifier
+
+
+def will_fields(will: Will | None) -> tuple[bytes, bytes, int, bool, int, int | None, bytes, bool] | None:
+    if will is None:
+        return None
+    w = will
+    return w.topic, w.payload, w.qos, w.retain, w.delay_s, w.expiry_s, w.forwarded, w.utf8_payload
+
+
+def will_from(fields: Sequence[Any] | None) -> Will | None:
+    return None if fields is None else Will(*fields)
+
+
+def grant_from(fields: Sequence[Any]) -> Grant:
+    qos, retain_as_published, identifiers, retained, share = fields
+    return Grant(qos, retain_as_published, tuple(identifiers), retained, share)

@@ -1,0 +1,332 @@
+"""What a broker does for a session that goes to another node, or comes from one.
+
+A session that is to leave first sends nothing new (`drain`), then says nothing more and hears nothing but what its
+client acknowledges (`freeze`); what comes for it meanwhile waits, so that it can go on as if nothing had been (`thaw`).
+One that arrives listens from the first moment on and is put together (`complete`) from what it heard itself and what
+was sent after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from sterna.broker.broker import Broker
+from sterna.broker.delivery.barriers import Barriers, is_added, set_aside_for
+from sterna.broker.delivery.share_targets import is_for_shares_only
+from sterna.broker.inheritance import Inheritance, inheritance_from
+from sterna.broker.packets.ack_only_reader import Parting
+from sterna.broker.session.offset_queue import OffsetQueue
+from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom
+from sterna.broker.session.qos0_hold import Held
+from sterna.broker.session.session import Session
+from sterna.broker.session.session_log import will_from
+from sterna.broker.session.snapshots import snapshot
+from sterna.broker.session.subscriptions import Grant, Subscription
+from sterna.broker.transfer import expression_transfer
+from sterna.mqtt.message import Message
+from sterna.mqtt.topics import SHARE
+from sterna.vocabulary.stamps import VersionVector
+
+
+class Staged(NamedTuple):
+    """A message of a session that arrives, in our own journal."""
+
+    packet_id: int
+    """0: it waits."""
+    offset: int
+    grant: Grant | None
+    """None after PUBREC, when only the identifier matters."""
+
+
+class Remainder(NamedTuple):
+    """Everything about a session but its messages."""
+
+    expiry_s: int
+    gone_s: float
+    will: Sequence[Any] | None
+    next_packet_id: int
+    received: list[int]
+    sequence: tuple[int, int]
+    dropped_by_retention: int
+    dropped_by_full_queue: int
+    vector: VersionVector
+    states: dict[bytes, bytes]
+    """What its expressions remember."""
+    inheritance: list[Any] | None = None
+
+
+# -- leaving --
+
+
+def drain(session: Session) -> int:
+    """Send nothing new at QoS 1 and 2; the window it had."""
+    window, session.window = session.window, 0
+    return window
+
+
+def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -> bool:
+    """Whether its client had kept up till then."""
+    kept_up = not session.outbox.congested
+    session.outbox.congested = True
+    session.held = Held()
+    if session.connection is not None:
+        session.outbox.instead = MOVING
+        session.connection.freeze(Parting(broker.acknowledgements, acknowledged))
+    # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
+    broker.delivery.disconnected(session)
+    return kept_up
+
+
+def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhere: bool) -> None:
+    """All that is to be served here has come: what of it goes at QoS 0 has waited for this.
+
+    From here on the node it goes to counts what is lost at QoS 0, if it has been listening.
+    """
+    if session.connection is not None and kept_up:
+        session.outbox.congested = False
+        broker.delivery.let_go(session)
+        session.outbox.congested = True
+    if is_heard_elsewhere:
+        session.outbox.instead = NOT_COUNTED
+    session.held = Held()
+
+
+def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> None:
+    """It stays."""
+    if session.leaving is None:
+        return
+    session.leaving = None
+    session.window = window
+    session.outbox.instead = None
+    if was_frozen:
+        broker.log.leaving(session)
+    connection = session.connection
+    if connection is None:
+        session.held = None
+        broker.delivery.disconnected(session)
+        broker.lifecycle.left(session)
+        return
+    if was_frozen:
+        session.outbox.congested = False
+        broker.delivery.let_go(session)
+        connection.thaw()
+    broker.delivery.pump(session)
+
+
+def is_served_elsewhere(session: Session) -> None:
+    """The other node has it."""
+    session.outbox.instead = NOT_COUNTED
+
+
+def count_missed(session: Session) -> None:
+    """It has stopped at the node it leaves, and nobody serves it: what comes at QoS 0 now is lost."""
+    session.outbox.instead = MOVING
+
+
+def part_from(broker: Broker, session: Session, farewell: bytes) -> None:
+    """Send its client away.  Its will is not published: the session lives on elsewhere."""
+    session.will = None
+    if session.connection is not None:
+        broker.lifecycle.end(session.connection, farewell, graceful=False)
+
+
+def end_moved(broker: Broker, session: Session, node: str, number: int) -> None:
+    if broker.sessions.get(session.client_id) is session:
+        broker.state.forget_session(session)
+        broker.lifecycle.take_apart(session, moved=number)
+        broker.log.moved(session, node, number)
+
+
+# -- arriving --
+
+
+def begin_arrival(
+    broker: Broker,
+    client_id: bytes,
+    user: str | None,
+    version: int,
+    subscriptions: list[tuple[bytes, int, bool, bool, int]],
+    windows: list[expression_transfer.PartName],
+) -> Session:
+    """A session that is here to listen.  It counts for nothing yet: a crash is its end.  May raise ExpressionError."""
+    expression_transfer.check(broker, [fields[0] for fields in subscriptions])
+    expression_transfer.expect(broker, windows)
+    permissions = broker.access.rules.for_identity(user, client_id.decode())
+    session = broker.state.new_session(client_id, user, permissions)
+    session.is_arriving = True
+    session.outbox.instead = NOT_COUNTED
+    session.held = Held()
+    barriers_of(broker)
+    session.version = version
+    session.needs = (version, False, False)
+    session.disconnected_at = broker.running_clock
+    for fields in subscriptions:
+        if not fields[0].startswith(SHARE):  # what is for a member is decided once, so it joins when it is to stay
+            broker.routes.subscribe(session, Subscription(*fields))
+    expression_transfer.expect(broker, [])
+    return session
+
+
+def hear(session: Session, broker: Broker, message: Message) -> None:
+    """One of our own clients' messages that was delivered before it listened."""
+    if message.shares and is_for_shares_only(message):
+        return
+    for one, grant in broker.routes.route(message.topic).deliveries:
+        if one is not session:
+            continue
+        if grant.qos:
+            broker.delivery.enqueue(session, message.offset, grant)
+        elif session.held is not None:
+            session.held.hold(message, grant)
+
+
+def drop_arrival(broker: Broker, session: Session) -> None:
+    if broker.sessions.get(session.client_id) is session:
+        broker.state.forget_session(session)
+        broker.lifecycle.take_apart(session)
+
+
+def complete(
+    broker: Broker,
+    session: Session,
+    number: int,
+    staged: list[Staged],
+    rest: Remainder,
+    subscriptions: list[tuple[bytes, int, bool, bool, int]],
+    node: str,
+    source: str,
+) -> None:
+    """Put it together: what it was owed where it came from, then what it heard here and was not served there.
+
+    Only to be called between two groups: what is delivered and what is not must be the same after a crash.  May raise
+    JournalError; then nothing has changed.
+    """
+    read = broker.journal.read
+    inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
+    held = session.held or Held()
+    results = expression_transfer.Results(broker, session, rest.states, rest.vector, node)
+    inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
+    if inheritance is not None:
+        inheritance.look_ahead(node, rest.vector)
+    heard = results.waiting(
+        [
+            (offset, grant)
+            for offset, grant in session.queue
+            if not results.is_served(message := read(offset), held.made_of) and not is_added(inheritance, message)
+        ]
+    )
+    waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
+    session.queue = _queue(broker, waiting, inheritance, node)
+    held.messages = [one for one in held.messages if not results.is_served(one[0], held.made_of)]
+    for one, message in inflight:
+        if one.grant is None:
+            session.inflight[one.packet_id] = None
+        elif message is not None:
+            session.put_in_flight(one.packet_id, message, one.grant)
+    session.number = number
+    session.expiry_s = rest.expiry_s
+    session.disconnected_at = broker.running_clock - rest.gone_s
+    session.will = will_from(rest.will)
+    session.next_packet_id = rest.next_packet_id
+    session.received = set(rest.received)
+    session.sequence = rest.sequence
+    session.dropped_by_retention = rest.dropped_by_retention
+    session.dropped_by_full_queue = rest.dropped_by_full_queue
+    session.inheritance = inheritance
+    watch(broker, session)
+    session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
+    session.told = results.told
+    session.came = (broker.journal.next_offset, source, *rest.vector[source]) if source in rest.vector else None
+    for fields in subscriptions:
+        if fields[0].startswith(SHARE):
+            broker.routes.subscribe(session, Subscription(*fields))
+    raise_barrier(broker, session)
+    if broker.records is not None:
+        broker.records.arrived(session, rest.vector)
+    expression_transfer.settle(broker, session, rest.states, rest.vector, node)
+    if session.expiry_s:
+        broker.log.imported(session, snapshot(session))
+    session.outbox.instead = None
+    if rest.gone_s < 0:
+        _await_client(broker, session, -rest.gone_s)
+        broker.delivery.let_go(session)
+
+
+def _queue(
+    broker: Broker, waiting: list[tuple[int, Grant]], inheritance: Inheritance | None, node: str
+) -> OffsetQueue[Grant]:
+    """What waits, but for what other sessions of the client may have served."""
+    queue: OffsetQueue[Grant] = OffsetQueue()
+    for offset, grant in waiting:
+        message = broker.journal.read(offset) if inheritance is not None and inheritance.rivals else None
+        origin = set_aside_for(inheritance, message, node) if inheritance is not None and message is not None else None
+        if inheritance is not None and origin is not None:
+            inheritance.set_one_aside(origin, offset, grant)
+        else:
+            queue.push(offset, grant)
+    return queue
+
+
+def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int], received: list[int]) -> None:
+    """What the client said about what was in flight, to the node it came from.  There PUBACK was taken at once, and
+    PUBREC put aside, so it counts, and is noted for an audit, only here."""
+    for packet_id in acknowledged:
+        broker.delivery.acknowledged(session, packet_id, is_noted=True)
+    for packet_id in received:
+        broker.delivery.passed_on(session, packet_id)
+
+
+def settle_down(broker: Broker, session: Session) -> None:
+    """All of it is safe: it is here."""
+    session.is_arriving = False
+    broker.lifecycle.schedule_session(session)
+
+
+def _await_client(broker: Broker, session: Session, seconds: float) -> None:
+    """It is on its way: what comes at QoS 0 meanwhile is kept for it."""
+    room = WaitingRoom(session.outbox, session.version)
+    session.window = 0
+    session.outbox.attach(room)
+    broker.deadlines.at(broker.now + seconds, partial(_no_longer_await, session.outbox, room))
+
+
+def _no_longer_await(outbox: Outbox, room: WaitingRoom) -> None:
+    if outbox.transport is room:
+        outbox.detach()
+        room.give_up()
+
+
+def raise_barrier(broker: Broker, session: Session) -> None:
+    if session.barrier:
+        barriers_of(broker).raise_for(session)
+
+
+def watch(broker: Broker, session: Session) -> None:
+    """What comes for it is looked at, if another session of its client may have had it."""
+    if session.inheritance is not None and session.inheritance.is_watched:
+        barriers_of(broker).watch(session)
+
+
+def barriers_of(broker: Broker) -> Barriers:
+    if broker.delivery.barriers is None:
+        barriers = broker.delivery.barriers = Barriers()
+        barriers.node, barriers.epoch, barriers.touched = broker.delivery.node, broker.journal.epoch, broker.log.touched
+    return broker.delivery.barriers
+
+
+def let_go(broker: Broker, session: Session, origins: list[str]) -> None:
+    """What came from these nodes is not set aside any longer, nor is what will come."""
+    inheritance = session.inheritance
+    assert inheritance is not None
+    if origins:
+        for offset, grant in inheritance.let_go(origins):
+            session.queue.push(offset, grant)
+        broker.log.reconciled(session, origins)
+        broker.routes.forget_all()  # they are sorted by it
+        if not inheritance.is_watched:
+            barriers_of(broker).unwatch(session.client_id)
+        if inheritance.says_nothing:
+            session.inheritance = None
+        broker.delivery.pump(session)
