@@ -227,7 +227,7 @@ class Client:
     def send(self, *packets: Sent | bytes) -> None:
         """All of it in one piece; nothing is committed or flushed yet."""
         self._node.broker.at(self._node.now)
-        self._node.broker.effort.begin(self._node.now)  # a turn of its own, though the clock stands still
+        self._node.broker.work_budget.begin(self._node.now)  # a turn of its own, though the clock stands still
         self.connection.feed(b"".join(p if isinstance(p, bytes) else p.encode(self.version) for p in packets))
 
     def say(self, *packets: Sent | bytes) -> list[Received]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from surviving_node import SurvivingNode
 
-from sterna.broker.expressions.spark_expressions import Passed
+from sterna.broker.expressions.spark_expressions import PassedMessage
 from sterna.broker.limits import Limits
 from sterna.broker.session.publisher_sequence import numbered
 from sterna.operators.settings import EngineChoice, Settings
@@ -105,9 +105,9 @@ def test_a_result_that_nobody_wants_or_that_is_not_sparks_goes_nowhere(node: Sur
     computations.hand_in(TEXT, END_US, b"1.0")
     computations.hand_in(b"$GT;0/t", END_US, b"1.0")
     for topic in (b"own/t", b"u"):  # computed here; of no filter
-        computations.hand_in(b"$GT;0/" + topic, END_US, b"1.0", Passed(topic, 1, b"", 0.0))
-        computations.hand_in(b"$GT;0/t", END_US, b"1.0", Passed(topic, 1, b"", 0.0))
-    computations.hand_in(TEXT, END_US, b"1.0", Passed(b"t", 1, b"", 0.0))
+        computations.hand_in(b"$GT;0/" + topic, END_US, b"1.0", PassedMessage(topic, 1, b"", 0.0))
+        computations.hand_in(b"$GT;0/t", END_US, b"1.0", PassedMessage(topic, 1, b"", 0.0))
+    computations.hand_in(TEXT, END_US, b"1.0", PassedMessage(b"t", 1, b"", 0.0))
     computations.hand_in(b"plain/topic", END_US, b"1.0")
     assert node.broker.journal.next_offset == before
 
@@ -129,7 +129,7 @@ CONTENT_TYPE = b"\x03\x00\x01x"
 
 
 def pass_on(node: SurvivingNode, text: bytes, number: int, topic: bytes, payload: bytes = b"1", qos: int = 1) -> None:
-    passed = Passed(topic, qos, CONTENT_TYPE, 0.0)
+    passed = PassedMessage(topic, qos, CONTENT_TYPE, 0.0)
     node.broker.routes.computations.hand_in(text, END_US + number, payload, passed)
     node.settle()
 

@@ -9,7 +9,7 @@ from lone_node import LoneNode
 
 from mutations import conversations
 from sterna.broker.limits import Limits
-from sterna.broker.session.connection import State
+from sterna.broker.session.connection import ConnectionState
 
 SEED, MUTATIONS, EACH = 20_240_117, 12_000, 4
 
@@ -36,7 +36,7 @@ def test_damaged_packets_end_their_connection_and_nothing_else(durability: str) 
         client.version = client.connection.version or version
         answers = client.received()
         state = int(client.connection.state), client.wire.closed
-        assert client.wire.closed == (client.connection.state == State.CLOSED), f"conversation {number}"
+        assert client.wire.closed == (client.connection.state == ConnectionState.CLOSED), f"conversation {number}"
         states[state] = states.get(state, 0) + bool(answers)
         client.vanish()
         if number % 50 == 0:
@@ -45,7 +45,10 @@ def test_damaged_packets_end_their_connection_and_nothing_else(durability: str) 
             assert bystander.payloads() == [b"%d" % number]
             bystander.send(b"\x40\x02" + (number // 50 + 1).to_bytes(2, "big"))
     # The damage was neither all fatal nor all harmless.
-    assert min(states.get((int(State.CONNECTED), False), 0), states.get((int(State.CLOSED), True), 0)) > 100
+    assert (
+        min(states.get((int(ConnectionState.CONNECTED), False), 0), states.get((int(ConnectionState.CLOSED), True), 0))
+        > 100
+    )
     node.pass_time(1e6)
     assert sorted(node.broker.sessions) == [b"bystander", b"writer"]
     assert node.broker.routes.size == 1

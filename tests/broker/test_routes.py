@@ -240,7 +240,7 @@ changes = st.one_of(
     st.tuples(st.just("subscribe"), st.integers(0, 1), filters, st.integers(0, 2)),
     st.tuples(st.just("unsubscribe"), st.integers(0, 1), filters, st.just(0)),
     st.tuples(st.just("leave"), st.integers(0, 1), st.just(""), st.just(0)),
-    st.tuples(st.just("effort"), st.just(0), st.just(""), st.sampled_from([0, 2 * work_budget.TURN - 8])),
+    st.tuples(st.just("work_budget"), st.just(0), st.just(""), st.sampled_from([0, 2 * work_budget.TURN - 8])),
 )
 
 
@@ -253,8 +253,8 @@ def test_what_is_remembered_always_equals_a_fresh_match(steps: list[tuple[str, i
     for what, who, text, number in steps:
         client = clients[who]
         node.broker.at(node.now)
-        node.broker.effort.begin(node.now)
-        node.broker.effort.spent = spent
+        node.broker.work_budget.begin(node.now)
+        node.broker.work_budget.spent = spent
         if what == "publish":
             met[text.encode()] = None
             for _ in range(number):

@@ -7,7 +7,7 @@ import pytest
 from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Publish, Subscribe
 from node.faulty_nodes import FaultyTown
-from sterna.broker.session.qos0_hold import HELD_BYTES_MAX, HELD_MAX, Held
+from sterna.broker.session.qos0_hold import HELD_BYTES_MAX, HELD_MAX, Qos0Hold
 from sterna.broker.session.subscriptions import Grant
 from sterna.mqtt.message import Message
 
@@ -56,8 +56,8 @@ def message(size: int = 1, qos: int = 1) -> Message:
 
 def test_it_is_bounded_by_number_and_by_size_and_takes_nothing_without_identity() -> None:
     grant = Grant(0)
-    many, large = Held(), Held()
+    many, large = Qos0Hold(), Qos0Hold()
     assert sum(many.hold(message(), grant) for _ in range(HELD_MAX + 5)) == HELD_MAX
     assert large.hold(message(HELD_BYTES_MAX - 1), grant)
     assert not large.hold(message(), grant)
-    assert not Held().hold(message(qos=0), grant)
+    assert not Qos0Hold().hold(message(qos=0), grant)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from sterna.broker.access.identity import Accepted, Refused
-from sterna.broker.session.connection import Connection, Peer, State
+from sterna.broker.session.connection import Connection, ConnectionState, Peer
 from sterna.mqtt.reasons import Reason
 from sterna.runtime.verifiers import THREADS, WAITING_MAX, WAITING_PER_ADDRESS_MAX, Verdict, Verifiers
 
@@ -20,12 +20,12 @@ class Client:
 
     def __init__(self, address: str) -> None:
         self.peer = Peer(address)
-        self.state: int = State.AUTHENTICATING
+        self.state: int = ConnectionState.AUTHENTICATING
         self.failed = 0
 
     def fail(self, code: int, _reason: str) -> None:
         self.failed = code
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
 
 
 class Desk:
@@ -110,7 +110,7 @@ def test_clients_that_have_left_are_passed_over(gone: int) -> None:
     async def test(desk: Desk) -> None:
         clients = [desk.come(f"192.0.2.1:{number}") for number in range(12)]
         for client in clients[THREADS : THREADS + gone]:
-            client.state = State.CLOSED
+            client.state = ConnectionState.CLOSED
         await desk.finish(12 - gone)
         assert len(desk.checked) == 12 - gone
         assert desk.verifiers.waiting == 0

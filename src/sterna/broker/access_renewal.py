@@ -13,7 +13,7 @@ from typing import Final
 from sterna.broker.access.access_control import AccessControl
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList
-from sterna.broker.delivery.delivery_audit import Records
+from sterna.broker.delivery.delivery_audit import AuditRecords
 from sterna.broker.delivery.routes import Routes
 from sterna.broker.inheritance import owner_of
 from sterna.broker.session.connection import Connection
@@ -28,7 +28,7 @@ CREDENTIALS_CHANGED: Final = "its user, password or way in was removed or change
 AWAY_A_TURN: Final = 1000
 
 
-class Renewal:
+class AccessRenewal:
     __slots__ = ("_access", "_edition", "_routes", "_sessions", "_turns", "records")
 
     def __init__(self, access: AccessControl, sessions: dict[bytes, Session], routes: Routes, turns: Turns) -> None:
@@ -37,7 +37,7 @@ class Renewal:
         self._routes = routes
         self._turns = turns
         #: What is noted for an audit; None if nothing is.
-        self.records: Records | None = None
+        self.records: AuditRecords | None = None
         #: Counts access lists, so that work on an earlier one stops.
         self._edition = 0
 

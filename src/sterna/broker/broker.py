@@ -15,14 +15,14 @@ from sterna.broker.access.access_control import AccessControl
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList
 from sterna.broker.access.identity import Credentials
-from sterna.broker.access_renewal import Renewal
+from sterna.broker.access_renewal import AccessRenewal
 from sterna.broker.backpressure import Backpressure
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import MADE_OF_ANOTHER, Commit, Commitments, Promise
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.delivery.delivery import Delivery
-from sterna.broker.delivery.delivery_audit import RecordedDelivery, Records
+from sterna.broker.delivery.delivery_audit import AuditRecords, RecordedDelivery
 from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.expressions.function_calls import Done
 from sterna.broker.ingress import Ingress
@@ -31,15 +31,15 @@ from sterna.broker.network import Keeper, Network
 from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.packets.acknowledgements import Acknowledgements
 from sterna.broker.packets.dispatcher import PacketDispatcher
-from sterna.broker.packets.handshake import Handshake
+from sterna.broker.packets.handshake import ConnectHandshake
 from sterna.broker.packets.publications import Publications
 from sterna.broker.packets.requests import Requests
-from sterna.broker.session.connection import Connection, ConnectionContext, Peer, State
+from sterna.broker.session.connection import Connection, ConnectionContext, ConnectionState, Peer
 from sterna.broker.session.outbox import Transport
 from sterna.broker.session.publisher_sequence import number_of
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import SessionLog
-from sterna.broker.session_lifecycle import Lifecycle
+from sterna.broker.session_lifecycle import SessionLifecycle
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.broker.work_budget import Turns
 from sterna.journal.journal import Journal
@@ -88,14 +88,14 @@ class Broker:
         self.routes = state.routes
         self.retained = state.retained
         self.counters = state.counters
-        self.effort = state.effort
+        self.work_budget = state.work_budget
         self._dirty = state.dirty
         self.journal = journal
         self._world = world
         self.clock = BrokerClock()
         self.started_at = 0.0
         self.deadlines = Deadlines()
-        self.turns = Turns(self.clock, self.deadlines, self.effort)
+        self.turns = Turns(self.clock, self.deadlines, self.work_budget)
         self.log = SessionLog(journal.note, enabled=durable)
         self.commitments = Commitments(journal)
         self.access = AccessControl(authenticator, access)
@@ -108,7 +108,7 @@ class Broker:
         #: The other nodes; None for a lone one.
         self.network: Network | None = None
         #: What is noted for an audit; None if nothing is.
-        self.records: Records | None = None
+        self.records: AuditRecords | None = None
         #: To be done when nothing is on its way to the disk and everything that is safe has been delivered.
         self._between: list[Callable[[], None]] = []
         self._is_keeping = False
@@ -120,9 +120,11 @@ class Broker:
         """Make the parts that serve clients, of those that are there."""
         state, clock, journal, deadlines = self.state, self.clock, self.journal, self.deadlines
         log, commitments, delivery, reports = self.log, self.commitments, self.delivery, self.reports
-        self.lifecycle = Lifecycle(state, clock, deadlines, journal, commitments, log, delivery, self.ingress, reports)
-        self.renewal = Renewal(self.access, self.sessions, self.routes, self.turns)
-        self.handshake = Handshake(
+        self.lifecycle = SessionLifecycle(
+            state, clock, deadlines, journal, commitments, log, delivery, self.ingress, reports
+        )
+        self.renewal = AccessRenewal(self.access, self.sessions, self.routes, self.turns)
+        self.handshake = ConnectHandshake(
             state,
             clock,
             deadlines,
@@ -138,7 +140,7 @@ class Broker:
         self.requests = Requests(state, clock, journal, commitments, log, delivery, self.lifecycle, reports)
         self.publications = Publications(state, clock, commitments, log, self.ingress, self.backpressure, reports)
         self.acknowledgements = Acknowledgements(self.limits, delivery)
-        self.connections = ConnectionContext(self.limits, clock, self.counters, self.effort, self.turns)
+        self.connections = ConnectionContext(self.limits, clock, self.counters, self.work_budget, self.turns)
         self.packets = PacketDispatcher(
             self.connections,
             self.backpressure,
@@ -155,7 +157,7 @@ class Broker:
     def record(self, node: str) -> None:
         """From here on what becomes of messages and sessions is noted, under this node's name."""
         assert isinstance(self.delivery, RecordedDelivery)
-        records = Records(self.journal, self.clock, node, self.state.vector)
+        records = AuditRecords(self.journal, self.clock, node, self.state.vector)
         self.records = self.lifecycle.records = self.requests.records = self.renewal.records = records
         self.delivery.record(records)
         records.started(list(self.sessions.values()))
@@ -191,7 +193,7 @@ class Broker:
 
     def handle_deadlines(self, now: float) -> None:
         self.clock.at(now)
-        self.effort.begin(now)
+        self.work_budget.begin(now)
         self.deadlines.run_due(now)
 
     # -- connections --
@@ -428,7 +430,7 @@ class Broker:
 
 def _connect_timeout(connection: Connection) -> None:
     """It is the client that has to say something.  One that has, and waits for us, is another matter."""
-    if connection.state == State.AWAITING_CONNECT:
+    if connection.state == ConnectionState.AWAITING_CONNECT:
         connection.fail(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
-    elif connection.state == State.AUTHENTICATING and connection.exchange is not None:
+    elif connection.state == ConnectionState.AUTHENTICATING and connection.exchange is not None:
         connection.fail(Reason.MAXIMUM_CONNECT_TIME, "no AUTH in time")

@@ -9,9 +9,9 @@ from sterna.broker.expressions.computations import Computations
 from sterna.broker.limits import Limits
 from sterna.broker.session.outbox import Outbox
 from sterna.broker.session.session import Session
-from sterna.broker.session.session_quotas import Holdings
+from sterna.broker.session.session_quotas import SessionQuotas
 from sterna.broker.statistics import Counters
-from sterna.broker.work_budget import Effort
+from sterna.broker.work_budget import WorkBudget
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings as OperatorSettings
 from sterna.vocabulary.stamps import VersionVector
@@ -25,9 +25,9 @@ class BrokerState:
     ) -> None:
         self.limits = limits
         self.sessions: dict[bytes, Session] = {}
-        self.holdings = Holdings(limits)
-        self.effort = Effort()
-        self.routes = Routes(self.effort, Computations(limits, operators or OperatorSettings(), functions), limits)
+        self.holdings = SessionQuotas(limits)
+        self.work_budget = WorkBudget()
+        self.routes = Routes(self.work_budget, Computations(limits, operators or OperatorSettings(), functions), limits)
         self.retained = Retained(limits)
         #: Outboxes with something to flush.
         self.dirty: list[Outbox] = []

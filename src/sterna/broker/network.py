@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sterna.broker.session.session import Session
 
 
-class Interest(Protocol):
+class SubscriptionListener(Protocol):
     """Who wants to know what this broker's clients want."""
 
     def gained(self, topic_filter: bytes) -> None:

@@ -86,7 +86,7 @@ class Replay:
         # What expressions remember comes first: it says where the windows of those in parts begin.
         states = {name for name in sessions if name.startswith("\0") and is_expression(name[1:].encode())}
         for name in sorted(states):
-            self._state.routes.computations.recollection.load(name[1:].encode(), sessions[name])
+            self._state.routes.computations.recovery.load(name[1:].encode(), sessions[name])
         for name, blob in sessions.items():
             if name in states:
                 continue
@@ -192,7 +192,7 @@ class Replay:
 
     def begin_group(self, base: int) -> None:
         """What follows was written together, in the group whose first message has this offset."""
-        self._state.routes.computations.recollection.begin_group(base)
+        self._state.routes.computations.recovery.begin_group(base)
 
     def events(self, events: list[bytes]) -> None:
         for event in events:
@@ -227,11 +227,11 @@ class Replay:
         elif kind == Event.COMPUTED:
             self._computed(key, *fields)
         elif kind == Event.STATE:
-            self._state.routes.computations.recollection.load(key, *fields)
+            self._state.routes.computations.recovery.load(key, *fields)
         elif kind == Event.RESULT:
-            self._state.routes.computations.recollection.said(key, *fields)
+            self._state.routes.computations.recovery.said(key, *fields)
         elif kind == Event.WINDOWS:
-            self._state.routes.computations.recollection.windows_ended(key, *fields)
+            self._state.routes.computations.recovery.windows_ended(key, *fields)
         elif kind == Event.PART:
             self._part(key, *fields)
         elif session is not None:
@@ -366,7 +366,7 @@ class Replay:
 
     def _part(self, holder: str, name: bytes, is_wanted: bool, since_us: int) -> None:
         if not holder:
-            self._state.routes.computations.recollection.remember_part(name, since_us)
+            self._state.routes.computations.recovery.remember_part(name, since_us)
             return
         if not is_wanted:
             self._state.routes.release_part(name, holder)
@@ -423,10 +423,10 @@ class Replay:
                 self._numbered(message)
             route = self._state.routes.route(message.topic)
             if not only_for_shares:
-                recollection = self._state.routes.computations.recollection
-                recollection.message(message, route.computed)
+                recovery = self._state.routes.computations.recovery
+                recovery.message(message, route.computed)
                 if route.counted and message.identity is None:
-                    recollection.own_message(message, route.counted)
+                    recovery.own_message(message, route.counted)
             for session, grant in () if only_for_shares else route.deliveries:
                 mine = route.own.get(session.client_id, grant) if message.publisher == session.client_id else grant
                 if (session.barrier or session.told) and has_had(session, message):

@@ -16,11 +16,11 @@ from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
 from sterna.broker.deadlines import Deadlines
 from sterna.broker.delivery.delivery import Delivery
-from sterna.broker.delivery.delivery_audit import Records
+from sterna.broker.delivery.delivery_audit import AuditRecords
 from sterna.broker.ingress import Ingress
 from sterna.broker.network import Keeper
 from sterna.broker.operator_reports import OperatorReports
-from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.outbox import WaitingRoom
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import SessionLog
@@ -44,7 +44,7 @@ LINGER_S = 5.0
 NOTES_WAITING_MAX = 100_000
 
 
-class Lifecycle:
+class SessionLifecycle:
     __slots__ = (
         "_clock",
         "_commitments",
@@ -96,7 +96,7 @@ class Lifecycle:
         #: Makes sure that one node owns a session; a lone node needs none.
         self.keeper: Keeper | None = None
         #: What is noted for an audit; None if nothing is.
-        self.records: Records | None = None
+        self.records: AuditRecords | None = None
         self.clients_connected = self.clients_maximum = 0
         #: Client identifier -> when its session is looked at next, for its delayed will or its end.
         self._looks: dict[bytes, float] = {}
@@ -164,7 +164,7 @@ class Lifecycle:
     def take_over(self, old: Connection) -> None:
         """The same client on a new connection: the old one ends [MQTT-3.1.4-3]."""
         farewell = b""
-        if old.state == State.CONNECTED:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
+        if old.state == ConnectionState.CONNECTED:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             full = encode_disconnect(Reason.SESSION_TAKEN_OVER, "another connection with this client identifier")
             farewell = old.within_limit(full, encode_disconnect(Reason.SESSION_TAKEN_OVER))
         self._reports.report("session taken over", old)
@@ -204,7 +204,7 @@ class Lifecycle:
 
     def _watch(self, connection: Connection) -> None:
         """Look at the connection again when its keep-alive may have run out."""
-        if connection.state != State.CONNECTED:
+        if connection.state != ConnectionState.CONNECTED:
             return
         if connection.reading_paused:
             connection.heard_at = self._clock.now  # it is we who do not listen
@@ -217,10 +217,10 @@ class Lifecycle:
 
     def end(self, connection: Connection, farewell: bytes, *, graceful: bool) -> None:
         """A connection is over, whoever ended it.  `graceful`: the client said goodbye and takes its will along."""
-        if connection.state == State.CLOSED:
+        if connection.state == ConnectionState.CLOSED:
             return
-        was_connected = connection.state == State.CONNECTED
-        connection.enter(State.CLOSED)
+        was_connected = connection.state == ConnectionState.CONNECTED
+        connection.enter(ConnectionState.CLOSED)
         connection.drop_input()
         session = connection.session
         if session is not None and session.connection is connection:
@@ -367,5 +367,5 @@ class Lifecycle:
             connection = session.connection
             if connection is not None:
                 word = encode_disconnect(Reason.SERVER_SHUTTING_DOWN)
-                farewell = connection.within_limit(word, word) if connection.state == State.CONNECTED else b""
+                farewell = connection.within_limit(word, word) if connection.state == ConnectionState.CONNECTED else b""
                 self.end(connection, farewell, graceful=False)

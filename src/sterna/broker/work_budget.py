@@ -35,7 +35,7 @@ MESSAGE: Final = 32
 COMPUTATION: Final = 16
 
 
-class Effort:
+class WorkBudget:
     """What the current turn has cost so far."""
 
     __slots__ = ("spent", "turn")
@@ -53,12 +53,12 @@ class Effort:
 class Turns:
     """Work that goes on in later turns, in line."""
 
-    __slots__ = ("_asked", "_clock", "_deadlines", "_effort", "_line")
+    __slots__ = ("_asked", "_clock", "_deadlines", "_line", "_work_budget")
 
-    def __init__(self, clock: BrokerClock, deadlines: Deadlines, effort: Effort) -> None:
+    def __init__(self, clock: BrokerClock, deadlines: Deadlines, work_budget: WorkBudget) -> None:
         self._clock = clock
         self._deadlines = deadlines
-        self._effort = effort
+        self._work_budget = work_budget
         self._line: deque[Callable[[], bool]] = deque()
         self._asked = False
 
@@ -79,7 +79,7 @@ class Turns:
     def _take(self) -> None:
         self._asked = False
         work = self._line.popleft()
-        self._effort.begin(self._clock.now)
+        self._work_budget.begin(self._clock.now)
         try:
             if not work():
                 self._line.append(work)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.broker import Broker
 from sterna.broker.inheritance import SOMEBODY
-from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.migration import messages
@@ -525,7 +525,7 @@ class Moving:
         """
         client, theirs = session.client_id, self.directory.whose(session.client_id)
         connection = session.connection
-        is_in = connection is None or connection.state == State.CONNECTED
+        is_in = connection is None or connection.state == ConnectionState.CONNECTED
         is_newcomer = self._newcomers.get(client) is session and not is_in
         since = before.since if before is not None and before.user == session.user else session.number
         ours = Whose(session.user, since or int(self.transients.came(client) * 1000), True)
@@ -556,7 +556,7 @@ class Moving:
         """Another node has begun a session of a client that is connected here: its is the one to go, unless it says
         the same of us."""
         client, connection = session.client_id, session.connection
-        if connection is None or connection.state != State.CONNECTED or client in self._contested:
+        if connection is None or connection.state != ConnectionState.CONNECTED or client in self._contested:
             return False
         self._contested[client] = None
         self.later(self.settings.patience_s, partial(self._contested.pop, client, None))

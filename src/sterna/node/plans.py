@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.session import Session
 from sterna.migration.messages import Evacuate, Migrate, encode
 from sterna.migration.tables import Leaving
@@ -287,7 +287,7 @@ class Plans:
             session = self._broker.sessions.get(client)
             if session is not None and session.connection is not None:
                 evacuation.staying[client] = session.connection
-            elif connection.state == State.CLOSED:
+            elif connection.state == ConnectionState.CLOSED:
                 del evacuation.staying[client]
 
     def _evacuate(self, session: Session, target: str, evacuation: Evacuation) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.mqtt.reasons import Reason
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class WaitingClients:
         self._moving.later(self._moving.settings.patience_s, partial(self._too_long, client, parked))
 
     def still_there(self, client: bytes) -> list[Parked]:
-        parked = [one for one in self._parked.get(client, ()) if one.connection.state != State.CLOSED]
+        parked = [one for one in self._parked.get(client, ()) if one.connection.state != ConnectionState.CLOSED]
         if parked:
             self._parked[client] = parked
         else:
@@ -55,7 +55,7 @@ class WaitingClients:
 
     def release(self, client: bytes) -> None:
         for parked in self._parked.pop(client, ()):
-            if parked.connection.state != State.CLOSED:
+            if parked.connection.state != ConnectionState.CLOSED:
                 parked.then()
 
     def fail(self, client: bytes, code: int, reason: str) -> None:
@@ -64,7 +64,7 @@ class WaitingClients:
 
     def _too_long(self, client: bytes, parked: Parked) -> None:
         waiting = self._parked.get(client, [])
-        if parked not in waiting or parked.connection.state == State.CLOSED:
+        if parked not in waiting or parked.connection.state == ConnectionState.CLOSED:
             return
         owner, _ = self._moving.directory.get(client)
         is_lost = owner not in ("", self._moving.node) and self._moving.router.link_to(owner) is None

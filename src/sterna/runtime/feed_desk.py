@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from sterna.broker.broker import Broker
-from sterna.broker.expressions.spark_expressions import Passed
+from sterna.broker.expressions.spark_expressions import PassedMessage
 from sterna.journal.journal import Journal
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
@@ -88,7 +88,7 @@ class Desk:
             raise Unfit(f"the node cannot write: {broker.commitments.unavailable}", "disk")
 
 
-def _passed(message: HandedOn | None) -> Passed | None:
+def _passed(message: HandedOn | None) -> PassedMessage | None:
     """Nothing that a client could not have published comes in this way."""
     if message is None:
         return None
@@ -100,7 +100,7 @@ def _passed(message: HandedOn | None) -> Passed | None:
         raise Unfit(f"no message that a client could have published: {error}", "request") from None
     if not is_topic_name(message.topic, TOPIC_LEVELS_MAX, TOPIC_BYTES_MAX) or is_reserved(message.topic):
         raise Unfit("no message that a client could have published: its topic", "request")
-    return Passed(message.topic, message.qos, properties, message.expires_us / 1e6)
+    return PassedMessage(message.topic, message.qos, properties, message.expires_us / 1e6)
 
 
 def _done(written: asyncio.Future[None]) -> None:

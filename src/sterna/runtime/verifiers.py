@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sterna.broker.access.identity import Accepted, Refused
-from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.mqtt.reasons import Reason
 
 THREADS = 2
@@ -75,7 +75,7 @@ class Verifiers:
             while line:
                 check = line.popleft()
                 self.waiting -= 1
-                if check.connection.state != State.CLOSED:
+                if check.connection.state != ConnectionState.CLOSED:
                     if line:
                         self._lines[host] = line
                     return check

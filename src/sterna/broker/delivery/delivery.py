@@ -13,7 +13,7 @@ from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
 from sterna.broker.delivery.barriers import Barriers
 from sterna.broker.delivery.encoding import Encodings, encode_again, with_properties, without_properties
-from sterna.broker.delivery.retained_backlog import CatchingUp
+from sterna.broker.delivery.retained_backlog import RetainedBacklog
 from sterna.broker.delivery.routes import Route
 from sterna.broker.delivery.share_targets import is_for_share, is_for_shares_only
 from sterna.broker.network import Network
@@ -43,9 +43,9 @@ class Delivery:
         "_retained",
         "_routes",
         "barriers",
-        "catching_up",
         "network",
         "node",
+        "retained_backlog",
     )
 
     def __init__(
@@ -67,7 +67,7 @@ class Delivery:
         self._counters = state.counters
         self._dirty = state.dirty
         self._effort = state.effort
-        self.catching_up = CatchingUp(state, turns, self._send_retained_now)
+        self.retained_backlog = RetainedBacklog(state, turns, self._send_retained_now)
         #: This node's name among others, and the others; of a lone node "" and None.
         self.node = ""
         self.network: Network | None = None
@@ -289,8 +289,8 @@ class Delivery:
         if session.unsent:
             self._resend_more(session)  # what was sent before goes first; it comes back here when that is done
             return
-        if session.catching_up is not None:
-            self.catching_up.go_on(session, session.catching_up)
+        if session.retained_backlog is not None:
+            self.retained_backlog.go_on(session, session.retained_backlog)
         queue = session.queue
         while queue and session.ready:
             offset, grant = queue.pop()
@@ -436,9 +436,9 @@ class Delivery:
 
     def disconnected(self, session: Session) -> None:
         """Hand back what came through shared subscriptions at QoS 1 and was not acknowledged, oldest first."""
-        if session.catching_up is not None:
-            self._counters.dropped("offline", len(session.catching_up))
-            session.catching_up = None
+        if session.retained_backlog is not None:
+            self._counters.dropped("offline", len(session.retained_backlog))
+            session.retained_backlog = None
         returned: dict[bytes, Share] = {}
         for packet_id, entry in reversed(list(session.inflight.items())):
             if entry is None or not entry[1].share or min(entry[0].qos, entry[1].qos) == 2:
@@ -476,7 +476,7 @@ class Delivery:
 
     def send_retained(self, session: Session, message: Message, grant: Grant) -> None:
         if min(message.qos, grant.qos) == 0 or message.offset < 0:
-            self.catching_up.send(session, message, grant)
+            self.retained_backlog.send(session, message, grant)
         elif session.ready and not session.queue:
             self._send(session, message, grant, Encodings(message, self._clock.wall))
         else:

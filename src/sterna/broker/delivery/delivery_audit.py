@@ -31,7 +31,7 @@ from sterna.mqtt.message import Message
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 
 
-class Records:
+class AuditRecords:
     """Notes what happens to sessions."""
 
     def __init__(self, journal: Journal, clock: BrokerClock, node: str, vector: VersionVector) -> None:
@@ -136,7 +136,7 @@ class RecordedDelivery(Delivery):
 
     __slots__ = ("_records", "_resent")
 
-    def record(self, records: Records) -> None:
+    def record(self, records: AuditRecords) -> None:
         self._records = records
         #: (client, packet identifier) of what was sent more than once and is not acknowledged.
         self._resent: set[tuple[bytes, int]] = set()

@@ -15,28 +15,28 @@ from sterna.broker.work_budget import Turns
 from sterna.mqtt.message import Message
 
 
-class CatchingUp:
-    """What waits for a session is in `session.catching_up`."""
+class RetainedBacklog:
+    """What waits for a session is in `session.retained_backlog`."""
 
-    __slots__ = ("_counters", "_effort", "_limits", "_retained", "_send_now", "_turns", "_under_way")
+    __slots__ = ("_counters", "_limits", "_retained", "_send_now", "_turns", "_under_way", "_work_budget")
 
     def __init__(self, state: BrokerState, turns: Turns, send_now: Callable[[Session, Message, Grant], None]) -> None:
         self._limits = state.limits
         self._retained = state.retained
         self._counters = state.counters
-        self._effort = state.effort
+        self._work_budget = state.work_budget
         self._turns = turns
         self._send_now = send_now
         #: Sessions that go on in a later turn.
         self._under_way: set[Session] = set()
 
     def send(self, session: Session, message: Message, grant: Grant) -> None:
-        waiting = session.catching_up
+        waiting = session.retained_backlog
         if (waiting is None and not session.outbox.congested) or message.offset < 0:
             self._send_now(session, message, grant)
             return
         if waiting is None:
-            waiting = session.catching_up = OffsetQueue()
+            waiting = session.retained_backlog = OffsetQueue()
         if len(waiting) < self._limits.queued:
             waiting.push(message.offset, grant)
         else:
@@ -44,29 +44,29 @@ class CatchingUp:
 
     def add(self, session: Session, found: OffsetQueue[Grant]) -> None:
         """To be sent when there is room; `Delivery.pump` sees to it."""
-        if session.catching_up is None:
-            session.catching_up = found if found else None
+        if session.retained_backlog is None:
+            session.retained_backlog = found if found else None
             return
         for offset, grant in found:
-            session.catching_up.push(offset, grant)
+            session.retained_backlog.push(offset, grant)
 
     def go_on(self, session: Session, waiting: OffsetQueue[Grant]) -> None:
         while waiting and not session.outbox.congested:
-            if self._effort.spent >= work_budget.TURN:
+            if self._work_budget.spent >= work_budget.TURN:
                 if session not in self._under_way:
                     self._under_way.add(session)
                     self._turns.ask(partial(self._in_a_later_turn, session))
                 return
             offset, grant = waiting.pop()
-            self._effort.spent += work_budget.MESSAGE
+            self._work_budget.spent += work_budget.MESSAGE
             message = self._retained.at_offset(offset)  # nothing, if another has taken its place
             if message is not None and session.permissions.may_receive(message.topic):
                 self._send_now(session, message, grant)
         if not waiting:
-            session.catching_up = None
+            session.retained_backlog = None
 
     def _in_a_later_turn(self, session: Session) -> bool:
         self._under_way.discard(session)
-        if session.catching_up is not None:
-            self.go_on(session, session.catching_up)
+        if session.retained_backlog is not None:
+            self.go_on(session, session.retained_backlog)
         return True  # it has asked again if there is more

@@ -14,13 +14,13 @@ from sterna.broker.expressions.computation import Computation
 from sterna.broker.expressions.computations import Computations
 from sterna.broker.expressions.parts import Part
 from sterna.broker.limits import Limits
-from sterna.broker.network import Interest
+from sterna.broker.network import SubscriptionListener
 from sterna.broker.session.outbox import Outbox
 from sterna.broker.session.session import Session
 from sterna.broker.session.shares import Share, Waiting
 from sterna.broker.session.subscriptions import Grant, Subscription, memory_of, merge
-from sterna.broker.work_budget import Effort
-from sterna.journal.interest import Interest as TopicInterest
+from sterna.broker.work_budget import WorkBudget
+from sterna.journal.interest import Interest
 from sterna.mqtt.packets import MQTT_3_1_1
 from sterna.mqtt.topics import SHARE, LevelTree, TopicTree, is_plain_name, is_reserved, split_share
 from sterna.operators.grammar import is_expression
@@ -156,7 +156,6 @@ class Routes:
         "_charged",
         "_combined",
         "_combined_bytes",
-        "_effort",
         "_grants",
         "_levels_max",
         "_missed",
@@ -169,6 +168,7 @@ class Routes:
         "_subscriptions",
         "_topic_bytes_max",
         "_tree",
+        "_work_budget",
         "computations",
         "edition",
         "interest",
@@ -179,8 +179,8 @@ class Routes:
         "waiting",
     )
 
-    def __init__(self, spent: Effort, computations: Computations, limits: Limits) -> None:
-        self._effort = spent
+    def __init__(self, spent: WorkBudget, computations: Computations, limits: Limits) -> None:
+        self._work_budget = spent
         self.computations = computations
         self._levels_max = limits.topic_levels
         self._topic_bytes_max = limits.topic_bytes
@@ -214,18 +214,18 @@ class Routes:
         self._charged: dict[bytes, int] = {}
         #: Topics of which QoS 0 messages are kept, if any are: they may not take the quick way, so their routes are
         #: remembered apart.
-        self.kept: TopicInterest | None = None
+        self.kept: Interest | None = None
         self._slow: dict[bytes, Route] = {}
         self._slow_bytes = 0
         #: Told of every subscription that begins or ends.
-        self.interest: Interest | None = None
+        self.interest: SubscriptionListener | None = None
 
     def subscribe(self, session: Session, subscription: Subscription) -> bool:
         """Add or replace; True if the session did not have this filter."""
         topic_filter = subscription.topic_filter
         new = topic_filter not in session.subscriptions
         session.subscriptions[topic_filter] = subscription
-        self._effort.spent += work_budget.FILTER
+        self._work_budget.spent += work_budget.FILTER
         if new:
             self._charge(session, memory_of(topic_filter))
             self._count_shape(session.client_id, shape_of(topic_filter), 1)
@@ -254,7 +254,7 @@ class Routes:
             return False
         if not session.subscriptions:
             self._alone.pop(session.client_id, None)
-        self._effort.spent += work_budget.FILTER
+        self._work_budget.spent += work_budget.FILTER
         self._charge(session, -memory_of(topic_filter))
         self._count_shape(session.client_id, shape_of(topic_filter), -1)
         if self.interest is not None and not self.is_sparks(topic_filter):
@@ -409,7 +409,7 @@ class Routes:
             return
         # To forget one by one costs several times what looking costs, and to forget all very little per topic.  Twice
         # a turn, because a session that ends unsubscribes from everything in one.
-        most = (2 * work_budget.TURN - self._effort.spent) // 4
+        most = (2 * work_budget.TURN - self._work_budget.spent) // 4
         looked_at = 0
         found: list[bytes] = []
         for topic in self._names.walk(topic_filter):
@@ -420,10 +420,10 @@ class Routes:
             if topic is not None:
                 found.append(topic)
         else:
-            self._effort.spent += work_budget.RECIPIENT * len(found)
+            self._work_budget.spent += work_budget.RECIPIENT * len(found)
             for topic in found:
                 self._forget_topic(topic)
-        self._effort.spent += looked_at
+        self._work_budget.spent += looked_at
 
     def route(self, topic: bytes) -> Route:
         """The route of a valid topic name, from memory or found now."""
@@ -464,7 +464,7 @@ class Routes:
     def _match(self, topic: bytes) -> list[Recipients]:
         before = self._tree.looked_at
         found = self._tree.matching(topic)
-        self._effort.spent += self._tree.looked_at - before
+        self._work_budget.spent += self._tree.looked_at - before
         return found
 
     def _found(self, topic: bytes) -> Route:
@@ -472,7 +472,7 @@ class Routes:
         tree = self._tree
         before = tree.looked_at
         tree.search(topic)
-        self._effort.spent += tree.looked_at - before
+        self._work_budget.spent += tree.looked_at - before
         route = self._nobody
         one = tree.one
         if one is not None:
@@ -496,7 +496,7 @@ class Routes:
 
     def _made(self, topic: bytes, found: list[Recipients]) -> Route:
         """The route of messages that match these filters, kept with them if it is not for this topic alone."""
-        self._effort.spent += work_budget.ROUTE
+        self._work_budget.spent += work_budget.ROUTE
         route = self._build(topic, found)
         if route.is_for_one_topic:
             return route
@@ -531,7 +531,7 @@ class Routes:
         route = Route()
         route.edition = self.edition
         for recipients in found:
-            self._effort.spent += work_budget.RECIPIENT * len(recipients.members)
+            self._work_budget.spent += work_budget.RECIPIENT * len(recipients.members)
             for member in recipients.members.values():
                 if isinstance(member, Share):
                     route.shares = [*route.shares, member]

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from sterna.broker.expressions.expression_gate import Gate
-from sterna.broker.expressions.function_calls import Call, Saved
+from sterna.broker.expressions.expression_gate import ExpressionGate
+from sterna.broker.expressions.function_calls import FunctionCall, Saved
 from sterna.broker.expressions.parts import Part
 from sterna.broker.session.session import Session
 from sterna.mqtt.message import Message
@@ -80,10 +80,10 @@ class Computation:
         #: Who is charged with it: the user (or anonymous client) that wanted it first.
         self.holder = ""
         #: What keeps messages from it, if it came from another node.
-        self.gate: Gate | None = None
+        self.gate: ExpressionGate | None = None
         #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
         self.function = expression.function
-        self.calls: deque[Call] = deque()
+        self.calls: deque[FunctionCall] = deque()
         #: The deadline that is on its way, 0 if there is none; and the one that waits for the numbers before it.
         self.due_us = 0
         self.held_us = 0
@@ -176,9 +176,9 @@ class Computation:
         else:
             self.made, engine, waiting, barrier, recent = fields
             for offset, topic, time_us in waiting if not self.outside else ():
-                self.calls.append(Call(self.function, topic, time_us, offset, again=True))
+                self.calls.append(FunctionCall(self.function, topic, time_us, offset, again=True))
             if barrier:
-                self.gate = Gate({origin: Stamp(epoch, sequence) for origin, epoch, sequence in barrier})
+                self.gate = ExpressionGate({origin: Stamp(epoch, sequence) for origin, epoch, sequence in barrier})
         self.published = max(self.published, self.made) if self.passes_on else self.made
         self.recent.extend(recent)
         self.engine.restore(engine)

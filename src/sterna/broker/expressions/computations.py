@@ -32,13 +32,13 @@ from sterna.broker.expressions.computation import (
     part_in,
     taken_us,
 )
-from sterna.broker.expressions.expression_gate import Gate
-from sterna.broker.expressions.expression_recovery import Recollection
-from sterna.broker.expressions.function_calls import Call, CallingBroker, Calls
+from sterna.broker.expressions.expression_gate import ExpressionGate
+from sterna.broker.expressions.expression_recovery import ExpressionRecovery
+from sterna.broker.expressions.function_calls import FunctionCall, FunctionCallHost, FunctionCalls
 from sterna.broker.expressions.parts import Part, Parts, is_part
 from sterna.broker.expressions.result_identity import cause_of, note_recent
-from sterna.broker.expressions.spark_expressions import Outside, Passed, result_of
-from sterna.broker.expressions.window_timer import EndingBroker, Endings
+from sterna.broker.expressions.spark_expressions import PassedMessage, SparkExpressions, result_of
+from sterna.broker.expressions.window_timer import WindowTimer, WindowTimerHost
 from sterna.broker.limits import Limits
 from sterna.broker.session.publisher_sequence import numbered
 from sterna.broker.session.session import Session
@@ -57,7 +57,7 @@ from sterna.operators.stages import Outgrown
 from sterna.vocabulary.stamps import Identity
 
 
-class ComputingBroker(CallingBroker, EndingBroker, Protocol):
+class ExpressionHost(FunctionCallHost, WindowTimerHost, Protocol):
     """What expressions need of the broker around them, once it runs."""
 
     clock: BrokerClock
@@ -74,35 +74,35 @@ class Computations:
         "_admission",
         "_broker",
         "_by_text",
-        "_endings",
         "_outside",
         "_settings",
         "_tree",
         "_troubles",
+        "_window_timer",
         "calls",
         "changed",
         "gone",
         "parts",
-        "recollection",
+        "recovery",
         "results",
     )
 
     def __init__(self, limits: Limits, settings: Settings, functions: Functions) -> None:
         self._admission = Admission(limits, functions)
         self._settings = settings
-        self.calls = Calls(limits, functions, self._computed, self._settled)
+        self.calls = FunctionCalls(limits, functions, self._computed, self._settled)
         self._by_text: dict[bytes, Computation] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
         self.parts = Parts(settings)
         #: Of use during a replay.
-        self.recollection = Recollection(self)
-        self._broker: ComputingBroker | None = None
-        self._endings = Endings(self._end_window)
+        self.recovery = ExpressionRecovery(self)
+        self._broker: ExpressionHost | None = None
+        self._window_timer = WindowTimer(self._end_window)
         #: What differs from the last checkpoint.
         self.changed: dict[bytes, Computation] = {}
         self.gone: dict[bytes, None] = {}
         self.results = 0
-        self._outside = Outside()
+        self._outside = SparkExpressions()
         #: Of expressions that have ended.
         self._troubles: dict[str, int] = {}
 
@@ -113,7 +113,7 @@ class Computations:
     def __len__(self) -> int:
         return len(self._by_text)
 
-    def attach(self, broker: ComputingBroker) -> None:
+    def attach(self, broker: ExpressionHost) -> None:
         """The replay, if there was one, is over."""
         self._broker = broker
         self.calls.attach(broker)
@@ -146,7 +146,7 @@ class Computations:
         if found is None:
             found = self._begin(text, holder_of(session))
             if session.is_arriving:
-                found.gate = Gate()
+                found.gate = ExpressionGate()
         elif found.gate is not None and found.gate.is_awaited and not session.is_arriving:
             self._wait_no_more(found, "somebody else has subscribed to it")
         found.subscribers += 1
@@ -156,7 +156,7 @@ class Computations:
         expression = self._admission.parsed(text)
         computation = self._new(expression)
         computation.holder = holder
-        self.recollection.begun(computation)
+        self.recovery.begun(computation)
         self._by_text[text] = computation
         if computation.outside:
             self._outside.edition += 1
@@ -177,7 +177,7 @@ class Computations:
         if self._is_in_parts(expression):
             computation = Computation(expression, OuterEngine(expression, self._settings, self._now_us()))
             noted, wanted_us = self._noted_part(expression)
-            name = part_in(self.recollection.state_of(expression.text)) or noted
+            name = part_in(self.recovery.state_of(expression.text)) or noted
             computation.part = part = self.parts.of(computation, name, wanted_us, self._now_us())
             if self._broker is not None and len(part.computations) == 1:
                 self._broker.log.part("", part.name, is_wanted=True, since_us=part.wanted_us)
@@ -196,7 +196,7 @@ class Computations:
         """What its part is called, and since when it is wanted: after a crash or a move, as it was."""
         found = halves(expression)
         assert found is not None
-        return self.recollection.noted_part(found.inside.text, 0 if self._broker is None else self._now_us())
+        return self.recovery.noted_part(found.inside.text, 0 if self._broker is None else self._now_us())
 
     def lost(self, text: bytes) -> Computation:
         """One subscription less: with the last one everything the expression remembers goes."""
@@ -258,7 +258,7 @@ class Computations:
         return self._tree.filters()
 
     def _now_us(self) -> int:
-        return self.recollection.moment_us if self._broker is None else int(self._broker.clock.wall * 1e6)
+        return self.recovery.moment_us if self._broker is None else int(self._broker.clock.wall * 1e6)
 
     # -- messages --
 
@@ -318,7 +318,7 @@ class Computations:
         expression = computation.expression.text.decode()
         self._broker.tell("an expression begins anew", {"expression": expression, "reason": reason})
 
-    def _computed(self, computation: Computation, payload: bytes, call: Call) -> None:
+    def _computed(self, computation: Computation, payload: bytes, call: FunctionCall) -> None:
         """A result, of numbers from elsewhere; at QoS 0 it may have been delivered before a crash."""
         assert self._broker is not None
         if not call.again or self._broker.result_qos(computation.expression.result_topic):
@@ -428,7 +428,7 @@ class Computations:
             computation.held_us = due_us
             return
         assert self._broker is not None
-        self._endings.add(self._broker, computation, due_us)
+        self._window_timer.add(self._broker, computation, due_us)
 
     def _end_window(self, computation: Computation, due_us: int) -> int:
         if not computation.subscribers or computation.due_us != due_us:
@@ -452,7 +452,7 @@ class Computations:
         """Expressions that Spark is to compute, and since when."""
         return self._outside.wanted(self._by_text.values())
 
-    def hand_in(self, text: bytes, number: int, payload: bytes, passed: Passed | None = None) -> None:
+    def hand_in(self, text: bytes, number: int, payload: bytes, passed: PassedMessage | None = None) -> None:
         """What Spark made of a window or a message, or a message that passed, if anybody still wants it; a number that
         is not greater than the last one has been here before."""
         computation = self._outside.taker(text, self._by_text.get(text), passed)
@@ -487,11 +487,11 @@ class Computations:
     def recovered(self) -> None:
         """Publish what was not made, or not written down, before the crash; windows go on."""
         assert self._broker is not None
-        for text, reason in (*self.recollection.forgotten, *self.parts.forgotten):
+        for text, reason in (*self.recovery.forgotten, *self.parts.forgotten):
             self._broker.tell("an expression begins anew", {"expression": text.decode(), "reason": reason})
         self.parts.forgotten.clear()
         self.parts.recovered()
-        self.gone.update(dict.fromkeys(self.recollection.end()))
+        self.gone.update(dict.fromkeys(self.recovery.end()))
         for computation in list(self._by_text.values()):
             while computation.coming:
                 self._take_again(computation, computation.coming.popleft())

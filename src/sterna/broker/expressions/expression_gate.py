@@ -16,7 +16,7 @@ HELD_MAX: Final = 20_000
 HELD_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
-class Gate:
+class ExpressionGate:
     __slots__ = ("_bytes", "barrier", "ended", "held", "is_awaited")
 
     def __init__(self, barrier: VersionVector | None = None) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sterna.broker.expressions.computation import Computation, is_first, taken_us
-from sterna.broker.expressions.function_calls import Call
+from sterna.broker.expressions.function_calls import FunctionCall
 from sterna.broker.expressions.parts import Part, is_part
 from sterna.broker.expressions.result_identity import cause_of, note_recent
 from sterna.broker.session.publisher_sequence import number_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sterna.broker.expressions.computations import Computations
 
 
-class Recollection:
+class ExpressionRecovery:
     def __init__(self, computations: Computations) -> None:
         self._computations = computations
         #: States, until their expressions come.
@@ -106,7 +106,7 @@ class Recollection:
             if computation.gate is not None and not computation.gate.admits(message):
                 continue
             if computation.function:
-                call = Call(computation.function, message.topic, taken_us(message), message.offset, again=True)
+                call = FunctionCall(computation.function, message.topic, taken_us(message), message.offset, again=True)
                 computation.calls.append(call)
             elif not computation.expression.forwards or self._is_for(computation, message, said):
                 computation.coming.append(message)

@@ -38,7 +38,7 @@ Done = Callable[[float | None, str], None]
 Saved = tuple[int, bytes, int]
 
 
-class CallingBroker(Protocol):
+class FunctionCallHost(Protocol):
     log: SessionLog
 
     def compute_elsewhere(self, function: str, payload: bytes, done: Done) -> bool: ...
@@ -47,7 +47,7 @@ class CallingBroker(Protocol):
     def tell(self, event: str, fields: dict[str, Any]) -> None: ...
 
 
-class Call:
+class FunctionCall:
     """One message on its way through one function."""
 
     __slots__ = ("again", "done", "function", "made_of", "offset", "payload", "takers", "time_us", "topic", "value")
@@ -72,12 +72,12 @@ class Call:
         return self.offset, self.topic, self.time_us
 
 
-class Calls:
+class FunctionCalls:
     def __init__(
         self,
         limits: Limits,
         functions: Functions,
-        publish: Callable[[Computation, bytes, Call], None],
+        publish: Callable[[Computation, bytes, FunctionCall], None],
         settled: Callable[[Computation], None],
     ) -> None:
         """`publish`: a result of this expression, which this call led to; `settled`: it has taken all the numbers it
@@ -86,14 +86,14 @@ class Calls:
         self._functions = functions
         self._publish = publish
         self._settled = settled
-        self._broker: CallingBroker | None = None
-        self._waiting: deque[Call] = deque()
+        self._broker: FunctionCallHost | None = None
+        self._waiting: deque[FunctionCall] = deque()
         #: Of payloads that wait.
         self._bytes = 0
         #: Why messages led to no number, and how many.
         self.failures: dict[str, int] = {}
 
-    def attach(self, broker: CallingBroker) -> None:
+    def attach(self, broker: FunctionCallHost) -> None:
         self._broker = broker
 
     @property
@@ -104,21 +104,21 @@ class Calls:
         """A message for these expressions, all of which have a function."""
         assert self._broker is not None
         offset = message.offset if message.qos else -1
-        calls: dict[str, Call] = {}
+        calls: dict[str, FunctionCall] = {}
         for computation in computations:
             call = calls.get(computation.function)
             if call is None:
-                call = calls[computation.function] = Call(computation.function, message.topic, time_us, offset)
+                call = calls[computation.function] = FunctionCall(computation.function, message.topic, time_us, offset)
                 call.made_of = self._broker.identity_of(message)
             self.join(call, computation)
         for call in calls.values():
             self._admit(call, message.payload)
 
-    def join(self, call: Call, computation: Computation) -> None:
+    def join(self, call: FunctionCall, computation: Computation) -> None:
         call.takers.append(computation)
         computation.calls.append(call)
 
-    def under_way(self, computation: Computation) -> Iterator[tuple[Call, Message]]:
+    def under_way(self, computation: Computation) -> Iterator[tuple[FunctionCall, Message]]:
         """Messages at QoS 1 and 2 whose numbers this expression waits for, in their order."""
         assert self._broker is not None
         for call in computation.calls:
@@ -130,7 +130,7 @@ class Calls:
 
     def go_on(self, computations: Iterable[Computation]) -> None:
         """After a replay: compute what was not.  However many there are, the journal since the checkpoint has them."""
-        found: dict[tuple[str, int], Call] = {}
+        found: dict[tuple[str, int], FunctionCall] = {}
         for computation in computations:
             calls = [found.setdefault((call.function, call.offset), call) for call in computation.calls]
             computation.calls.clear()
@@ -139,7 +139,7 @@ class Calls:
         self._waiting.extend(found[key] for key in sorted(found, key=lambda key: key[1]))
         self._pump()
 
-    def _admit(self, call: Call, payload: bytes) -> None:
+    def _admit(self, call: FunctionCall, payload: bytes) -> None:
         if self._functions.get(call.function) is None:
             self._finish(call, None, "no-function")
         elif not self._waiting and self._start(call, payload):
@@ -152,14 +152,14 @@ class Calls:
                 self._bytes += len(payload)
             self._waiting.append(call)
 
-    def _has_room(self, call: Call, payload: bytes) -> bool:
+    def _has_room(self, call: FunctionCall, payload: bytes) -> bool:
         return call.offset >= 0 or self._bytes + len(payload) <= self._limits.function_bytes
 
-    def _start(self, call: Call, payload: bytes) -> bool:
+    def _start(self, call: FunctionCall, payload: bytes) -> bool:
         assert self._broker is not None
         return self._broker.compute_elsewhere(call.function, payload, partial(self._done, call))
 
-    def _done(self, call: Call, value: float | None, reason: str) -> None:
+    def _done(self, call: FunctionCall, value: float | None, reason: str) -> None:
         self._finish(call, value, reason)
         self._pump()
 
@@ -178,7 +178,7 @@ class Calls:
             if payload is None:
                 self._finish(call, None, reason)
 
-    def _payload_of(self, call: Call) -> tuple[bytes | None, str]:
+    def _payload_of(self, call: FunctionCall) -> tuple[bytes | None, str]:
         """Of one that waits; or why it is not to be computed."""
         assert self._broker is not None
         if not any(computation.subscribers for computation in call.takers):
@@ -196,7 +196,7 @@ class Calls:
         call.made_of = call.made_of or self._broker.identity_of(message)
         return message.payload, ""
 
-    def _finish(self, call: Call, value: float | None, reason: str) -> None:
+    def _finish(self, call: FunctionCall, value: float | None, reason: str) -> None:
         call.done = True
         call.value = value
         if reason:

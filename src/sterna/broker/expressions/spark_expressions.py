@@ -17,7 +17,7 @@ from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import FilterTree
 
 
-class Passed(NamedTuple):
+class PassedMessage(NamedTuple):
     """Of a message that goes on by itself: all but its payload."""
 
     topic: bytes
@@ -35,7 +35,7 @@ class _Alike:
         self.tree: FilterTree[bytes, Computation] = FilterTree()
 
 
-class Outside:
+class SparkExpressions:
     def __init__(self) -> None:
         #: Changes with every expression that comes or goes.
         self.edition = 0
@@ -67,7 +67,7 @@ class Outside:
             (one.expression.text, one.engine.newest_us) for one in computations if one.outside and not one.is_awaited
         ]
 
-    def taker(self, text: bytes, named: Computation | None, passed: Passed | None) -> Computation | None:
+    def taker(self, text: bytes, named: Computation | None, passed: PassedMessage | None) -> Computation | None:
         """Whose result this is, if anybody still wants it."""
         if passed is None:
             fits = named is not None and named.outside and not named.is_awaited and not named.passes_on
@@ -81,7 +81,7 @@ def result_of(
     computation: Computation,
     number: int,
     payload: bytes,
-    passed: Passed | None,
+    passed: PassedMessage | None,
     wall: float,
     qos_of: Callable[[bytes], int],
 ) -> Message:

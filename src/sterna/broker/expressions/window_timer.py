@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from sterna.broker import work_budget
-from sterna.broker.work_budget import Effort, Turns
+from sterna.broker.work_budget import Turns, WorkBudget
 
 if TYPE_CHECKING:
     from sterna.broker.expressions.computation import Computation
 
 
-class EndingBroker(Protocol):
-    effort: Effort
+class WindowTimerHost(Protocol):
+    work_budget: WorkBudget
     turns: Turns
 
 
-class Endings:
+class WindowTimer:
     __slots__ = ("_end", "_waiting")
 
     def __init__(self, end: Callable[[Computation, int], int]) -> None:
@@ -26,13 +26,13 @@ class Endings:
         self._end = end
         self._waiting: deque[tuple[Computation, int]] = deque()
 
-    def add(self, broker: EndingBroker, computation: Computation, due_us: int) -> None:
+    def add(self, broker: WindowTimerHost, computation: Computation, due_us: int) -> None:
         """Now, if this turn has not done enough; else in a later one."""
         self._waiting.append((computation, due_us))
-        if len(self._waiting) == 1 and not self._go_on(broker.effort):
-            broker.turns.ask(lambda: self._go_on(broker.effort))
+        if len(self._waiting) == 1 and not self._go_on(broker.work_budget):
+            broker.turns.ask(lambda: self._go_on(broker.work_budget))
 
-    def _go_on(self, spent: Effort) -> bool:
+    def _go_on(self, spent: WorkBudget) -> bool:
         while self._waiting:
             if spent.spent >= work_budget.TURN:
                 return False

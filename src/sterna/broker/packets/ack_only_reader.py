@@ -15,7 +15,7 @@ from sterna.mqtt import packets
 _HEARD = frozenset((packets.PUBACK, packets.PUBREC, packets.PUBCOMP, packets.PINGREQ))
 
 
-class Parting:
+class AckOnlyReader:
     def __init__(self, acknowledgements: Acknowledgements, acknowledged: Callable[[], None]) -> None:
         self._acknowledgements = acknowledgements
         self._acknowledged = acknowledged

@@ -12,12 +12,12 @@ from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.delivery.routes import Route, Routes
 from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.packets.acknowledgements import Acknowledgements
-from sterna.broker.packets.handshake import Handshake, refusal
+from sterna.broker.packets.handshake import ConnectHandshake, refusal
 from sterna.broker.packets.publications import Publications
 from sterna.broker.packets.requests import Requests
-from sterna.broker.session.connection import ClientHandler, Connection, ConnectionContext, State
+from sterna.broker.session.connection import ClientHandler, Connection, ConnectionContext, ConnectionState
 from sterna.broker.session.session import Session
-from sterna.broker.session_lifecycle import Lifecycle
+from sterna.broker.session_lifecycle import SessionLifecycle
 from sterna.mqtt import gateway_packets, packets, wire
 from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import Reason
@@ -41,7 +41,6 @@ class PacketDispatcher(ClientHandler):
         "_clock",
         "_counters",
         "_delivery",
-        "_effort",
         "_handshake",
         "_lifecycle",
         "_publications",
@@ -49,6 +48,7 @@ class PacketDispatcher(ClientHandler):
         "_reports",
         "_routes",
         "_takers",
+        "_work_budget",
         "may_be_gateway",
     )
 
@@ -60,14 +60,14 @@ class PacketDispatcher(ClientHandler):
         delivery: Delivery,
         publications: Publications,
         acknowledgements: Acknowledgements,
-        handshake: Handshake,
+        handshake: ConnectHandshake,
         requests: Requests,
-        lifecycle: Lifecycle,
+        lifecycle: SessionLifecycle,
         reports: OperatorReports,
     ) -> None:
         self._clock = context.clock
         self._counters = context.counters
-        self._effort = context.effort
+        self._work_budget = context.work_budget
         self._backpressure = backpressure
         self._routes = routes
         self._remembered = routes.remembered
@@ -80,9 +80,9 @@ class PacketDispatcher(ClientHandler):
         self.may_be_gateway: Callable[[str], bool] = _anybody
         # Which packets may come in which state, and who takes them.  PUBLISH in CONNECTED does not come here.
         states: dict[int, dict[int, Taker]] = {
-            State.AWAITING_CONNECT: {packets.CONNECT: handshake.connect, 0: self._take_hello},
-            State.AUTHENTICATING: {packets.AUTH: handshake.auth, packets.DISCONNECT: requests.disconnect},
-            State.CONNECTED: {
+            ConnectionState.AWAITING_CONNECT: {packets.CONNECT: handshake.connect, 0: self._take_hello},
+            ConnectionState.AUTHENTICATING: {packets.AUTH: handshake.auth, packets.DISCONNECT: requests.disconnect},
+            ConnectionState.CONNECTED: {
                 packets.PUBACK: acknowledgements.puback,
                 packets.PUBREC: acknowledgements.pubrec,
                 packets.PUBREL: publications.pubrel,
@@ -94,7 +94,7 @@ class PacketDispatcher(ClientHandler):
                 packets.AUTH: handshake.auth,
                 0: _take_control,
             },
-            State.CLOSED: {},
+            ConnectionState.CLOSED: {},
         }
         #: The same, by state and packet type in one number.
         self._takers: list[Taker | None] = [
@@ -106,7 +106,7 @@ class PacketDispatcher(ClientHandler):
     def parse(self, connection: Connection, data: bytes) -> None:
         """HOT.  All whole packets in `data`; what is left of an unfinished one is kept."""
         remembered = self._remembered
-        spent = self._effort
+        spent = self._work_budget
         size_max = connection.input_bytes_max
         position = 0
         end = len(data)
@@ -124,12 +124,14 @@ class PacketDispatcher(ClientHandler):
             if stop - position > size_max:
                 raise _too_large(connection, stop - position)
             if stop > end:
-                if connection.state == State.AWAITING_CONNECT and not _may_be_first(connection, first, length):
+                if connection.state == ConnectionState.AWAITING_CONNECT and not _may_be_first(
+                    connection, first, length
+                ):
                     raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
                 size = stop - position
                 break
             # QoS 0, no RETAIN, on a topic that has a route: the bulk of all traffic.
-            if first == 0x30 and length > 2 and connection.state == State.CONNECTED:
+            if first == 0x30 and length > 2 and connection.state == ConnectionState.CONNECTED:
                 head = body + 2 + (data[body] << 8) + data[body + 1]
                 topic = data[body + 2 : head]
                 if connection.version == MQTT_5:
@@ -150,7 +152,7 @@ class PacketDispatcher(ClientHandler):
                 spent.begin(now)
             self._packet(connection, first, data, body, stop)
             position = stop
-            if connection.state == State.CLOSED:
+            if connection.state == ConnectionState.CLOSED:
                 return
             size_max = connection.input_bytes_max  # it is larger for a client that has just been let in
             spent.spent += work_budget.PACKET
@@ -191,7 +193,7 @@ class PacketDispatcher(ClientHandler):
 
     def _quick_route(self, connection: Connection, topic: bytes) -> Route | None:
         """HOT.  The route of a topic that is not remembered, if its message may take the quick way."""
-        spent = self._effort
+        spent = self._work_budget
         now = self._clock.now
         if spent.turn != now:
             spent.begin(now)
@@ -202,7 +204,7 @@ class PacketDispatcher(ClientHandler):
 
     def _packet(self, connection: Connection, first: int, data: bytes, body: int, stop: int) -> None:
         kind = first >> 4
-        if kind == packets.PUBLISH and connection.state == State.CONNECTED:
+        if kind == packets.PUBLISH and connection.state == ConnectionState.CONNECTED:
             self._publications.publish(connection, first, data, body, stop)
             return
         if kind == packets.CONNECT:
@@ -237,7 +239,7 @@ class PacketDispatcher(ClientHandler):
 
     def failed(self, connection: Connection, code: int, reason: str) -> None:
         session = connection.session
-        if connection.state == State.CONNECTED and session is not None:
+        if connection.state == ConnectionState.CONNECTED and session is not None:
             user = session.user
             self._reports.report("connection failed", connection, code=f"0x{code:02x}", user=user, reason=reason)
             full, bare = packets.encode_disconnect(code, reason), packets.encode_disconnect(code)
@@ -256,7 +258,7 @@ class PacketDispatcher(ClientHandler):
 
 
 def _too_large(connection: Connection, size: int) -> ProtocolError:
-    setting = "packet_bytes" if connection.state == State.CONNECTED else "connect_bytes"
+    setting = "packet_bytes" if connection.state == ConnectionState.CONNECTED else "connect_bytes"
     return ProtocolError(
         Reason.PACKET_TOO_LARGE, f"packet of {size} bytes; limits.{setting} allows {connection.input_bytes_max}"
     )

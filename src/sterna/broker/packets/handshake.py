@@ -13,7 +13,7 @@ from random import Random
 from sterna.broker.access.access_control import AccessControl
 from sterna.broker.access.bridges import may_publish
 from sterna.broker.access.identity import Accepted, Challenge, Credentials, Refused
-from sterna.broker.access_renewal import CREDENTIALS_CHANGED, Renewal
+from sterna.broker.access_renewal import CREDENTIALS_CHANGED, AccessRenewal
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
@@ -21,10 +21,10 @@ from sterna.broker.deadlines import Deadlines
 from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.network import Keeper
 from sterna.broker.operator_reports import OperatorReports
-from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_quotas import will_size
-from sterna.broker.session_lifecycle import WATCH_S, Lifecycle
+from sterna.broker.session_lifecycle import WATCH_S, SessionLifecycle
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import BRIDGE, MQTT_3_1_1, MQTT_5, Connect, check_topic_name, encode_auth, encode_connack
@@ -39,7 +39,7 @@ RECEIVE_MAXIMUM_IF_UNSAID = 65535
 _DISPENSABLE = (prop.TOPIC_ALIAS_MAXIMUM, prop.MAXIMUM_PACKET_SIZE)
 
 
-class Handshake:
+class ConnectHandshake:
     __slots__ = (
         "_access",
         "_clock",
@@ -65,8 +65,8 @@ class Handshake:
         deadlines: Deadlines,
         rng: Random,
         access: AccessControl,
-        renewal: Renewal,
-        lifecycle: Lifecycle,
+        renewal: AccessRenewal,
+        lifecycle: SessionLifecycle,
         commitments: Commitments,
         delivery: Delivery,
         reports: OperatorReports,
@@ -108,7 +108,7 @@ class Handshake:
         if not request.client_id:
             request = self._with_client_id(request)
         connection.connect = request
-        connection.enter(State.AUTHENTICATING)
+        connection.enter(ConnectionState.AUTHENTICATING)
         credentials = Credentials(
             request.client_id.decode(),
             request.username,
@@ -180,7 +180,7 @@ class Handshake:
         if not connection.method or method != connection.method:
             raise ProtocolError(Reason.PROTOCOL_ERROR, "AUTH with another method than CONNECT")
         step = found.get(prop.AUTHENTICATION_DATA, b"")
-        if code == Reason.REAUTHENTICATE and connection.state == State.CONNECTED:
+        if code == Reason.REAUTHENTICATE and connection.state == ConnectionState.CONNECTED:
             session = connection.session
             assert session is not None
             self._begin_exchange(connection, method, step or None, session.user)
@@ -196,7 +196,7 @@ class Handshake:
             self._send_auth(connection, Reason.CONTINUE_AUTHENTICATION, outcome.data)
             return
         connection.exchange = None
-        if connection.state == State.CONNECTED:
+        if connection.state == ConnectionState.CONNECTED:
             if isinstance(outcome, Refused):
                 raise ProtocolError(outcome.code, outcome.reason)
             self._send_auth(connection, Reason.SUCCESS, outcome.data)
@@ -213,7 +213,7 @@ class Handshake:
 
     def verified(self, connection: Connection, verdict: Accepted | Refused) -> None:
         """The client is known, or refused."""
-        if connection.state == State.CLOSED:
+        if connection.state == ConnectionState.CLOSED:
             return
         try:
             if isinstance(verdict, Refused):
@@ -277,7 +277,7 @@ class Handshake:
     def _watch_proof(self, connection: Connection, expires_at: float) -> None:
         """End the connection when its token does.  Looked at often, so that an ended connection is soon let go."""
         left_s = expires_at - self._clock.wall
-        if connection.state == State.CLOSED:
+        if connection.state == ConnectionState.CLOSED:
             return
         if left_s <= 0:
             connection.fail(Reason.NOT_AUTHORIZED, "its token has expired")
@@ -286,7 +286,7 @@ class Handshake:
         self._deadlines.at(look_again, lambda: self._watch_proof(connection, expires_at))
 
     def _welcome(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
-        if connection.state == State.CLOSED or session.connection is not connection:
+        if connection.state == ConnectionState.CLOSED or session.connection is not connection:
             return
         request = connection.connect
         assert request is not None

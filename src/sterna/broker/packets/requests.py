@@ -13,15 +13,15 @@ from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
 from sterna.broker.delivery.delivery import Delivery
-from sterna.broker.delivery.delivery_audit import Records
+from sterna.broker.delivery.delivery_audit import AuditRecords
 from sterna.broker.network import Keeper, Network
 from sterna.broker.operator_reports import OperatorReports
-from sterna.broker.session.connection import Connection, State
+from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import SessionLog
 from sterna.broker.session.subscriptions import Grant, Subscription, memory_of, merge
-from sterna.broker.session_lifecycle import Lifecycle
+from sterna.broker.session_lifecycle import SessionLifecycle
 from sterna.journal.journal import Journal
 from sterna.mqtt import packets
 from sterna.mqtt import properties as prop
@@ -65,7 +65,6 @@ class Requests:
         "_commitments",
         "_counters",
         "_delivery",
-        "_effort",
         "_journal",
         "_lifecycle",
         "_limits",
@@ -73,6 +72,7 @@ class Requests:
         "_reports",
         "_retained_messages",
         "_routes",
+        "_work_budget",
         "keeper",
         "network",
         "records",
@@ -86,14 +86,14 @@ class Requests:
         commitments: Commitments,
         log: SessionLog,
         delivery: Delivery,
-        lifecycle: Lifecycle,
+        lifecycle: SessionLifecycle,
         reports: OperatorReports,
     ) -> None:
         self._limits = state.limits
         self._routes = state.routes
         self._retained_messages = state.retained
         self._counters = state.counters
-        self._effort = state.effort
+        self._work_budget = state.work_budget
         self._clock = clock
         self._journal = journal
         self._commitments = commitments
@@ -106,7 +106,7 @@ class Requests:
         #: Makes sure that one node owns a session; a lone node needs none.
         self.keeper: Keeper | None = None
         #: What is noted for an audit; None if nothing is.
-        self.records: Records | None = None
+        self.records: AuditRecords | None = None
 
     def subscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
         limits = self._limits
@@ -149,7 +149,7 @@ class Requests:
 
     def _go_on(self, task: Subscribing) -> None:
         connection = task.connection
-        if connection.state != State.CONNECTED:
+        if connection.state != ConnectionState.CONNECTED:
             return  # it left while the network was being told
         if self.records is not None and self.network is not None:
             self.records.stands(task.session, [asked.topic_filter for asked in task.request.requests])
@@ -165,7 +165,7 @@ class Requests:
                 self._commitments.in_turn(lambda: self._look_up(task))
 
     def _look_up(self, task: Subscribing) -> None:
-        if task.connection.state == State.CONNECTED:
+        if task.connection.state == ConnectionState.CONNECTED:
             task.connection.run(self._send_retained(task))
 
     def _prepare(self, task: Subscribing) -> Iterator[None]:
@@ -191,10 +191,10 @@ class Requests:
 
     def _confirm(self, task: Subscribing) -> None:
         task.connection.send(task.answer)
-        if task.connection.state == State.CONNECTED:
+        if task.connection.state == ConnectionState.CONNECTED:
             for message, grant in task.aside_sys:
                 self._delivery.send_retained(task.session, message, grant)
-            self._delivery.catching_up.add(task.session, task.aside)
+            self._delivery.retained_backlog.add(task.session, task.aside)
             self._delivery.pump(task.session)
         task.connection.asking -= 1
 
@@ -215,11 +215,11 @@ class Requests:
         session = task.session
         for topic_filter, (subscription, moment) in task.expectant.items():
             grant = merge([subscription])._replace(retained=True)
-            self._effort.spent += work_budget.FILTER
+            self._work_budget.spent += work_budget.FILTER
             for message in self._retained_messages.walk(topic_filter):
                 if session.subscriptions.get(topic_filter) is not subscription:
                     break  # unsubscribed, or subscribed anew
-                self._effort.spent += work_budget.LOOK
+                self._work_budget.spent += work_budget.LOOK
                 if (
                     message is None
                     or self._retained_messages.later_than(moment, message.topic)
@@ -228,7 +228,7 @@ class Requests:
                 ):
                     yield None
                     continue
-                self._effort.spent += work_budget.MESSAGE
+                self._work_budget.spent += work_budget.MESSAGE
                 yield message, grant
 
     def _refusal(self, session: Session, topic_filter: bytes) -> tuple[int, str] | None:
@@ -269,11 +269,11 @@ class Requests:
     def _cannot_compute(self, session: Session, text: bytes) -> tuple[int, str] | None:
         held = session.subscriptions
         most = self._limits.expressions_per_client
-        self._effort.spent += len(held)
+        self._work_budget.spent += len(held)
         if text not in held and sum(map(is_expression, held)) >= most:
             return Reason.QUOTA_EXCEEDED, f"more than {most} expressions"
         computations = self._routes.computations
-        self._effort.spent += work_budget.EXPRESSION + work_budget.RECIPIENT * len(computations)
+        self._work_budget.spent += work_budget.EXPRESSION + work_budget.RECIPIENT * len(computations)
         refusal = computations.refusal(text, session)
         return None if refusal is None else (Reason.TOPIC_FILTER_INVALID, refusal)
 

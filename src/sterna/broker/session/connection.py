@@ -19,7 +19,7 @@ from sterna.broker.clock import BrokerClock
 from sterna.broker.limits import Limits
 from sterna.broker.session.outbox import Transport
 from sterna.broker.statistics import Counters
-from sterna.broker.work_budget import Effort, Turns
+from sterna.broker.work_budget import Turns, WorkBudget
 from sterna.mqtt import gateway_packets, packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import MQTT_5
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sterna.broker.session.session import Session
 
 
-class State:
+class ConnectionState:
     """Plain numbers rather than an enumeration: they are compared per packet, and compiled these are constants."""
 
     AWAITING_CONNECT: Final = 0
@@ -114,13 +114,13 @@ class ClientHandler(ABC):
 class ConnectionContext:
     """The parts of a broker that every connection uses."""
 
-    __slots__ = ("clock", "counters", "effort", "limits", "turns", "unauthenticated")
+    __slots__ = ("clock", "counters", "limits", "turns", "unauthenticated", "work_budget")
 
-    def __init__(self, limits: Limits, clock: BrokerClock, counters: Counters, spent: Effort, turns: Turns) -> None:
+    def __init__(self, limits: Limits, clock: BrokerClock, counters: Counters, spent: WorkBudget, turns: Turns) -> None:
         self.limits = limits
         self.clock = clock
         self.counters = counters
-        self.effort = spent
+        self.work_budget = spent
         self.turns = turns
         #: Bytes held of clients that are not authenticated yet.
         self.unauthenticated = Allowance(limits.unauthenticated_bytes)
@@ -168,7 +168,7 @@ class Connection:
         self._handler = handler
         self.transport = transport
         self.peer = peer
-        self.state: int = State.AWAITING_CONNECT
+        self.state: int = ConnectionState.AWAITING_CONNECT
         #: 0 until a CONNECT has said it.
         self.version = 0
         #: MQTT 3.1, which is served as 3.1.1; a bridge, whose subscriptions are No Local and Retain As Published.
@@ -224,7 +224,7 @@ class Connection:
 
     def feed(self, data: bytes) -> None:
         """Bytes from the client."""
-        if self.state == State.CLOSED:
+        if self.state == ConnectionState.CLOSED:
             return  # it was told goodbye and talks on
         self.heard_at = self._context.clock.now
         self._context.counters.bytes_received += len(data)
@@ -235,18 +235,18 @@ class Connection:
                 if self.parting is not None:
                     self._hear_on_parting(self.parting)
                 self._bound_waiting()
-                if self.state != State.CONNECTED:
+                if self.state != ConnectionState.CONNECTED:
                     self.charge()
                 return
             data = self._taken_partial()
         self._take(data)
-        if self.state != State.CONNECTED:
+        if self.state != ConnectionState.CONNECTED:
             self.charge()
         self._bound_backlog()
 
     def charge(self, elsewhere: int = 0) -> None:
         """Count the bytes held of a client that is not authenticated yet, `elsewhere` those its transport holds."""
-        if self.state == State.CONNECTED or self.state == State.CLOSED:
+        if self.state == ConnectionState.CONNECTED or self.state == ConnectionState.CLOSED:
             return
         before, self._charged = self._charged, elsewhere + self._partial_size
         fits = self._context.unauthenticated.change(before, self._charged)
@@ -269,7 +269,7 @@ class Connection:
         """Read on only while the journal keeps up with this client, and this client with our answers."""
         self._handler.bound_backlog(self)
         session = self.session
-        if session is None or not session.outbox.congested or self.stalled or self.state != State.CONNECTED:
+        if session is None or not session.outbox.congested or self.stalled or self.state != ConnectionState.CONNECTED:
             return
         # Messages no longer come on top of what a full socket holds, answers do: it is by asking that it grows.
         if self.transport.get_write_buffer_size() > ANSWERS_SHARE * self._context.limits.output_bytes:
@@ -278,12 +278,12 @@ class Connection:
 
     def listen(self) -> None:
         """Read on from the client, unless something is left that speaks against it."""
-        if self.state != State.CLOSED and not (self.reading_paused or self.stalled or self._held):
+        if self.state != ConnectionState.CLOSED and not (self.reading_paused or self.stalled or self._held):
             self.transport.resume_reading()
 
     def _bound_waiting(self) -> None:
         """A client that talks on while it is being authenticated may do so up to one packet's worth."""
-        if self._held or not self.waiting or self.state == State.CLOSED:
+        if self._held or not self.waiting or self.state == ConnectionState.CLOSED:
             return  # who is held back is not read from either
         if self._partial_size > self._context.limits.packet_bytes:
             self.fail(Reason.QUOTA_EXCEEDED, "too much data before CONNACK")
@@ -318,7 +318,7 @@ class Connection:
 
     def _advance(self, errand: Iterator[None]) -> bool:
         """Go on with it until it is done (True) or the turn is spent."""
-        spent = self._context.effort
+        spent = self._context.work_budget
         return all(spent.spent < work_budget.TURN for _ in errand)
 
     def hold_back(self) -> None:
@@ -331,14 +331,14 @@ class Connection:
         """One turn for this client: its errands, then the packets that waited behind them."""
         self.heard_at = self._context.clock.now  # it is we who do not listen
         try:
-            while self._errands and self.state != State.CLOSED:
+            while self._errands and self.state != ConnectionState.CLOSED:
                 if not self._advance(self._errands[0]):
                     return False
                 self._errands.popleft()
         except ProtocolError as error:
             self.fail(error.code, error.reason)
         self._held = False
-        if self.state == State.CLOSED:
+        if self.state == ConnectionState.CLOSED:
             self._errands.clear()
             self.drop_input()
             return True
@@ -364,7 +364,7 @@ class Connection:
             self.fail(error.code, error.reason)
             return
         self._partial, self._partial_size = [left], len(left)
-        if parting.is_over and self.state != State.CLOSED:
+        if parting.is_over and self.state != ConnectionState.CLOSED:
             self.transport.pause_reading()
 
     def thaw(self) -> None:
@@ -372,7 +372,7 @@ class Connection:
         if self.parting is not None:
             self._partial = [*self.parting.put_aside.values(), *self._partial]
             self.parting = None
-        if self.state != State.CLOSED:
+        if self.state != ConnectionState.CLOSED:
             self.heard_at = self._context.clock.now  # it is we who did not listen
             self.proceed()
             self.listen()
@@ -380,7 +380,7 @@ class Connection:
     def proceed(self) -> None:
         self.waiting = False
         data = self._taken_partial()
-        if data and self.state != State.CLOSED:
+        if data and self.state != ConnectionState.CLOSED:
             self._take(data)
 
     def keep(self, rest: bytes, needed: int) -> None:
@@ -401,9 +401,9 @@ class Connection:
         """A packet this client waits for.  A connection that has ended takes no more."""
         session = self.session
         self._context.counters.answers_sent += 1
-        if self.state == State.CONNECTED and session is not None:
+        if self.state == ConnectionState.CONNECTED and session is not None:
             session.outbox.send(data)
-        elif self.state != State.CLOSED:
+        elif self.state != ConnectionState.CLOSED:
             self.transport.write(data)
 
     def enter(self, state: int) -> None:
@@ -416,11 +416,11 @@ class Connection:
         self.input_bytes_max = self._context.limits.packet_bytes
         self._settle_charge()
         self.allowed = None if session.permissions.unrestricted else set()
-        self.enter(State.CONNECTED)
+        self.enter(ConnectionState.CONNECTED)
 
     def fail(self, code: int, reason: str) -> None:
         """The client, or something about it, is wrong: say so as the protocol version allows, and close."""
-        if self.state == State.CLOSED:
+        if self.state == ConnectionState.CLOSED:
             return
         self._handler.failed(self, code, reason)
 
@@ -459,7 +459,7 @@ class Connection:
     def writable(self) -> None:
         """There is room again."""
         session = self.session
-        if session is not None and session.connection is self and self.state == State.CONNECTED:
+        if session is not None and session.connection is self and self.state == ConnectionState.CONNECTED:
             session.outbox.congested = False
             if self.stalled:
                 self.stalled = False

@@ -16,7 +16,7 @@ HELD_MAX: Final = 1000
 HELD_BYTES_MAX: Final = 1024 * 1024
 
 
-class Held:
+class Qos0Hold:
     __slots__ = ("_bytes", "is_full", "made_of", "messages")
 
     def __init__(self) -> None:

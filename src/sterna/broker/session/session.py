@@ -14,8 +14,8 @@ from sterna.broker.inheritance import REMAINS, Inheritance
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox
 from sterna.broker.session.publisher_sequence import NO_NUMBER, Number
-from sterna.broker.session.qos0_hold import Held
-from sterna.broker.session.session_quotas import Holdings, will_size
+from sterna.broker.session.qos0_hold import Qos0Hold
+from sterna.broker.session.session_quotas import SessionQuotas, will_size
 from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.broker.statistics import Counters
 from sterna.mqtt.message import Message
@@ -44,7 +44,6 @@ class Session:
         "aliases",
         "barrier",
         "came",
-        "catching_up",
         "client_id",
         "connection",
         "disconnected_at",
@@ -68,6 +67,7 @@ class Session:
         "permissions",
         "queue",
         "received",
+        "retained_backlog",
         "sequence",
         "shares",
         "subscribed_at",
@@ -83,7 +83,7 @@ class Session:
     _user: str | None
     _will: Will | None
 
-    def __init__(self, client_id: bytes, outbox: Outbox, permissions: Permissions, holdings: Holdings) -> None:
+    def __init__(self, client_id: bytes, outbox: Outbox, permissions: Permissions, holdings: SessionQuotas) -> None:
         self._holdings, self._user, self._will = holdings, None, None
         holdings.gained(None)
         self.client_id = client_id
@@ -104,7 +104,7 @@ class Session:
         #: It is being handed over by another node and not all here yet.
         self.is_arriving = False
         #: What came for it at QoS 0 meanwhile.
-        self.held: Held | None = None
+        self.held: Qos0Hold | None = None
         #: What it has to know to be made one with other sessions of its client; None if there can be none.
         self.inheritance: Inheritance | None = None
         #: What the node it came from had dealt with: of other nodes' messages, those that are not for it any more.
@@ -135,7 +135,7 @@ class Session:
         self.window_bytes = 1
         self.queue: OffsetQueue[Grant] = OffsetQueue()
         #: Retained messages at QoS 0 that wait for room in the socket; None if there are none, as nearly always.
-        self.catching_up: OffsetQueue[Grant] | None = None
+        self.retained_backlog: OffsetQueue[Grant] | None = None
         #: QoS 2 packet identifiers the client sent and has not released.
         self.received: set[int] = set()
         #: The last number of a publisher that numbers its messages.
@@ -243,7 +243,7 @@ class Session:
         self.unsent.clear()
         self.taken_back.clear()
         self.queue.clear()
-        self.catching_up = None
+        self.retained_backlog = None
         self.received.clear()
 
     def take_packet_id(self) -> int:

@@ -14,7 +14,7 @@ def will_size(will: Will | None) -> int:
     return 0 if will is None else len(will.topic) + len(will.payload) + len(will.forwarded)
 
 
-class Holdings:
+class SessionQuotas:
     __slots__ = ("_of_user", "wills")
 
     def __init__(self, limits: Limits) -> None:

@@ -18,7 +18,7 @@ from sterna.broker.broker import Broker
 from sterna.broker.delivery.barriers import is_served
 from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.expressions.computation import Computation
-from sterna.broker.expressions.expression_gate import Gate
+from sterna.broker.expressions.expression_gate import ExpressionGate
 from sterna.broker.expressions.parts import read_name
 from sterna.broker.expressions.result_identity import has_had, told
 from sterna.broker.session.session import Session
@@ -141,14 +141,14 @@ def check(broker: Broker, filters: list[bytes]) -> None:
 
 def expect(broker: Broker, windows: list[PartName]) -> None:
     """These parts are meant by the subscriptions that follow."""
-    recollection = broker.routes.computations.recollection
-    recollection.forget_parts()
+    recovery = broker.routes.computations.recovery
+    recovery.forget_parts()
     for name, wanted_us in windows:
         try:
             read_name(name)
         except ExpressionError:
             continue  # of another release: its windows begin anew
-        recollection.remember_part(name, wanted_us)
+        recovery.remember_part(name, wanted_us)
 
 
 class Results:
@@ -230,7 +230,7 @@ def settle(broker: Broker, session: Session, states: dict[bytes, bytes], vector:
     """The session is here: its expressions go on, from what they remembered where it came from."""
     computations = broker.routes.computations
     held: dict[int, tuple[Message, list[Computation]]] = {}
-    arrived: list[tuple[Computation, Gate]] = []
+    arrived: list[tuple[Computation, ExpressionGate]] = []
     for computation in _computations_of(broker, session):
         gate = computation.gate
         if gate is None or not gate.is_awaited:
@@ -238,7 +238,7 @@ def settle(broker: Broker, session: Session, states: dict[bytes, bytes], vector:
         _adopt(broker, computation, states.get(computation.expression.text))
         if computation.function:
             _wait_on(broker, computation, states.get(WAITING + computation.expression.text))
-        computation.gate = Gate({origin: stamp for origin, stamp in vector.items() if origin != node})
+        computation.gate = ExpressionGate({origin: stamp for origin, stamp in vector.items() if origin != node})
         arrived.append((computation, gate))
         for message in gate.held:
             if not is_served(broker.journal, node, message, vector):

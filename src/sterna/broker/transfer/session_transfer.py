@@ -16,10 +16,10 @@ from sterna.broker.broker import Broker
 from sterna.broker.delivery.barriers import Barriers, is_added, set_aside_for
 from sterna.broker.delivery.share_targets import is_for_shares_only
 from sterna.broker.inheritance import Inheritance, inheritance_from
-from sterna.broker.packets.ack_only_reader import Parting
+from sterna.broker.packets.ack_only_reader import AckOnlyReader
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom
-from sterna.broker.session.qos0_hold import Held
+from sterna.broker.session.qos0_hold import Qos0Hold
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import will_from
 from sterna.broker.session.snapshots import snapshot
@@ -70,10 +70,10 @@ def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -
     """Whether its client had kept up till then."""
     kept_up = not session.outbox.congested
     session.outbox.congested = True
-    session.held = Held()
+    session.held = Qos0Hold()
     if session.connection is not None:
         session.outbox.instead = MOVING
-        session.connection.freeze(Parting(broker.acknowledgements, acknowledged))
+        session.connection.freeze(AckOnlyReader(broker.acknowledgements, acknowledged))
     # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
     broker.delivery.disconnected(session)
     return kept_up
@@ -90,7 +90,7 @@ def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhe
         session.outbox.congested = True
     if is_heard_elsewhere:
         session.outbox.instead = NOT_COUNTED
-    session.held = Held()
+    session.held = Qos0Hold()
 
 
 def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> None:
@@ -157,7 +157,7 @@ def begin_arrival(
     session = broker.state.new_session(client_id, user, permissions)
     session.is_arriving = True
     session.outbox.instead = NOT_COUNTED
-    session.held = Held()
+    session.held = Qos0Hold()
     barriers_of(broker)
     session.version = version
     session.needs = (version, False, False)
@@ -205,7 +205,7 @@ def complete(
     """
     read = broker.journal.read
     inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
-    held = session.held or Held()
+    held = session.held or Qos0Hold()
     results = expression_transfer.Results(broker, session, rest.states, rest.vector, node)
     inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
     if inheritance is not None:

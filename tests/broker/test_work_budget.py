@@ -39,7 +39,7 @@ def test_dear_packets_in_one_piece_are_taken_over_several_turns_in_order(node: L
         assert len(client.wire.written) > answered
         answered = len(client.wire.written)
         turns += 1
-        assert node.broker.effort.spent <= work_budget.TURN + STEP_MAX
+        assert node.broker.work_budget.spent <= work_budget.TURN + STEP_MAX
     assert turns > 3
     assert client.wire.reading
     answers = client.received()
@@ -143,7 +143,7 @@ def test_one_packet_with_many_filters_takes_several_turns_and_one_answer(node: L
     assert node.broker.routes.size < 300
     while node.broker.turns:
         node.take_turn()
-        assert node.broker.effort.spent <= work_budget.TURN + STEP_MAX
+        assert node.broker.work_budget.spent <= work_budget.TURN + STEP_MAX
     node.settle()
     answer, pong = client.received()
     assert isinstance(answer, Suback)
@@ -230,7 +230,7 @@ def test_many_retained_messages_come_over_several_turns_each_once(qos: int, last
     while node.broker.turns:
         sent = node.broker.counters.publish_sent
         node.take_turn()
-        assert node.broker.effort.spent <= work_budget.TURN + STEP_MAX
+        assert node.broker.work_budget.spent <= work_budget.TURN + STEP_MAX
         if not (qos and lasting):  # those wait in the session's queue, and its window bounds what is sent at once
             assert node.broker.counters.publish_sent - sent <= work_budget.TURN // work_budget.MESSAGE + 1
         turns += 1
@@ -315,7 +315,7 @@ def test_a_client_that_reads_again_catches_up_over_several_turns() -> None:
     reader = node.join("reader")
     reader.connection.congested()
     reader.subscribe("r/+")
-    node.broker.effort.begin(node.now)
+    node.broker.work_budget.begin(node.now)
     reader.connection.writable()
     while node.broker.turns:
         sent = node.broker.counters.publish_sent
@@ -323,7 +323,7 @@ def test_a_client_that_reads_again_catches_up_over_several_turns() -> None:
         assert 0 < node.broker.counters.publish_sent - sent <= work_budget.TURN // work_budget.MESSAGE + 1
     node.broker.flush()
     assert reader.payloads() == [b"%d" % number for number in range(2000)]
-    assert node.session("reader").catching_up is None
+    assert node.session("reader").retained_backlog is None
 
 
 def test_clients_take_turns_with_what_is_retained(node: LoneNode) -> None:
@@ -348,7 +348,7 @@ def test_a_look_that_finds_nothing_is_bounded_too(node: LoneNode) -> None:
     turns = 0
     while node.broker.turns:
         node.take_turn()
-        assert node.broker.effort.spent <= work_budget.TURN + STEP_MAX
+        assert node.broker.work_budget.spent <= work_budget.TURN + STEP_MAX
         turns += 1
     assert turns >= 5000 * work_budget.LOOK // work_budget.TURN
     node.settle()
