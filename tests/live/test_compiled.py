@@ -9,12 +9,12 @@ import pytest
 
 import sterna.broker.delivery.delivery
 import sterna.broker.session.connection
-import sterna.gateway.relay
+import sterna.gateway.client
 
 
 @pytest.mark.skipif("STERNA_TEST_COMPILED" not in os.environ, reason="only `make test` promises compiled modules")
 @pytest.mark.skipif(not shutil.which("cc"), reason="without a C compiler the node runs interpreted")
 def test_the_hot_modules_are_compiled() -> None:
-    for module in (sterna.broker.session.connection, sterna.broker.delivery.delivery, sterna.gateway.relay):
+    for module in (sterna.broker.session.connection, sterna.broker.delivery.delivery, sterna.gateway.client):
         assert module.__file__ is not None
         assert module.__file__.endswith(".so"), "see .venv/compile.log"

@@ -1,30 +1,38 @@
-"""One client's stay: from its CONNECT to its end, with nodes that come and go meanwhile.
+"""One client of a gateway: from its CONNECT to its end, with nodes that come and go meanwhile.
 
-The client's connection outlives those to nodes, and nothing of what happens to them shows on it.  What a client does
-wrong ends its own connection only, with the reason code the standard names.
+The client's connection outlives those to nodes, and nothing that happens to them shows on it.  A mistake of a client
+ends its own connection only, with the reason code the standard names.
+
+Packets are passed on whole.  Those at QoS 0 are not looked at.  For the others the gateway notes who owes whom an
+answer (`ledger`, `deliveries`), so that the next node is told everything the last one may have missed, and the client
+nothing twice.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from sterna.gateway.connecting import PASSING, Wish, dismissal, goodbye, read_wish, refusal
-from sterna.gateway.deliveries import Deliveries
+from sterna.gateway.context import GatewayContext
+from sterna.gateway.deliveries import ANSWER, HOLD, PASS, SWALLOW, Deliveries
+from sterna.gateway.ending import SessionEndings
 from sterna.gateway.framing import Incoming, packet_end
 from sterna.gateway.ledger import Ledger
+from sterna.gateway.node_words import hear_control, hear_disconnect
 from sterna.gateway.subscriptions import Subscriptions
 from sterna.gateway.tether import Tether
 from sterna.gateway.upstream import Transport, Upstream
 from sterna.gateway.welcome import for_client
 from sterna.mqtt import packets, wire
 from sterna.mqtt import properties as prop
-from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
+from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5, PUBACK, PUBCOMP, PUBREC, PUBREL
 from sterna.mqtt.reasons import Reason
-from sterna.mqtt.server_packets import Connack
+from sterna.mqtt.server_packets import Connack, decode_granted
 from sterna.vocabulary.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from sterna.gateway.gateway import Gateway
+SUBACK: Final = 9
+UNSUBACK: Final = 11
+PINGRESP: Final = 13
 
 PINGREQ_BYTES: Final = b"\xc0\x00"
 
@@ -44,15 +52,33 @@ class State:
     CLOSED: Final = 4
 
 
+class ClientRegistry(Protocol):
+    """Knows the clients of a gateway by name."""
+
+    def admitted(self, client: Client) -> None:
+        """A node has let this client in."""
+
+    def ended(self, client: Client) -> None: ...
+    def forget(self, client: Client) -> None:
+        """Its connection is gone; it may still have something to say to a node."""
+
+    def sent_away(self, wish: Wish) -> None:
+        """Its session is gone, and it is to learn that when it comes back."""
+
+    def was_sent_away(self, wish: Wish) -> bool:
+        """Asked once, when it is back."""
+
+
 class Client:
     __slots__ = (
         "_charged",
         "_client",
         "_client_congested",
+        "_context",
         "_direct",
+        "_endings",
         "_ends",
         "_fruitful",
-        "_gateway",
         "_graceful",
         "_heard_at",
         "_held",
@@ -66,6 +92,7 @@ class Client:
         "_parting",
         "_presumed_version",
         "_reading",
+        "_registry",
         "_restoring",
         "_size_max",
         "_spoken",
@@ -80,11 +107,20 @@ class Client:
         "wish",
     )
 
-    def __init__(self, gateway: Gateway, client: Transport, address: str) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        context: GatewayContext,
+        registry: ClientRegistry,
+        endings: SessionEndings,
+        client: Transport,
+        address: str,
+    ) -> None:
+        self._context = context
+        self._registry = registry
+        self._endings = endings
         self._client = client
-        self._limits = gateway.limits
-        self._size_max = gateway.limits.packet_bytes
+        self._limits = context.limits
+        self._size_max = context.limits.packet_bytes
         #: Bytes held of it that count as a stranger's.
         self._charged = 0
         self.address = address
@@ -92,8 +128,8 @@ class Client:
         self.wish: Wish | None = None
         self.tether: Tether | None = None
         self.ledger = Ledger()
-        self.deliveries = Deliveries(gateway.patience.window)
-        self.subscriptions = Subscriptions(gateway.limits.subscription_bytes)
+        self.deliveries = Deliveries(context.patience.window)
+        self.subscriptions = Subscriptions(context.limits.subscription_bytes)
         self._incoming = Incoming()
         #: The node that has the session, if one has.
         self._up: Upstream | None = None
@@ -111,8 +147,8 @@ class Client:
         self._client_congested = False
         self._owes_pingresp = False
         self._reading = True
-        self._heard_at = gateway.now
-        self._node_heard_at = gateway.now
+        self._heard_at = context.now
+        self._node_heard_at = context.now
         #: Has the node been sent anything since we last looked?
         self._spoken = False
         self._keep_alive_s = 0.0
@@ -122,7 +158,7 @@ class Client:
         self._ends = False
         #: What a CONNECT that cannot be read is answered in; 0: not at all.
         self._presumed_version = 0
-        self._timer = gateway.later(gateway.limits.connect_s, self._connect_timeout)
+        self._timer = context.later(context.limits.connect_s, self._connect_timeout)
 
     # -- bytes of the client --
 
@@ -130,7 +166,7 @@ class Client:
         """HOT."""
         if self.state >= State.LEAVING:
             return  # it said goodbye, or was told so, and talks on
-        self._heard_at = self._gateway.now
+        self._heard_at = self._context.now
         data = self._incoming.with_more(data)
         if not data:
             self.charge()
@@ -149,14 +185,14 @@ class Client:
         if self.state >= State.OPEN:
             return
         before, self._charged = self._charged, elsewhere + self._incoming.size
-        fits = self._gateway.unauthenticated.change(before, self._charged)
+        fits = self._context.unauthenticated.change(before, self._charged)
         if elsewhere > self._limits.connect_bytes:
             self.fail(Reason.PACKET_TOO_LARGE, f"{elsewhere} bytes without a whole CONNECT; see limits.connect_bytes")
         elif not fits:
             self.fail(Reason.QUOTA_EXCEEDED, "limits.unauthenticated_bytes are held of clients that did not log in yet")
 
     def _settle_charge(self) -> None:
-        self._gateway.unauthenticated.change(self._charged, 0)
+        self._context.unauthenticated.change(self._charged, 0)
         self._charged = 0
 
     def _before_connack(self, data: bytes) -> None:
@@ -185,35 +221,250 @@ class Client:
     def _connect(self, data: bytes, body: int, stop: int) -> None:
         if data[0] != 0x10:
             raise wire.malformed("reserved flags of CONNECT are set")
-        gateway = self._gateway
+        context = self._context
         if data[body : body + 6] == b"\x00\x04MQTT" and body + 6 < stop:
             self._presumed_version = MQTT_5 if MQTT_5 <= data[body + 6] < packets.BRIDGE else MQTT_3_1_1
         elif data[body : body + 8] == b"\x00\x06MQIsdp":
             self._presumed_version = MQTT_3_1_1
-        name = b"gateway-%032x" % gateway.rng.getrandbits(128)
+        name = b"gateway-%032x" % context.rng.getrandbits(128)
         self.wish = read_wish(data, body, stop, self._limits.user_properties, name)
         self.state = State.CONNECTING
         self._ends = self.wish.is_transient
-        self.tether = Tether(gateway, self, self.wish)
-
-    def _from_client(self, data: bytes) -> None:
-        """Packets of a client that was let in."""
-        raise NotImplementedError
-
-    def from_node(self, upstream: Upstream, data: bytes) -> None:
-        """Packets of a node that has the session."""
-        raise NotImplementedError
+        self.tether = Tether(context, self._endings, self, self.wish)
 
     def to_client(self, data: bytes) -> None:
         """HOT."""
         if self.state < State.LEAVING:
-            self._gateway.counters.bytes_down += len(data)
+            self._context.counters.bytes_down += len(data)
             self._client.write(data)
 
     def _settle_orphans(self) -> None:
         """The client is owed a word about exchanges that no node knows of any more."""
         for packet_id in self.deliveries.take_owed():
             self.to_client(b"\x62\x02" + wire.two(packet_id))
+
+    # -- packets of the client --
+
+    def _from_client(self, data: bytes) -> None:
+        """HOT.  All whole packets in `data`; those that need no look go on in one piece."""
+        position = start = 0
+        end = len(data)
+        while True:
+            body, stop = packet_end(data, position, self._size_max)
+            if not body:
+                break
+            first = data[position]
+            if first == 0xE0 and start < position:
+                self._to_node(data[start:position])  # nothing follows a DISCONNECT
+                start = position
+            # QoS 0 goes by unseen while there is somebody to take it.
+            if not (first & 0xF6 == 0x30 and self._direct) and not self._take(first, data, position, body, stop):
+                if start < position:
+                    self._to_node(data[start:position])
+                start = stop
+                if self.state != State.OPEN:
+                    return
+            position = stop
+        if start < position:
+            self._to_node(data[start:position] if start or position < end else data)
+        if position < end:
+            self._incoming.keep(data[position:], stop)
+        ledger = self.ledger
+        if len(ledger.entries) >= self._limits.unacknowledged or ledger.bytes_held >= self._limits.buffer_bytes:
+            self._listen()
+
+    def _to_node(self, data: bytes) -> None:
+        """HOT."""
+        if self._up is not None:
+            self._spoken = True
+            self._context.counters.bytes_up += len(data)
+            self._up.write(data)
+
+    def _take(self, first: int, data: bytes, position: int, body: int, stop: int) -> bool:
+        """HOT.  A packet that needs a look; False if it does not go on from here as it is."""
+        kind = first >> 4
+        if kind == packets.PUBLISH:
+            if not first & 0x06:
+                self._keep_loose(data[position:stop])
+                return False
+            at = body + 2 + (data[body] << 8) + data[body + 1] if stop - body >= 2 else stop
+            if at + 2 > stop:
+                raise wire.malformed("packet ends before its identifier")
+            return self._ask(data[at] << 8 | data[at + 1], data[position:stop])
+        if kind in (packets.PINGREQ, packets.DISCONNECT, packets.AUTH):
+            return self._speak(kind, data, position, body, stop)
+        if stop - body < 2:
+            raise wire.malformed("packet ends before its identifier")
+        packet_id = data[body] << 8 | data[body + 1]
+        if kind in (PUBACK, PUBREC, PUBCOMP):
+            return self._acknowledge(kind, packet_id, stop - body > 2 and data[body + 2] >= 0x80)
+        if kind == PUBREL and self._up is not None and not self._restoring:
+            # It frees a place in the node's window, so it does not wait behind what waits for one.
+            self.ledger.add(packet_id, data[position:stop])
+            return True
+        if kind in (PUBREL, packets.SUBSCRIBE, packets.UNSUBSCRIBE):
+            return self._ask(packet_id, data[position:stop])
+        raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {kind} is not expected here")
+
+    def _ask(self, packet_id: int, packet: bytes) -> bool:
+        """HOT.  Something an answer will come to; kept until it does."""
+        if not packet_id:
+            raise ProtocolError(Reason.PROTOCOL_ERROR, "packet identifier 0")
+        if self._direct:
+            self.ledger.add(packet_id, packet)
+            return True
+        self.ledger.add_unsent(packet_id, packet)
+        return False
+
+    def _keep_loose(self, packet: bytes) -> None:
+        """QoS 0 while there is no node for it."""
+        if self.ledger.bytes_held + len(packet) > self._limits.buffer_bytes // 2:
+            self._context.counters.dropped += 1
+        else:
+            self.ledger.add_unsent(0, packet)
+
+    def _acknowledge(self, kind: int, packet_id: int, refused: bool) -> bool:
+        verdict = self.deliveries.acknowledge(kind, packet_id, refused=refused)
+        if verdict == PASS:
+            return self._up is not None  # else the node will ask again, and be answered from memory
+        self._settle_orphans()
+        if self._held and self._up is not None:
+            self._held = False
+            self._hear()
+            self.from_node(self._up, self._up.incoming.take())
+        return False
+
+    def _speak(self, kind: int, data: bytes, position: int, body: int, stop: int) -> bool:
+        if kind == packets.PINGREQ:
+            self._answer_ping()
+            return False
+        if kind == packets.AUTH:
+            return self._direct
+        assert self.wish is not None
+        code, expiry_s = 0, self.wish.expiry_s
+        if self.wish.version == MQTT_5:
+            code, found = packets.decode_ending(data, body, stop, "DISCONNECT", self._limits.user_properties)
+            asked = found.get(prop.SESSION_EXPIRY, expiry_s)
+            if asked and not expiry_s:
+                # [MQTT-3.1.2-23], which the node cannot see
+                raise ProtocolError(Reason.PROTOCOL_ERROR, "a session that was to end cannot be kept")
+            expiry_s = asked
+            self._ends = expiry_s == 0
+        self._leave(goodbye(self.wish.version, code, expiry_s), graceful=code == 0)
+        return False
+
+    # -- packets of the node --
+
+    def from_node(self, upstream: Upstream, data: bytes) -> None:
+        """HOT.  All whole packets in `data`; those that need no look go on in one piece."""
+        if upstream is not self._up:
+            return
+        if self._held:
+            upstream.incoming.add(data)
+            return
+        try:
+            self._relay_down(upstream, data)
+        except ProtocolError as error:
+            self._context.counters.nonsense += 1
+            self.fail(Reason.SERVER_BUSY, f"the node {upstream.server} said: {error.reason}")
+
+    def _relay_down(self, upstream: Upstream, data: bytes) -> None:
+        position = start = 0
+        end = len(data)
+        while True:
+            body, stop = packet_end(data, position, self._size_max)
+            if not body:
+                break
+            first = data[position]
+            if first & 0xF6 != 0x30:
+                verdict = self._weigh(first, data, body, stop)
+                if verdict != PASS:
+                    if start < position:
+                        self.to_client(data[start:position])
+                    start = stop
+                    if verdict == HOLD:
+                        upstream.incoming.keep(data[position:], 0)
+                        self._held = True
+                        self._settle_orphans()
+                        self._hear()
+                        return
+                    if verdict == ANSWER:
+                        self._answer(first, data, body, stop)
+                        if upstream is not self._up:
+                            return
+            position = stop
+        if start < position:
+            self.to_client(data[start:position] if start or position < end else data)
+        if position < end:
+            upstream.incoming.keep(data[position:], stop)
+
+    def _weigh(self, first: int, data: bytes, body: int, stop: int) -> int:
+        """HOT.  What to do with a packet of the node."""
+        kind = first >> 4
+        if kind == packets.PUBLISH:
+            at = body + 2 + (data[body] << 8) + data[body + 1] if stop - body >= 2 else stop
+            if at + 2 > stop:
+                raise wire.malformed("packet ends before its identifier")
+            verdict = self.deliveries.publish(first, data[at] << 8 | data[at + 1])
+            if verdict != PASS:
+                self._context.counters.repetitions += verdict != HOLD
+            return verdict
+        if kind in (PINGRESP, packets.DISCONNECT, packets.AUTH, 0):
+            return PASS if kind == packets.AUTH else SWALLOW if kind == PINGRESP else ANSWER
+        if stop - body < 2:
+            raise wire.malformed("packet ends before its identifier")
+        packet_id = data[body] << 8 | data[body + 1]
+        if kind == PUBREL:
+            return self.deliveries.release(packet_id)
+        if kind in (PUBACK, PUBCOMP):
+            return self._answered(packet_id)
+        if kind == PUBREC:
+            if stop - body > 2 and data[body + 2] >= 0x80:
+                return self._answered(packet_id)
+            return PASS if self.ledger.received(packet_id) else SWALLOW
+        if kind in (SUBACK, UNSUBACK):
+            return self._granted(packet_id, data, body, stop)
+        raise ProtocolError(Reason.PROTOCOL_ERROR, f"packet type {kind} is not expected here")
+
+    def _answered(self, packet_id: int) -> int:
+        """HOT.  An exchange of the client's has ended; a node's word about something else is none."""
+        if self.ledger.answered(packet_id) is None:
+            return SWALLOW
+        self._fruitful = True
+        if self.ledger.unsent or not self._reading or self.state == State.LEAVING:
+            self._send_more()
+        return PASS
+
+    def _granted(self, packet_id: int, data: bytes, body: int, stop: int) -> int:
+        assert self.wish is not None
+        if packet_id in self._restoring:
+            self._restoring.discard(packet_id)
+            _, codes = decode_granted(data, body, stop, self.wish.version)
+            self._context.counters.subscriptions_lost += sum(code >= 0x80 for code in codes)
+            if not self._restoring:
+                self._go_on()
+            return SWALLOW
+        request = self.ledger.answered(packet_id)
+        if request is None:
+            return SWALLOW
+        self.subscriptions.answered(request, data[body:stop], self.wish.version, self._limits.user_properties)
+        self._send_more()
+        return PASS
+
+    def _answer(self, first: int, data: bytes, body: int, stop: int) -> None:
+        """A packet that is not for the client: we have the answer, or it is for us."""
+        kind = first >> 4
+        if kind == 0:
+            hear_control(self, data, body, stop)
+        elif kind == packets.DISCONNECT:
+            hear_disconnect(self, data, body, stop)
+        elif self._up is not None:
+            if kind == PUBREL:
+                answer, at = PUBCOMP, body
+            else:
+                answer = PUBACK if first & 0x02 else PUBREC
+                at = body + 2 + (data[body] << 8) + data[body + 1]
+            self._up.write(bytes((answer << 4, 2, data[at], data[at + 1])))
 
     # -- nodes come and go --
 
@@ -223,8 +474,8 @@ class Client:
         self._timer.cancel()
         self.state = State.OPEN
         self._settle_charge()
-        self._gateway.admitted(self)
-        if self._gateway.was_sent_away(self.wish):
+        self._registry.admitted(self)
+        if self._registry.was_sent_away(self.wish):
             welcome = Connack(False, welcome.code, welcome.properties, welcome.raw)
         elif welcome.session_present and not self.wish.clean:
             self.subscriptions.incomplete = True  # what is in it already was not said here
@@ -243,9 +494,9 @@ class Client:
         if welcome.session_present:
             self._go_on()
             return
-        gateway = self._gateway
-        gateway.counters.sessions_lost += 1
-        gateway.report("session lost", self.wish, node=upstream.server, reason="the node knows of no session")
+        context = self._context
+        context.counters.sessions_lost += 1
+        context.report("session lost", self.wish, node=upstream.server, reason="the node knows of no session")
         if (self.subscriptions.incomplete or self.ledger.is_in_doubt) and self.state == State.OPEN:
             self._have_it_begin_anew()
             return
@@ -266,7 +517,7 @@ class Client:
         under way is said to the node before that."""
         assert self.wish is not None
         assert self.tether is not None
-        self._gateway.sent_away(self.wish)
+        self._registry.sent_away(self.wish)
         self.to_client(dismissal(self.wish.version, Reason.SERVER_BUSY))
         self._close()
         self._end(b"", departing=True)
@@ -280,10 +531,10 @@ class Client:
         self._held = False
         self._node_congested = False
         self._node_window = welcome.properties.get(prop.RECEIVE_MAXIMUM, 65535)
-        self._node_heard_at = self._gateway.now
+        self._node_heard_at = self._context.now
         self._restoring.clear()
         self._fruitful = False
-        self._gateway.attached += 1
+        self._context.attached += 1
 
     def _go_on(self) -> None:
         """The node is as the client believes it to be: tell it what it may have missed."""
@@ -311,8 +562,8 @@ class Client:
         self._held = False
         self._node_congested = False
         self._restoring.clear()
-        self._gateway.attached -= 1
-        self._gateway.counters.resent += self.ledger.interrupted()
+        self._context.attached -= 1
+        self._context.counters.resent += self.ledger.interrupted()
         self.deliveries.interrupted()
         self._listen()
 
@@ -336,7 +587,7 @@ class Client:
         if wanted != self._reading and self.state == State.OPEN:
             self._reading = wanted
             if wanted:
-                self._heard_at = self._gateway.now
+                self._heard_at = self._context.now
                 self._client.resume_reading()
             else:
                 self._client.pause_reading()
@@ -375,16 +626,16 @@ class Client:
 
     def _look_later(self) -> None:
         assert self.wish is not None
-        interval = self._gateway.patience.ping_s
+        interval = self._context.patience.ping_s
         if self._keep_alive_s:
             interval = min(interval, self._keep_alive_s / KEEP_ALIVE_GRACE / 2)
-        self._timer = self._gateway.later(interval, self._look)
+        self._timer = self._context.later(interval, self._look)
 
     def _look(self) -> None:
         """Is the client still there, and the node?"""
         if self.state != State.OPEN:
             return
-        now = self._gateway.now
+        now = self._context.now
         if not self._reading:
             self._heard_at = now  # it is we who do not listen
         if self._keep_alive_s and now - self._heard_at >= self._keep_alive_s:
@@ -394,7 +645,7 @@ class Client:
         if up is not None:
             if up.spoken or self._held or self._client_congested:
                 self._node_heard_at = now
-            if now - self._node_heard_at >= self._gateway.patience.dead_after_s:
+            if now - self._node_heard_at >= self._context.patience.dead_after_s:
                 up.lost("the node is silent")
             elif not (self._spoken and up.spoken):
                 up.write(PINGREQ_BYTES)
@@ -412,7 +663,7 @@ class Client:
     def refused(self, packet: bytes, code: int) -> None:
         """No node takes the client in: it is told as they told us, but for what passes (`connecting.PASSING`)."""
         if self.state == State.CONNECTING:
-            self._gateway.counters.refused(Reason(code).name.lower().replace("_", "-"))
+            self._context.counters.refused(Reason(code).name.lower().replace("_", "-"))
             self._end(b"" if code in PASSING else packet)
         else:
             self.dismiss(code, "a node does not take the client in again")
@@ -422,22 +673,22 @@ class Client:
         if self.state == State.CLOSED:
             return
         assert self.wish is not None
-        self._gateway.report("client sent away", self.wish, code=f"0x{code:02x}", reason=reason)
+        self._context.report("client sent away", self.wish, code=f"0x{code:02x}", reason=reason)
         self._end(dismissal(self.wish.version, code))
 
     def fail(self, code: int, reason: str) -> None:
         """The client, or something about it, is wrong."""
         if self.state >= State.LEAVING:
             return
-        gateway = self._gateway
-        gateway.report("connection failed", self.wish, address=self.address, code=f"0x{code:02x}", reason=reason)
+        context = self._context
+        context.report("connection failed", self.wish, address=self.address, code=f"0x{code:02x}", reason=reason)
         if self.state == State.OPEN:
             assert self.wish is not None
             farewell = dismissal(self.wish.version, code)
             self.to_client(farewell)
             self._leave(goodbye(self.wish.version, Reason.DISCONNECT_WITH_WILL, self.wish.expiry_s), graceful=False)
             return
-        gateway.counters.refused(Reason(code).name.lower().replace("_", "-"))
+        context.counters.refused(Reason(code).name.lower().replace("_", "-"))
         version = self.wish.version if self.wish is not None else self._presumed_version
         self._end(refusal(version, code) if version and code not in PASSING else b"")
 
@@ -449,7 +700,7 @@ class Client:
             self._leave(goodbye(self.wish.version, code, self.wish.expiry_s), graceful=False)
         elif self.state < State.OPEN:
             self._end(b"")
-        self._gateway.forget(self)
+        self._registry.forget(self)
 
     def stop(self) -> None:
         """The gateway stops."""
@@ -467,7 +718,7 @@ class Client:
             self._send_more()
             self._depart()
         elif graceful:
-            self._timer = self._gateway.later(self._gateway.patience.linger_s, self._depart)
+            self._timer = self._context.later(self._context.patience.linger_s, self._depart)
         else:
             self._depart()
 
@@ -476,7 +727,7 @@ class Client:
             return
         assert self.tether is not None
         assert self.wish is not None
-        gateway, wish = self._gateway, self.wish
+        wish = self.wish
         live = self._up is not None
         server = self.tether.server
         raised = self.tether.raised
@@ -491,9 +742,9 @@ class Client:
             if upstream is not None:
                 upstream.abort()
             if raised and ends:
-                gateway.end_session(wish, server, None, self.address)
+                self._endings.end(wish, server, None, self.address)
         elif raised:
-            gateway.end_session(wish, server, upstream, self.address)
+            self._endings.end(wish, server, upstream, self.address)
         else:
             upstream.write(self._parting)
             upstream.close()
@@ -507,7 +758,7 @@ class Client:
             self.to_client(farewell)
         if self._up is not None:
             self._up = None
-            self._gateway.attached -= 1
+            self._context.attached -= 1
         if not departing:
             if self.tether is not None:
                 upstream = self.tether.stop()
@@ -517,9 +768,9 @@ class Client:
         self.state = State.CLOSED
         self._incoming.take()
         self._settle_charge()
-        self._gateway.ended(self)
+        self._registry.ended(self)
 
     def _close(self) -> None:
         self._client.close()
         # A peer that does not read would keep the farewell, and the socket, for ever.
-        self._gateway.later(FAREWELL_S, self._client.abort)
+        self._context.later(FAREWELL_S, self._client.abort)

@@ -8,24 +8,25 @@ to wait: it would be the one to be cleaned away.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from sterna.gateway.connecting import Wish, goodbye
+from sterna.gateway.context import GatewayContext
 from sterna.gateway.framing import packet_end
 from sterna.gateway.upstream import Phase, Upstream
 from sterna.mqtt.server_packets import decode_connack
 from sterna.vocabulary.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from sterna.gateway.gateway import Gateway
-
 ATTEMPTS_MAX = 8
 
 
 class Ending:
-    def __init__(self, gateway: Gateway, wish: Wish, server: str | None, address: str) -> None:
+    def __init__(
+        self, context: GatewayContext, wish: Wish, server: str | None, address: str, forget: Callable[[bytes], object]
+    ) -> None:
         self.address = address
-        self._gateway = gateway
+        self._context = context
+        #: Called with the name of the client when this is over.
+        self._forget = forget
         self._wish = wish.without_will()
         self._server = server
         self._attempt = 0
@@ -47,16 +48,16 @@ class Ending:
         self._after.append(act)
 
     def _dial(self) -> None:
-        gateway = self._gateway
-        server = gateway.servers.choose(self._server, self._attempt, gateway.now)
-        self._upstream = Upstream(gateway, self, server)
+        context = self._context
+        server = context.servers.choose(self._server, self._attempt, context.now)
+        self._upstream = Upstream(context, self, server)
 
     def opened(self, upstream: Upstream) -> None:
         upstream.greet(self._wish.connect(clean=True, expiry_s=0, window=0))
 
     def said(self, upstream: Upstream, data: bytes) -> None:
         try:
-            body, stop = packet_end(data, 0, self._gateway.limits.packet_bytes)
+            body, stop = packet_end(data, 0, self._context.limits.packet_bytes)
             if not body:
                 upstream.incoming.keep(data, stop)
                 return
@@ -80,27 +81,57 @@ class Ending:
         if upstream is not self._upstream:
             return
         self._upstream = None
-        gateway = self._gateway
+        context = self._context
         if not self._is_first:
             self._attempt += 1
             if upstream.greeted and upstream.hello and not upstream.spoken:
-                gateway.servers.is_plain(upstream.server, gateway.now)
+                context.servers.is_plain(upstream.server, context.now)
             if self._attempt >= ATTEMPTS_MAX:
-                gateway.report("session left behind", self._wish, reason=reason)
+                context.report("session left behind", self._wish, reason=reason)
                 self._done(ended=False)
                 return
         self._is_first = False
-        gateway.later(gateway.servers.pause(self._server, self._attempt) if self._attempt else 0.0, self._dial)
+        context.later(context.servers.pause(self._server, self._attempt) if self._attempt else 0.0, self._dial)
 
     def crowded(self, upstream: Upstream, full: bool) -> None:
         """A CONNECT and a DISCONNECT fit anywhere."""
 
     def _done(self, *, ended: bool) -> None:
-        gateway = self._gateway
+        context = self._context
         if ended:
-            gateway.counters.sessions_ended += 1
+            context.counters.sessions_ended += 1
         else:
-            gateway.counters.sessions_left += 1
-        gateway.endings.pop(self._wish.client_id, None)
+            context.counters.sessions_left += 1
+        self._forget(self._wish.client_id)
         for act in self._after:
             act()
+
+
+class SessionEndings:
+    """Sessions being ended, by the name of their client."""
+
+    __slots__ = ("_by_name", "_context")
+
+    def __init__(self, context: GatewayContext) -> None:
+        self._context = context
+        self._by_name: dict[bytes, Ending] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, client_id: bytes) -> Ending | None:
+        return self._by_name.get(client_id)
+
+    def end(self, wish: Wish, server: str | None, predecessor: Upstream | None, address: str) -> Ending:
+        known = self._by_name.get(wish.client_id)
+        if known is not None:
+            if predecessor is not None:
+                predecessor.abort()
+            return known
+        ending = Ending(self._context, wish, server, address, self._forget)
+        self._by_name[wish.client_id] = ending
+        ending.begin(predecessor)
+        return ending
+
+    def _forget(self, client_id: bytes) -> None:
+        self._by_name.pop(client_id, None)

@@ -1,6 +1,6 @@
 """What ties one client to some node: dialling, greeting, following redirections, and trying again.
 
-The relay is told of two things only: a node has taken the session up, and there is none for the moment.
+The client is told of two things only: a node has taken the session up, and there is none for the moment.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.gateway.connecting import PASSING, Wish
+from sterna.gateway.context import GatewayContext
+from sterna.gateway.ending import SessionEndings
 from sterna.gateway.framing import packet_end
 from sterna.gateway.servers import reference
 from sterna.gateway.upstream import Phase, Upstream
@@ -21,7 +23,6 @@ from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
     from sterna.gateway.client import Client
-    from sterna.gateway.gateway import Gateway
 
 #: Redirections in a row that are followed without a pause.
 HOPS_MAX = 8
@@ -35,12 +36,13 @@ CLEANINGS_MAX = 2
 
 
 class Tether:
-    def __init__(self, gateway: Gateway, relay: Client, wish: Wish) -> None:
-        self.address = relay.address
-        self._gateway = gateway
-        self._relay = relay
+    def __init__(self, context: GatewayContext, endings: SessionEndings, client: Client, wish: Wish) -> None:
+        self.address = client.address
+        self._context = context
+        self._endings = endings
+        self._client = client
         self._wish = wish
-        session_s = gateway.patience.session_s
+        session_s = context.patience.session_s
         #: Nodes are to keep the session for longer than the client wants.
         self.raised = bool(session_s) and wish.is_transient and not wish.exchanges
         self._expiry_s = wish.expiry_s if wish.exchanges else max(wish.expiry_s, session_s)
@@ -57,10 +59,10 @@ class Tether:
         self._fruitless = 0
         self._cleanings = 0
         self._stay_until = 0.0
-        self._timer = gateway.later(0.0, self._begin)
+        self._timer = context.later(0.0, self._begin)
 
     def _begin(self) -> None:
-        ending = self._gateway.endings.get(self._wish.client_id)
+        ending = self._endings.get(self._wish.client_id)
         if ending is not None:
             ending.then(self._dial)
         else:
@@ -79,13 +81,13 @@ class Tether:
     def _dial(self) -> None:
         if self._stopped or self.upstream is not None:
             return
-        gateway = self._gateway
-        attempt = 0 if gateway.now < self._stay_until else self._attempt
-        self.upstream = Upstream(gateway, self, gateway.servers.choose(self.server, attempt, gateway.now))
+        context = self._context
+        attempt = 0 if context.now < self._stay_until else self._attempt
+        self.upstream = Upstream(context, self, context.servers.choose(self.server, attempt, context.now))
 
     def _try_again(self) -> None:
         self._timer.cancel()
-        self._timer = self._gateway.later(self._gateway.servers.pause(self.server, self._attempt), self._dial)
+        self._timer = self._context.later(self._context.servers.pause(self.server, self._attempt), self._dial)
 
     def opened(self, upstream: Upstream) -> None:
         if upstream is self.prepared:
@@ -97,24 +99,24 @@ class Tether:
         wish = self._wish
         # In 3.1.1 a session that begins clean cannot last, so it does not begin so.
         clean = wish.clean and not (self._admitted if wish.version == MQTT_5 else self.raised)
-        upstream.greet(wish.connect(clean=clean, expiry_s=self._expiry_s, window=self._gateway.patience.window))
+        upstream.greet(wish.connect(clean=clean, expiry_s=self._expiry_s, window=self._context.patience.window))
 
     # -- the handshake --
 
     def said(self, upstream: Upstream, data: bytes) -> None:
         if upstream.phase == Phase.LIVE:
-            self._relay.from_node(upstream, data)
+            self._client.from_node(upstream, data)
             return
         try:
             if upstream.phase != Phase.GREETING:
                 raise ProtocolError(Reason.PROTOCOL_ERROR, "a node that spoke first")
-            body, stop = packet_end(data, 0, self._gateway.limits.packet_bytes)
+            body, stop = packet_end(data, 0, self._context.limits.packet_bytes)
             if not body:
                 upstream.incoming.keep(data, stop)
                 return
             kind = data[0] >> 4
             if kind == packets.AUTH and not self._admitted:
-                self._relay.to_client(data[:stop])
+                self._client.to_client(data[:stop])
             elif kind == 2:
                 self._answered(upstream, data[:stop], decode_connack(data, body, stop, self._wish.version))
             else:
@@ -137,16 +139,16 @@ class Tether:
             if self.may_follow(server):
                 self.redirect(server)
                 return
-        everybody_asked = not self._admitted and self._attempt + 1 >= len(self._gateway.servers.order(self.server))
+        everybody_asked = not self._admitted and self._attempt + 1 >= len(self._context.servers.order(self.server))
         if code not in PASSING or everybody_asked:
             upstream.close()
-            self._relay.refused(packet, code)
+            self._client.refused(packet, code)
             return
         upstream.abort()
         self.broken(upstream, f"refused with 0x{code:02x}")
 
     def _welcomed(self, upstream: Upstream, packet: bytes, welcome: Connack) -> None:
-        self._gateway.servers.reached(upstream.server)
+        self._context.servers.reached(upstream.server)
         self.server = upstream.server
         self._attempt = 0
         begins_clean = self._wish.clean and not self._admitted and self.raised
@@ -156,15 +158,15 @@ class Tether:
             self.upstream = None
             if self._cleanings > CLEANINGS_MAX:
                 self.raised = False
-            self._gateway.end_session(self._wish, upstream.server, upstream, self.address).then(self._dial)
+            self._endings.end(self._wish, upstream.server, upstream, self.address).then(self._dial)
             return
         upstream.live()
         first = not self._admitted
         self._admitted = True
         if first:
-            self._relay.admitted(upstream, welcome)
+            self._client.admitted(upstream, welcome)
         else:
-            self._relay.attached(upstream, welcome)
+            self._client.attached(upstream, welcome)
 
     # -- when it breaks --
 
@@ -175,54 +177,54 @@ class Tether:
         if upstream is not self.upstream:
             return
         self.upstream = None
-        gateway = self._gateway
+        context = self._context
         if upstream.live_since:
             self._lost_live(upstream, reason)
             return
         if upstream.greeted and upstream.hello and not upstream.spoken and "time" not in reason:
-            gateway.servers.is_plain(upstream.server, gateway.now)
+            context.servers.is_plain(upstream.server, context.now)
             self._dial()
             return
-        gateway.counters.failures += 1
-        gateway.servers.failed(upstream.server, gateway.now)
+        context.counters.failures += 1
+        context.servers.failed(upstream.server, context.now)
         self._attempt += 1
         self._try_again()
 
     def _lost_live(self, upstream: Upstream, reason: str) -> None:
-        gateway = self._gateway
-        gateway.counters.losses += 1
-        if gateway.now - upstream.live_since < PROVEN_S and self._relay.is_stuck:
+        context = self._context
+        context.counters.losses += 1
+        if context.now - upstream.live_since < PROVEN_S and self._client.is_stuck:
             self._fruitless += 1
         else:
             self._fruitless = 0
-        gateway.report("node lost", self._wish, node=upstream.server, reason=reason)
+        context.report("node lost", self._wish, node=upstream.server, reason=reason)
         if self._fruitless >= FRUITLESS_MAX:
-            self._relay.dismiss(Reason.PROTOCOL_ERROR, "nodes hang up on what this client sends")
+            self._client.dismiss(Reason.PROTOCOL_ERROR, "nodes hang up on what this client sends")
             return
         if self._wish.exchanges:
-            self._relay.dismiss(Reason.SERVER_BUSY, "nobody else can prove who this client is")
+            self._client.dismiss(Reason.SERVER_BUSY, "nobody else can prove who this client is")
             return
-        self._relay.detached()
+        self._client.detached()
         self._attempt = int(self.unwelcome)  # 0 would be the same node
-        self._stay_until = 0.0 if self.unwelcome else gateway.now + gateway.patience.stay_s
+        self._stay_until = 0.0 if self.unwelcome else context.now + context.patience.stay_s
         self.unwelcome = False
         self._try_again()
 
     def crowded(self, upstream: Upstream, full: bool) -> None:
         if upstream is self.upstream:
-            self._relay.node_congested(full)
+            self._client.node_congested(full)
 
     # -- moving --
 
     def may_follow(self, server: str) -> bool:
         """The client's password would go there."""
-        gateway = self._gateway
-        if gateway.servers.may_follow(server):
+        context = self._context
+        if context.servers.may_follow(server):
             return True
-        gateway.counters.references_refused += 1
+        context.counters.references_refused += 1
         node = self.upstream.server if self.upstream is not None else self.server
         reason = "neither a host of nodes in [upstream] nor among its references"
-        gateway.report(
+        context.report(
             "a node names a server that clients are not taken to", self._wish, node=node, to=server, reason=reason
         )
         return False
@@ -230,7 +232,7 @@ class Tether:
     def prepare(self, server: str) -> None:
         """A second connection, in case it is needed soon."""
         self.cancel()
-        self.prepared = Upstream(self._gateway, self, server)
+        self.prepared = Upstream(self._context, self, server)
 
     def cancel(self) -> None:
         if self.prepared is not None:
@@ -240,19 +242,19 @@ class Tether:
     def redirect(self, server: str) -> None:
         """The session is there now, or this node wants to be left alone."""
         if self._wish.exchanges:
-            self._relay.dismiss(Reason.SERVER_BUSY, "nobody else can prove who this client is")
+            self._client.dismiss(Reason.SERVER_BUSY, "nobody else can prove who this client is")
             return
-        gateway = self._gateway
+        context = self._context
         old, self.upstream = self.upstream, None
         if old is not None:
-            if gateway.now - old.live_since > PROVEN_S and old.live_since:
+            if context.now - old.live_since > PROVEN_S and old.live_since:
                 self._hops = 0
             if old.hello and old.live_since:
                 old.write(gateway_packets.encode(Drained()))
             old.close()
-        self._relay.detached()
-        gateway.counters.redirections += 1
-        gateway.report("client redirected", self._wish, node=old.server if old is not None else None, to=server)
+        self._client.detached()
+        context.counters.redirections += 1
+        context.report("client redirected", self._wish, node=old.server if old is not None else None, to=server)
         self.server = server
         self._attempt = 0
         self._hops += 1
@@ -268,7 +270,7 @@ class Tether:
             self._hops = 0
             self._attempt = 1
             self._timer.cancel()
-            self._timer = gateway.later(gateway.patience.retry_max_s, self._dial)
+            self._timer = context.later(context.patience.retry_max_s, self._dial)
         else:
             self._dial()
 

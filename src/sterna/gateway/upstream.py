@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from sterna.gateway.context import GatewayContext
 from sterna.gateway.framing import Incoming
 from sterna.mqtt import gateway_packets
 from sterna.mqtt.gateway_packets import Hello
-
-if TYPE_CHECKING:
-    from sterna.gateway.gateway import Gateway
-
 
 #: How long a node may take to hang up after DISCONNECT.
 PARTING_S = 2.0
@@ -61,7 +58,7 @@ class Phase:
 class Upstream:
     __slots__ = (
         "_caller",
-        "_gateway",
+        "_context",
         "_timer",
         "greeted",
         "hello",
@@ -73,22 +70,22 @@ class Upstream:
         "transport",
     )
 
-    def __init__(self, gateway: Gateway, caller: Caller, server: str) -> None:
-        self._gateway = gateway
+    def __init__(self, context: GatewayContext, caller: Caller, server: str) -> None:
+        self._context = context
         self._caller = caller
         self.server = server
         self.phase: int = Phase.DIALLING
         self.transport: Transport | None = None
         self.incoming = Incoming()
         #: Does the node know what a gateway is?
-        self.hello = gateway.servers.knows_gateways(server, gateway.now)
+        self.hello = context.servers.knows_gateways(server, context.now)
         #: Has it said anything since somebody last looked?
         self.spoken = False
         self.greeted = False
         #: 0 until CONNACK.
         self.live_since = 0.0
-        self._timer = gateway.later(gateway.patience.handshake_s, self._too_late)
-        gateway.dial(server, self)
+        self._timer = context.later(context.patience.handshake_s, self._too_late)
+        context.dial(server, self)
 
     # -- what the world says --
 
@@ -99,7 +96,7 @@ class Upstream:
         self.transport = transport
         self.phase = Phase.WAITING
         if self.hello:
-            hello = Hello(self._gateway.name, gateway_packets.VERSION, self._caller.address)
+            hello = Hello(self._context.name, gateway_packets.VERSION, self._caller.address)
             transport.write(gateway_packets.encode(hello))
         self._caller.opened(self)
 
@@ -136,7 +133,7 @@ class Upstream:
         self.phase = Phase.GREETING
         self.greeted = True
         self._timer.cancel()
-        self._timer = self._gateway.later(self._gateway.patience.handshake_s, self._too_late)
+        self._timer = self._context.later(self._context.patience.handshake_s, self._too_late)
         self.write(connect)
 
     def wait(self) -> None:
@@ -145,7 +142,7 @@ class Upstream:
 
     def live(self) -> None:
         self.phase = Phase.LIVE
-        self.live_since = self._gateway.now
+        self.live_since = self._context.now
         self._timer.cancel()
 
     def part(self, last_word: bytes, caller: Caller) -> None:
@@ -153,7 +150,7 @@ class Upstream:
         self._caller = caller
         self.phase = Phase.PARTING
         self._timer.cancel()
-        self._timer = self._gateway.later(PARTING_S, self._too_late)
+        self._timer = self._context.later(PARTING_S, self._too_late)
         if self.transport is not None:
             self.transport.write(last_word)
             self.transport.close()

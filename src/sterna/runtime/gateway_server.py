@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import uvloop
 
-import sterna.gateway.relay
+import sterna.gateway.client
 from sterna import __version__
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
@@ -161,7 +161,7 @@ class GatewayServer:
             "gateway starting",
             extra={
                 "version": __version__,
-                "compiled": sterna.gateway.relay.__file__.endswith(".so"),
+                "compiled": sterna.gateway.client.__file__.endswith(".so"),
                 "gateway": settings.gateway.name,
                 "nodes": ",".join(settings.upstream.nodes),
             },
