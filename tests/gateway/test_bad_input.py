@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sterna.gateway.settings import Limits
+from sterna.gateway.settings import GatewayLimits
 from sterna.mqtt.packets import packet
 from sterna.mqtt.wire import variable
 from sterna.simulation.client_packets import encode_connect, encode_publish
@@ -148,7 +148,7 @@ def test_a_packet_no_node_can_bear_does_not_circle_for_ever() -> None:
 
 
 def test_what_waits_for_a_node_is_bounded() -> None:
-    town = Town(limits=Limits(buffer_bytes=10_000, unacknowledged=10))
+    town = Town(limits=GatewayLimits(buffer_bytes=10_000, unacknowledged=10))
     client = ModelClient(town, 4)
     client.connect()
     town.down = {"a:1", "b:1"}

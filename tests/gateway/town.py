@@ -9,10 +9,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from sterna.gateway.client import Client
+from sterna.gateway.client import GatewayClient
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
-from sterna.gateway.settings import Limits, Patience
+from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.gateway.upstream import Upstream
 
 from .model_node import ModelConnection, ModelNetwork
@@ -103,7 +103,7 @@ class Town:
         self,
         servers: tuple[str, ...] = ("a:1", "b:1"),
         *,
-        limits: Limits | None = None,
+        limits: GatewayLimits | None = None,
         patience: Patience | None = None,
         seed: int = 1,
         references: tuple[str, ...] = ("*",),
@@ -121,7 +121,7 @@ class Town:
         self.gateway = Gateway(
             "g",
             Servers(list(servers), patience, rng, references=references),
-            limits or Limits(),
+            limits or GatewayLimits(),
             patience,
             self,
             rng,
@@ -150,7 +150,7 @@ class Town:
 
     # -- what the test does --
 
-    def accept(self, end: End) -> Client:
+    def accept(self, end: End) -> GatewayClient:
         client = self.gateway.accept(end, Peer())
         assert client is not None
         return client

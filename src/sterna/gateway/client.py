@@ -21,7 +21,7 @@ from sterna.gateway.ledger import Ledger
 from sterna.gateway.node_words import hear_control, hear_disconnect
 from sterna.gateway.subscriptions import Subscriptions
 from sterna.gateway.tether import Tether
-from sterna.gateway.upstream import Transport, Upstream
+from sterna.gateway.upstream import PeerTransport, Upstream
 from sterna.gateway.welcome import for_client
 from sterna.mqtt import packets, wire
 from sterna.mqtt import properties as prop
@@ -42,7 +42,7 @@ KEEP_ALIVE_GRACE: Final = 1.5
 FAREWELL_S: Final = 2.0
 
 
-class State:
+class ClientState:
     AWAITING_CONNECT: Final = 0
     #: CONNECT is in, CONNACK is not.
     CONNECTING: Final = 1
@@ -55,11 +55,11 @@ class State:
 class ClientRegistry(Protocol):
     """Knows the clients of a gateway by name."""
 
-    def admitted(self, client: Client) -> None:
+    def admitted(self, client: GatewayClient) -> None:
         """A node has let this client in."""
 
-    def ended(self, client: Client) -> None: ...
-    def forget(self, client: Client) -> None:
+    def ended(self, client: GatewayClient) -> None: ...
+    def forget(self, client: GatewayClient) -> None:
         """Its connection is gone; it may still have something to say to a node."""
 
     def sent_away(self, wish: Wish) -> None:
@@ -69,7 +69,7 @@ class ClientRegistry(Protocol):
         """Asked once, when it is back."""
 
 
-class Client:
+class GatewayClient:
     __slots__ = (
         "_charged",
         "_client",
@@ -112,7 +112,7 @@ class Client:
         context: GatewayContext,
         registry: ClientRegistry,
         endings: SessionEndings,
-        client: Transport,
+        client: PeerTransport,
         address: str,
     ) -> None:
         self._context = context
@@ -124,7 +124,7 @@ class Client:
         #: Bytes held of it that count as a stranger's.
         self._charged = 0
         self.address = address
-        self.state: int = State.AWAITING_CONNECT
+        self.state: int = ClientState.AWAITING_CONNECT
         self.wish: Wish | None = None
         self.tether: Tether | None = None
         self.ledger = Ledger()
@@ -164,7 +164,7 @@ class Client:
 
     def feed(self, data: bytes) -> None:
         """HOT."""
-        if self.state >= State.LEAVING:
+        if self.state >= ClientState.LEAVING:
             return  # it said goodbye, or was told so, and talks on
         self._heard_at = self._context.now
         data = self._incoming.with_more(data)
@@ -172,7 +172,7 @@ class Client:
             self.charge()
             return
         try:
-            if self.state == State.OPEN:
+            if self.state == ClientState.OPEN:
                 self._from_client(data)
             else:
                 self._before_connack(data)
@@ -182,7 +182,7 @@ class Client:
 
     def charge(self, elsewhere: int = 0) -> None:
         """Count the bytes held of a client that no node has let in yet, `elsewhere` those its transport holds."""
-        if self.state >= State.OPEN:
+        if self.state >= ClientState.OPEN:
             return
         before, self._charged = self._charged, elsewhere + self._incoming.size
         fits = self._context.unauthenticated.change(before, self._charged)
@@ -196,10 +196,10 @@ class Client:
         self._charged = 0
 
     def _before_connack(self, data: bytes) -> None:
-        is_first = self.state == State.AWAITING_CONNECT
+        is_first = self.state == ClientState.AWAITING_CONNECT
         body, stop = packet_end(data, 0, self._limits.connect_bytes if is_first else self._size_max)
         kind = data[0] >> 4
-        if self.state == State.AWAITING_CONNECT:
+        if self.state == ClientState.AWAITING_CONNECT:
             if kind != packets.CONNECT:
                 raise ProtocolError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
             if not body:
@@ -215,7 +215,7 @@ class Client:
                 raise ProtocolError(Reason.QUOTA_EXCEEDED, "too much data before CONNACK")
             self._incoming.keep(data, 0)
             return
-        if stop < len(data) and self.state < State.LEAVING:
+        if stop < len(data) and self.state < ClientState.LEAVING:
             self._before_connack(data[stop:])
 
     def _connect(self, data: bytes, body: int, stop: int) -> None:
@@ -228,13 +228,13 @@ class Client:
             self._presumed_version = MQTT_3_1_1
         name = b"gateway-%032x" % context.rng.getrandbits(128)
         self.wish = read_wish(data, body, stop, self._limits.user_properties, name)
-        self.state = State.CONNECTING
+        self.state = ClientState.CONNECTING
         self._ends = self.wish.is_transient
         self.tether = Tether(context, self._endings, self, self.wish)
 
     def to_client(self, data: bytes) -> None:
         """HOT."""
-        if self.state < State.LEAVING:
+        if self.state < ClientState.LEAVING:
             self._context.counters.bytes_down += len(data)
             self._client.write(data)
 
@@ -262,7 +262,7 @@ class Client:
                 if start < position:
                     self._to_node(data[start:position])
                 start = stop
-                if self.state != State.OPEN:
+                if self.state != ClientState.OPEN:
                     return
             position = stop
         if start < position:
@@ -431,7 +431,7 @@ class Client:
         if self.ledger.answered(packet_id) is None:
             return SWALLOW
         self._fruitful = True
-        if self.ledger.unsent or not self._reading or self.state == State.LEAVING:
+        if self.ledger.unsent or not self._reading or self.state == ClientState.LEAVING:
             self._send_more()
         return PASS
 
@@ -472,7 +472,7 @@ class Client:
         """The first node has taken the client in."""
         assert self.wish is not None
         self._timer.cancel()
-        self.state = State.OPEN
+        self.state = ClientState.OPEN
         self._settle_charge()
         self._registry.admitted(self)
         if self._registry.was_sent_away(self.wish):
@@ -497,13 +497,13 @@ class Client:
         context = self._context
         context.counters.sessions_lost += 1
         context.report("session lost", self.wish, node=upstream.server, reason="the node knows of no session")
-        if (self.subscriptions.incomplete or self.ledger.is_in_doubt) and self.state == State.OPEN:
+        if (self.subscriptions.incomplete or self.ledger.is_in_doubt) and self.state == ClientState.OPEN:
             self._have_it_begin_anew()
             return
         self.deliveries.forgotten()
         self._settle_orphans()
         requests = self.subscriptions.again(self.wish.version)
-        if not requests or self.state == State.LEAVING:
+        if not requests or self.state == ClientState.LEAVING:
             self._go_on()
             return
         for request in requests:
@@ -539,7 +539,7 @@ class Client:
     def _go_on(self) -> None:
         """The node is as the client believes it to be: tell it what it may have missed."""
         self._send_more()
-        if self.state == State.LEAVING:
+        if self.state == ClientState.LEAVING:
             self._depart()
 
     def _send_more(self) -> None:
@@ -584,7 +584,7 @@ class Client:
         ledger, limits = self.ledger, self._limits
         full = len(ledger.entries) >= limits.unacknowledged or ledger.bytes_held >= limits.buffer_bytes
         wanted = not full and not self._node_congested
-        if wanted != self._reading and self.state == State.OPEN:
+        if wanted != self._reading and self.state == ClientState.OPEN:
             self._reading = wanted
             if wanted:
                 self._heard_at = self._context.now
@@ -633,7 +633,7 @@ class Client:
 
     def _look(self) -> None:
         """Is the client still there, and the node?"""
-        if self.state != State.OPEN:
+        if self.state != ClientState.OPEN:
             return
         now = self._context.now
         if not self._reading:
@@ -653,16 +653,16 @@ class Client:
         self._look_later()
 
     def _connect_timeout(self) -> None:
-        if self.state == State.AWAITING_CONNECT:
+        if self.state == ClientState.AWAITING_CONNECT:
             self.fail(Reason.PROTOCOL_ERROR, "no CONNECT in time")
-        elif self.state == State.CONNECTING:
+        elif self.state == ClientState.CONNECTING:
             self.fail(Reason.SERVER_UNAVAILABLE, "no node can be reached")
 
     # -- the end --
 
     def refused(self, packet: bytes, code: int) -> None:
         """No node takes the client in: it is told as they told us, but for what passes (`connecting.PASSING`)."""
-        if self.state == State.CONNECTING:
+        if self.state == ClientState.CONNECTING:
             self._context.counters.refused(Reason(code).name.lower().replace("_", "-"))
             self._end(b"" if code in PASSING else packet)
         else:
@@ -670,7 +670,7 @@ class Client:
 
     def dismiss(self, code: int, reason: str) -> None:
         """The nodes have ended it."""
-        if self.state == State.CLOSED:
+        if self.state == ClientState.CLOSED:
             return
         assert self.wish is not None
         self._context.report("client sent away", self.wish, code=f"0x{code:02x}", reason=reason)
@@ -678,11 +678,11 @@ class Client:
 
     def fail(self, code: int, reason: str) -> None:
         """The client, or something about it, is wrong."""
-        if self.state >= State.LEAVING:
+        if self.state >= ClientState.LEAVING:
             return
         context = self._context
         context.report("connection failed", self.wish, address=self.address, code=f"0x{code:02x}", reason=reason)
-        if self.state == State.OPEN:
+        if self.state == ClientState.OPEN:
             assert self.wish is not None
             farewell = dismissal(self.wish.version, code)
             self.to_client(farewell)
@@ -694,11 +694,11 @@ class Client:
 
     def lost(self) -> None:
         """The client's connection is gone."""
-        if self.state == State.OPEN:
+        if self.state == ClientState.OPEN:
             assert self.wish is not None
             code = Reason.DISCONNECT_WITH_WILL
             self._leave(goodbye(self.wish.version, code, self.wish.expiry_s), graceful=False)
-        elif self.state < State.OPEN:
+        elif self.state < ClientState.OPEN:
             self._end(b"")
         self._registry.forget(self)
 
@@ -711,7 +711,7 @@ class Client:
         assert self.tether is not None
         self._parting = parting
         self._graceful = graceful
-        self.state = State.LEAVING
+        self.state = ClientState.LEAVING
         self._timer.cancel()
         self._close()
         if self._up is not None and not self._restoring:
@@ -723,7 +723,7 @@ class Client:
             self._depart()
 
     def _depart(self) -> None:
-        if self.state == State.CLOSED:
+        if self.state == ClientState.CLOSED:
             return
         assert self.tether is not None
         assert self.wish is not None
@@ -751,7 +751,7 @@ class Client:
 
     def _end(self, farewell: bytes, *, departing: bool = False) -> None:
         """It is over for the client, and for the nodes unless there is something left to say to them."""
-        if self.state == State.CLOSED:
+        if self.state == ClientState.CLOSED:
             return
         self._timer.cancel()
         if farewell:
@@ -765,7 +765,7 @@ class Client:
                 if upstream is not None:
                     upstream.abort()
             self._close()
-        self.state = State.CLOSED
+        self.state = ClientState.CLOSED
         self._incoming.take()
         self._settle_charge()
         self._registry.ended(self)

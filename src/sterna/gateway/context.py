@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sterna.gateway.connecting import Wish
 from sterna.gateway.servers import Servers
-from sterna.gateway.settings import Limits, Patience
+from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.vocabulary.allowance import Allowance
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
-class World(Protocol):
+class GatewayWorld(Protocol):
     """What the gateway asks of whoever runs it."""
 
     def dial(self, server: str, upstream: Upstream) -> None:
@@ -32,7 +32,7 @@ class World(Protocol):
         """Something an operator may want to know."""
 
 
-class Counters:
+class GatewayCounters:
     """Plain integers: some are touched per packet."""
 
     __slots__ = (
@@ -100,7 +100,14 @@ class GatewayContext:
     )
 
     def __init__(
-        self, name: str, servers: Servers, limits: Limits, patience: Patience, world: World, rng: Random, now: float
+        self,
+        name: str,
+        servers: Servers,
+        limits: GatewayLimits,
+        patience: Patience,
+        world: GatewayWorld,
+        rng: Random,
+        now: float,
     ) -> None:
         self.name = name
         self.servers = servers
@@ -108,7 +115,7 @@ class GatewayContext:
         self.patience = patience
         self.rng = rng
         self.now = now
-        self.counters = Counters()
+        self.counters = GatewayCounters()
         #: Bytes held of clients that no node has let in yet.
         self.unauthenticated = Allowance(limits.unauthenticated_bytes)
         #: Clients that have a node now.

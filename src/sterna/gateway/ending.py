@@ -12,7 +12,7 @@ from collections.abc import Callable
 from sterna.gateway.connecting import Wish, goodbye
 from sterna.gateway.context import GatewayContext
 from sterna.gateway.framing import packet_end
-from sterna.gateway.upstream import Phase, Upstream
+from sterna.gateway.upstream import Upstream, UpstreamPhase
 from sterna.mqtt.server_packets import decode_connack
 from sterna.vocabulary.errors import ProtocolError
 
@@ -61,7 +61,7 @@ class Ending:
             if not body:
                 upstream.incoming.keep(data, stop)
                 return
-            if data[0] >> 4 != 2 or upstream.phase != Phase.GREETING:
+            if data[0] >> 4 != 2 or upstream.phase != UpstreamPhase.GREETING:
                 raise ProtocolError(0x82, "something else than CONNACK")
             welcome = decode_connack(data, body, stop, self._wish.version)
         except ProtocolError as error:

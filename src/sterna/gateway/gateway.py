@@ -8,17 +8,17 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
-from sterna.gateway.client import Client, State
+from sterna.gateway.client import ClientState, GatewayClient
 from sterna.gateway.connecting import Wish
-from sterna.gateway.context import GatewayContext, World
+from sterna.gateway.context import GatewayContext, GatewayWorld
 from sterna.gateway.ending import SessionEndings
 from sterna.gateway.servers import Servers
-from sterna.gateway.settings import Limits, Patience
-from sterna.gateway.upstream import Transport
+from sterna.gateway.settings import GatewayLimits, Patience
+from sterna.gateway.upstream import PeerTransport
 from sterna.mqtt.reasons import Reason
 
 
-class Peer(Protocol):
+class ClientPeer(Protocol):
     """What is known of a client before it says a word."""
 
     @property
@@ -30,9 +30,9 @@ class Gateway:
         self,
         name: str,
         servers: Servers,
-        limits: Limits,
+        limits: GatewayLimits,
         patience: Patience,
-        world: World,
+        world: GatewayWorld,
         rng: Random,
         now: float,
     ) -> None:
@@ -40,9 +40,9 @@ class Gateway:
         self._context = GatewayContext(name, servers, limits, patience, world, rng, now)
         self.limits = limits
         self.counters = self._context.counters
-        self.clients: set[Client] = set()
+        self.clients: set[GatewayClient] = set()
         #: Those that were let in, by name.
-        self._named: dict[bytes, Client] = {}
+        self._named: dict[bytes, GatewayClient] = {}
         #: Those sent away because their session was gone: a node has another one by now, with nothing in it.
         self._sent_away: dict[bytes, None] = {}
         self.endings = SessionEndings(self._context)
@@ -58,13 +58,13 @@ class Gateway:
         """It is this late."""
         self._context.now = now
 
-    def accept(self, transport: Transport, peer: Peer) -> Client | None:
+    def accept(self, transport: PeerTransport, peer: ClientPeer) -> GatewayClient | None:
         """A new client, or None if there are too many already (the caller drops it)."""
         if len(self.clients) >= self.limits.connections:
             self.counters.refused("connections")
             return None
         self.counters.connections += 1
-        client = Client(self._context, self, self.endings, transport, peer.address)
+        client = GatewayClient(self._context, self, self.endings, transport, peer.address)
         self.clients.add(client)
         return client
 
@@ -74,7 +74,7 @@ class Gateway:
 
     # -- what clients say --
 
-    def admitted(self, client: Client) -> None:
+    def admitted(self, client: GatewayClient) -> None:
         """A node has let this client in: another connection of the same name is over, if it is here."""
         assert client.wish is not None
         before = self._named.get(client.wish.client_id)
@@ -83,7 +83,7 @@ class Gateway:
             before.dismiss(Reason.SESSION_TAKEN_OVER, "another connection with this client identifier")
         self._context.report("client connected", client.wish, address=client.address)
 
-    def ended(self, client: Client) -> None:
+    def ended(self, client: GatewayClient) -> None:
         self.clients.discard(client)
         if client.wish is not None and self._named.get(client.wish.client_id) is client:
             del self._named[client.wish.client_id]
@@ -102,7 +102,7 @@ class Gateway:
         del self._sent_away[wish.client_id]
         return True
 
-    def forget(self, client: Client) -> None:
+    def forget(self, client: GatewayClient) -> None:
         """Its connection is gone; it may still have something to say to a node."""
-        if client.state == State.CLOSED:
+        if client.state == ClientState.CLOSED:
             self.clients.discard(client)

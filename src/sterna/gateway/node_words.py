@@ -15,10 +15,10 @@ from sterna.mqtt.server_packets import decode_disconnect
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from sterna.gateway.client import Client
+    from sterna.gateway.client import GatewayClient
 
 
-def hear_control(client: Client, data: bytes, body: int, stop: int) -> None:
+def hear_control(client: GatewayClient, data: bytes, body: int, stop: int) -> None:
     """A packet of type 0."""
     tether = client.tether
     assert tether is not None
@@ -36,7 +36,7 @@ def hear_control(client: Client, data: bytes, body: int, stop: int) -> None:
         raise ProtocolError(Reason.PROTOCOL_ERROR, f"{type(word).__name__.upper()} is not for a gateway")
 
 
-def hear_disconnect(client: Client, data: bytes, body: int, stop: int) -> None:
+def hear_disconnect(client: GatewayClient, data: bytes, body: int, stop: int) -> None:
     """DISCONNECT of a node, which only MQTT 5 has."""
     assert client.tether is not None
     assert client.wish is not None
@@ -50,7 +50,7 @@ def hear_disconnect(client: Client, data: bytes, body: int, stop: int) -> None:
         _ended(client, code)
 
 
-def _redirected(client: Client, target: str, code: int) -> None:
+def _redirected(client: GatewayClient, target: str, code: int) -> None:
     """Where it must not be followed, it is as if the node had not said where to."""
     assert client.tether is not None
     server = reference(target)
@@ -60,7 +60,7 @@ def _redirected(client: Client, target: str, code: int) -> None:
         _ended(client, code)
 
 
-def _ended(client: Client, code: int) -> None:
+def _ended(client: GatewayClient, code: int) -> None:
     """Another node may take the session on, or there is a reason that holds everywhere."""
     assert client.tether is not None
     upstream = client.tether.upstream

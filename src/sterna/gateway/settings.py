@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GatewayLimits:
     packet_bytes: int = 1024 * 1024
     """Largest packet taken from a client or a node, fixed header included."""
 

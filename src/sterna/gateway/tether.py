@@ -12,7 +12,7 @@ from sterna.gateway.context import GatewayContext
 from sterna.gateway.ending import SessionEndings
 from sterna.gateway.framing import packet_end
 from sterna.gateway.servers import reference
-from sterna.gateway.upstream import Phase, Upstream
+from sterna.gateway.upstream import Upstream, UpstreamPhase
 from sterna.mqtt import gateway_packets, packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.gateway_packets import Drained
@@ -22,7 +22,7 @@ from sterna.mqtt.server_packets import Connack, decode_connack
 from sterna.vocabulary.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from sterna.gateway.client import Client
+    from sterna.gateway.client import GatewayClient
 
 #: Redirections in a row that are followed without a pause.
 HOPS_MAX = 8
@@ -36,7 +36,7 @@ CLEANINGS_MAX = 2
 
 
 class Tether:
-    def __init__(self, context: GatewayContext, endings: SessionEndings, client: Client, wish: Wish) -> None:
+    def __init__(self, context: GatewayContext, endings: SessionEndings, client: GatewayClient, wish: Wish) -> None:
         self.address = client.address
         self._context = context
         self._endings = endings
@@ -104,11 +104,11 @@ class Tether:
     # -- the handshake --
 
     def said(self, upstream: Upstream, data: bytes) -> None:
-        if upstream.phase == Phase.LIVE:
+        if upstream.phase == UpstreamPhase.LIVE:
             self._client.from_node(upstream, data)
             return
         try:
-            if upstream.phase != Phase.GREETING:
+            if upstream.phase != UpstreamPhase.GREETING:
                 raise ProtocolError(Reason.PROTOCOL_ERROR, "a node that spoke first")
             body, stop = packet_end(data, 0, self._context.limits.packet_bytes)
             if not body:
@@ -125,7 +125,7 @@ class Tether:
             upstream.abort()
             self.broken(upstream, error.reason)
             return
-        if stop < len(data) and upstream.phase <= Phase.LIVE:
+        if stop < len(data) and upstream.phase <= UpstreamPhase.LIVE:
             self.said(upstream, data[stop:])
 
     def _answered(self, upstream: Upstream, packet: bytes, welcome: Connack) -> None:
@@ -259,9 +259,9 @@ class Tether:
         self._attempt = 0
         self._hops += 1
         ready, self.prepared = self.prepared, None
-        if ready is not None and ready.server == server and ready.phase <= Phase.WAITING:
+        if ready is not None and ready.server == server and ready.phase <= UpstreamPhase.WAITING:
             self.upstream = ready
-            if ready.phase == Phase.WAITING:
+            if ready.phase == UpstreamPhase.WAITING:
                 self._greet(ready)
             return
         if ready is not None:

@@ -13,7 +13,7 @@ from sterna.mqtt.gateway_packets import Hello
 PARTING_S = 2.0
 
 
-class Transport(Protocol):
+class PeerTransport(Protocol):
     """What the world gives us to reach one peer."""
 
     def write(self, data: bytes) -> None: ...
@@ -25,7 +25,7 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class Caller(Protocol):
+class UpstreamOwner(Protocol):
     """Whoever had a node dialled."""
 
     address: str
@@ -41,7 +41,7 @@ class Caller(Protocol):
         """The node does not take more bytes for now, or does again."""
 
 
-class Phase:
+class UpstreamPhase:
     """Plain numbers rather than an enumeration: compiled, these are constants."""
 
     DIALLING: Final = 0
@@ -70,12 +70,12 @@ class Upstream:
         "transport",
     )
 
-    def __init__(self, context: GatewayContext, caller: Caller, server: str) -> None:
+    def __init__(self, context: GatewayContext, caller: UpstreamOwner, server: str) -> None:
         self._context = context
         self._caller = caller
         self.server = server
-        self.phase: int = Phase.DIALLING
-        self.transport: Transport | None = None
+        self.phase: int = UpstreamPhase.DIALLING
+        self.transport: PeerTransport | None = None
         self.incoming = Incoming()
         #: Does the node know what a gateway is?
         self.hello = context.servers.knows_gateways(server, context.now)
@@ -89,12 +89,12 @@ class Upstream:
 
     # -- what the world says --
 
-    def connected(self, transport: Transport) -> None:
-        if self.phase == Phase.OVER:
+    def connected(self, transport: PeerTransport) -> None:
+        if self.phase == UpstreamPhase.OVER:
             transport.abort()
             return
         self.transport = transport
-        self.phase = Phase.WAITING
+        self.phase = UpstreamPhase.WAITING
         if self.hello:
             hello = Hello(self._context.name, gateway_packets.VERSION, self._caller.address)
             transport.write(gateway_packets.encode(hello))
@@ -105,7 +105,7 @@ class Upstream:
 
     def feed(self, data: bytes) -> None:
         """HOT."""
-        if self.phase < Phase.PARTING:
+        if self.phase < UpstreamPhase.PARTING:
             self.spoken = True
             data = self.incoming.with_more(data)
             if data:
@@ -115,11 +115,11 @@ class Upstream:
         self._break(reason)
 
     def congested(self) -> None:
-        if self.phase == Phase.LIVE:
+        if self.phase == UpstreamPhase.LIVE:
             self._caller.crowded(self, True)
 
     def writable(self) -> None:
-        if self.phase == Phase.LIVE:
+        if self.phase == UpstreamPhase.LIVE:
             self._caller.crowded(self, False)
 
     # -- what the caller does --
@@ -130,7 +130,7 @@ class Upstream:
             self.transport.write(data)
 
     def greet(self, connect: bytes) -> None:
-        self.phase = Phase.GREETING
+        self.phase = UpstreamPhase.GREETING
         self.greeted = True
         self._timer.cancel()
         self._timer = self._context.later(self._context.patience.handshake_s, self._too_late)
@@ -141,14 +141,14 @@ class Upstream:
         self._timer.cancel()
 
     def live(self) -> None:
-        self.phase = Phase.LIVE
+        self.phase = UpstreamPhase.LIVE
         self.live_since = self._context.now
         self._timer.cancel()
 
-    def part(self, last_word: bytes, caller: Caller) -> None:
+    def part(self, last_word: bytes, caller: UpstreamOwner) -> None:
         """Say this, and tell `caller` when the node has hung up."""
         self._caller = caller
-        self.phase = Phase.PARTING
+        self.phase = UpstreamPhase.PARTING
         self._timer.cancel()
         self._timer = self._context.later(PARTING_S, self._too_late)
         if self.transport is not None:
@@ -167,13 +167,13 @@ class Upstream:
             self.transport.abort()
 
     def _end(self) -> None:
-        self.phase = Phase.OVER
+        self.phase = UpstreamPhase.OVER
         self._timer.cancel()
 
     def _too_late(self) -> None:
         self._break("the node did not answer in time")
 
     def _break(self, reason: str) -> None:
-        if self.phase != Phase.OVER:
+        if self.phase != UpstreamPhase.OVER:
             self.abort()
             self._caller.broken(self, reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sterna.gateway.connecting import Wish
-from sterna.gateway.settings import Limits
+from sterna.gateway.settings import GatewayLimits
 from sterna.mqtt import packets, wire
 from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import MQTT_5
@@ -23,7 +23,7 @@ _OURS = frozenset(
 )
 
 
-def for_client(welcome: Connack, wish: Wish, limits: Limits) -> bytes:
+def for_client(welcome: Connack, wish: Wish, limits: GatewayLimits) -> bytes:
     if wish.version != MQTT_5:
         # A client that asked for a clean session has none, whatever the gateway keeps for it.
         # And in 3.1 the place of this word is reserved.

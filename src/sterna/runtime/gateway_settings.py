@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from sterna.gateway.deliveries import WINDOW_MAX
 from sterna.gateway.servers import checked_pattern
-from sterna.gateway.settings import Limits, Patience
+from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.configuration import load_as
 from sterna.runtime.configuration_files import attempt, check_authority, check_pair, contents
@@ -87,7 +87,7 @@ class GatewayConfiguration(Table, frozen=True):
 
     gateway: Name = field(default_factory=Name)
     upstream: Upstream = field(default_factory=Upstream)
-    limits: Limits = field(default_factory=Limits)
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
     patience: Patience = field(default_factory=Patience)
     listeners: tuple[GatewayListener, ...] = field(default=(GatewayListener(),), name="listener")
     admin: GatewayAdmin = field(default_factory=GatewayAdmin)

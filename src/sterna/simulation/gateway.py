@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sterna.broker.session.connection import Peer
-from sterna.gateway.client import Client
+from sterna.gateway.client import GatewayClient
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
-from sterna.gateway.settings import Limits, Patience
+from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.gateway.upstream import Upstream
 from sterna.simulation.kernel import Kernel
 from sterna.simulation.network import Network
@@ -63,7 +63,7 @@ class RunningGateway:
         self.alive = True
         dice = self.kernel.dice(f"{machine.name} gateway {number}")
         servers = Servers(machine.nodes, machine.patience, dice, references=["*"])
-        self.gateway = Gateway(machine.name, servers, Limits(), machine.patience, self, dice, self.kernel.now)
+        self.gateway = Gateway(machine.name, servers, GatewayLimits(), machine.patience, self, dice, self.kernel.now)
 
     def work(self, action: Callable[..., None], *arguments: Any) -> None:
         if self.alive:
@@ -125,7 +125,7 @@ class _Stream:
 
     __slots__ = ("_running", "_side")
 
-    def __init__(self, running: RunningGateway, side: Client | Upstream) -> None:
+    def __init__(self, running: RunningGateway, side: GatewayClient | Upstream) -> None:
         self._running = running
         self._side = side
 
