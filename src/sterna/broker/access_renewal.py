@@ -1,8 +1,8 @@
-"""Passwords and access rules that change while clients are connected: at once for everybody, whoever is in already.
+"""Replaces passwords and access rules while clients are connected, with effect at once.
 
-A client whose password entry is gone or another, or whose way in is closed, is disconnected.  Everybody else stays and
-has the rights of the new rules from that moment on: subscriptions stay too, and bring only topics that may still be
-read.
+A client whose password entry was removed or changed, or whose way in was closed, is disconnected.  All others stay and
+have the rights of the new rules from that moment on.  Their subscriptions stay too, and bring only topics that they may
+still read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One broker: the parts of this package put together, publishing, and what happens when a group is safe.
+"""One broker: composes the parts of this package, and keeps the promises of a group when the journal has it.
 
 The world feeds connections, tells the time, and after each turn of its loop calls `flush` and, if `commitments` are
 pending, has the journal's group written.  Everything else follows from that; nothing here waits or blocks.

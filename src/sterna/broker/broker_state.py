@@ -1,4 +1,4 @@
-"""What a broker knows that outlives a restart."""
+"""The state of a broker that outlives a restart: sessions, routes, retained messages, owners of sessions."""
 
 from __future__ import annotations
 

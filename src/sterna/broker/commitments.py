@@ -1,4 +1,4 @@
-"""What has been promised to whom once the journal is safe.
+"""Promises that wait for the journal: publications to deliver and answers to send once their group is safe.
 
 Publications and answers wait here, in order, while the group that holds them is written.  When the world reports the
 group committed, publications are delivered and their senders acknowledged, and answers go out.  If the group could

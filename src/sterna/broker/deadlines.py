@@ -1,6 +1,6 @@
-"""What has to happen later: one heap for keep-alives, will delays, session expiry and connect time-outs.
+"""One heap of deadlines: keep-alives, will delays, session expiry and connect time-outs.
 
-Nothing is ever cancelled.  A deadline that has come is handed back to its owner, who looks whether it still applies
+Nothing is ever cancelled.  A deadline that has come is handed back to its owner, who checks whether it still applies
 and may ask again; that keeps every message off the heap (a client that talks all day costs one entry per keep-alive).
 """
 

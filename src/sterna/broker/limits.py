@@ -1,4 +1,4 @@
-"""Everything a client can make big, and how big it may get.
+"""Limits on everything that a client can make large.
 
 Each field is a key of the `[limits]` table of the configuration file, under the same name.
 """

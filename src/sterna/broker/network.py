@@ -1,4 +1,4 @@
-"""What a broker asks of the network it is part of, and tells it.  A lone broker has none."""
+"""Interfaces between a broker and the network it is part of.  A lone broker has no network."""
 
 from __future__ import annotations
 

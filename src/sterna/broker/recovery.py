@@ -1,7 +1,7 @@
-"""A broker's state after a restart: the last checkpoint, then everything the journal says happened since.
+"""Recovers a broker's state after a restart: loads the last checkpoint, then replays the journal since.
 
 Replay does to sessions what the live broker did, from the same facts in the same order, without sending anything.  It
-must run before the journal can be read, so what was in flight is remembered by offset and looked up at the end.
+must run before the journal can be read, so messages in flight are remembered by offset and looked up at the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The life of a session: opened by a CONNECT, taken over, left by its connection, expired; and its will on the way.
+"""The lifecycle of sessions: opened by a CONNECT, taken over, left by their connection, expired; with their wills.
 
-A session that outlives its connection is looked at again when its delayed will or its end is due.  Whatever happens to
-a persistent session here is noted, so that it happens again after a crash.
+A session that outlives its connection is looked at again when its delayed will or its end is due.  Every change of a
+persistent session is noted, so that it happens again after a crash.
 """
 
 from __future__ import annotations

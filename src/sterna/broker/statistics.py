@@ -1,4 +1,4 @@
-"""What the broker counted: live counters on the hot path, and the immutable snapshot everybody else reads."""
+"""Counters of the broker: live ones on the hot path, and the immutable snapshot that all others read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How much work one turn of the loop may do for one client, and who goes on in the next.
+"""The work budget: how much work one turn of the loop may do for one client, and whose work continues next.
 
-Whatever a client can make dear (matching, subscribing, looking through retained messages) is counted as it is done.
-Work that has spent its turn is put at the end of a line; each later turn goes on with the first in line, so nobody
-waits for more than one such piece.
+All work that a client can make expensive (matching, subscribing, looking through retained messages) is counted as it is
+done.  Work that has used up its turn goes to the end of a line; each later turn continues with the first in line, so no
+client waits for more than one such piece.
 """
 
 from __future__ import annotations

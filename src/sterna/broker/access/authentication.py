@@ -1,12 +1,12 @@
-"""Who a client is, by the first of these that applies: certificate, token, password file, nobody in particular.
+"""Authentication: finds out which user a client is.
+
+The first of these that applies decides; a bad token is not tried as a password.
 
 1. A verified client certificate, where certificates are configured: its common name is the user.
 2. A password that looks like a JSON Web Token, where tokens are configured: its `sub` is the user.
 3. User name and password, where a password file is configured.
 4. Neither name nor password, where the listener takes anonymous clients; or any, if nothing is configured that could
    check them.
-
-The first that applies also has the last word: a bad token is not tried as a password.
 """
 
 from __future__ import annotations

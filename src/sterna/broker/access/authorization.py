@@ -1,4 +1,4 @@
-"""What an identity may publish, subscribe to and receive.
+"""Access rules: the topics that a user may publish to, subscribe to and receive.
 
 Rules are read from the top and the first one that fits decides; if none fits, the list's default does.  Patterns are
 compared level by level, and a client id or user name enters a pattern as literal text only: a name that could mean

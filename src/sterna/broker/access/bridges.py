@@ -1,8 +1,8 @@
-"""What bridges of other brokers say of themselves: Mosquitto's `$SYS/broker/connection/<name>/state`, 1 or 0.
+"""The state topics of bridges: Mosquitto's `$SYS/broker/connection/<name>/state`, 1 or 0.
 
-A bridge publishes 1 when it has come, and leaves 0 as its will (its setting `notifications`, on by default).  This is
-the one place under `$SYS` that a client may write to.  The values are kept beside the node's own, so they end with the
-node, and other nodes have their own.
+A bridge publishes 1 when it connects, and leaves 0 as its will (its setting `notifications`, on by default).  This is
+the one place under `$SYS` that a client may write to.  The node keeps the values beside its own `$SYS` values, so they
+end with the node, and other nodes have their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who says they are who, and the answers they can get.
-
-Plain values that the ways of authentication share: what a client presents, and what becomes of it.
-"""
+"""Values that all ways of authentication share: the credentials a client presents, and the verdicts on them."""
 
 from __future__ import annotations
 

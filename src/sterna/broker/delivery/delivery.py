@@ -1,7 +1,7 @@
-"""From a message to its subscribers: fan-out, the in-flight window, queues, retained messages.
+"""Delivery of a message to its subscribers: fan-out, the in-flight window, queues, retained messages.
 
 Promises: a message goes to a session once, at the lower of its QoS and the subscription's; per session, messages of
-one publisher and topic leave in the order they came; whatever cannot leave now waits as a journal offset, or, at
+one publisher and topic leave in the order they came; a message that cannot leave now waits as a journal offset, or, at
 QoS 0, is dropped and counted with a reason.
 """
 

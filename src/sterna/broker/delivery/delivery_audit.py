@@ -1,9 +1,9 @@
-"""Records for an audit: who wanted what from when to when, and what became of each message for each of them.
+"""Records for an audit: who was subscribed to what, and what became of each message for each subscriber.
 
-They go into the journal with whatever is written next, so what a session's events tell and what its records tell is
-kept or lost together.  A message is named by its identity in the network; one published at QoS 0 has none and leaves no
-record.  A node that is killed takes with it the records since its last group: of sessions that died with it nothing can
-be said past their last record, and sessions that live on are sent the message again.
+The records go into the journal with the next group, so a session's events and its records are kept or lost together.  A
+message is named by its identity in the network; one published at QoS 0 has none and leaves no record.  A node that is
+killed loses the records since its last group: nothing can be said about sessions that died with it past their last
+record, and sessions that live on are sent the message again.
 
     started       the node                             carried       a subscription stood before, and stands
     opened        a session has a connection           stands        every node knows of a subscription

@@ -1,4 +1,4 @@
-"""PUBLISH packets towards subscribers.
+"""Encodes PUBLISH packets for subscribers.
 
 A packet is `head + packet identifier + tail`; head and tail depend only on (version, QoS, RETAIN), so they are made
 once per message and shared by all recipients of that kind.  Only what is truly per recipient (subscription

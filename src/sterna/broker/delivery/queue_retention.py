@@ -1,7 +1,8 @@
-"""After the journal was trimmed: queues forget what is gone, and each session's loss is counted and told.
+"""Removes queued messages that the journal no longer has, and counts and reports each session's loss.
 
 A node may hold a million sessions and many millions of waiting messages, so this is done in steps of bounded work with
-other work between them.  A session whose turn has not come loses nothing by it: what it finds gone is counted then.
+other work between them.  A session whose turn has not come yet loses nothing by waiting: a message that it finds gone
+is counted then.
 """
 
 from __future__ import annotations

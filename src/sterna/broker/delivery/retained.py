@@ -1,4 +1,4 @@
-"""The last message of every topic that asked to be remembered (section 3.3.1.3)."""
+"""Retained messages: the last one of every topic that asked to be remembered (section 3.3.1.3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Retained messages at QoS 0 for a subscriber who asks for more than its socket holds: sent as it reads, as long as it
-stays, and over several turns if they are many."""
+"""Retained messages at QoS 0 that wait for room in their subscriber's socket.
+
+They are sent as the subscriber reads, as long as it is connected, and over several turns if they are many.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""From a topic to everybody who wants it, remembered until a subscription changes.
+"""Routes: the recipients of each topic, remembered until a subscription changes.
 
 `Routes` holds the subscriptions of all sessions in one tree.  A message on a topic that is not remembered walks the
-tree.  Whom it goes to depends on the filters it finds and not on the topic, unless access rules say otherwise: so each
+tree.  Its recipients depend on the filters it finds and not on the topic, unless access rules say otherwise.  So each
 filter keeps the `Route` of a message that matches no other, and each combination of filters that was met keeps its own.
-Of topics that are met again and again the route is remembered by name.  Whatever could change the answer (a
-subscription, a session's protocol version, its permissions) forgets the routes concerned, and seldom any other.
+The route of a topic that comes often is remembered by name.  Everything that could change the answer (a subscription, a
+session's protocol version, its permissions) forgets the routes concerned, and seldom any other.
 """
 
 from __future__ import annotations

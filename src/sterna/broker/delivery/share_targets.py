@@ -1,4 +1,4 @@
-"""Which node's members of a shared subscription are to have a message.
+"""Decides which node's members of a shared subscription get a message.
 
 The node a message enters decides, before the message is written down, and the decision travels with it.  A group that
 a decision does not name belongs to the node of entry.  Without a network there is nothing to decide.

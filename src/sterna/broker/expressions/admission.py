@@ -1,4 +1,4 @@
-"""Which expressions a node takes on: what they may be made of, how many there may be, and how much they may overlap."""
+"""Decides which expressions a node takes on: their operators, their number, and how much they may overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One expression in a broker, and those who want it."""
+"""One expression that a broker computes, and its subscribers."""
 
 from __future__ import annotations
 

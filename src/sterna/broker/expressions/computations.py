@@ -1,18 +1,19 @@
-"""Subscriptions that compute, in a broker: who feeds which expression, and what becomes of its results.
+"""All expressions of a broker: feeds them messages and publishes their results.
 
 An expression such as `$AVG/room/+/temp` is computed once, however many sessions subscribe to it, from the first
-subscription to the last.  What is delivered here on a topic its filter matches is given to its engine, and a result is
-published under a name of its own, which clients cannot publish to and which never leaves the node.  In a network an
-expression may come in parts (`parts.py`): then only what enters here is taken, and the other nodes' parts are merged.
+subscription to the last.  Each message that is delivered here on a topic its filter matches goes to its engine.  A
+result is published under a topic of its own, which clients cannot publish to and which never leaves the node.  In a
+network an expression may come in parts (`parts.py`): then it takes only the messages that enter here, and the other
+nodes' parts are merged.
 
-What is assigned to Spark is computed by nobody here: a job asks which expressions there are (`outside`) and hands in
-their results (`hand_in`), numbered by windows' ends or messages' times, always through the journal.
+An expression assigned to Spark is not computed here: a Spark job asks which expressions there are (`outside`) and hands
+in their results (`hand_in`), numbered by the ends of windows or the times of messages, always through the journal.
 
-Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash those are made again that the
-journal does not have (`expression_recovery.py`).
+Results at QoS 1 and 2 are numbered (`sterna-sequence`) and journalled.  After a crash the expression makes those again
+that the journal does not have (`expression_recovery.py`).
 
-Expressions with a data processing function get numbers that were computed elsewhere, a little later (`function_calls`);
-their windows end when the numbers of all messages that belong to them are there.
+An expression with a data processing function gets numbers that were computed elsewhere, a little later
+(`function_calls`); its windows end when the numbers of all messages that belong to them are there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What stands before an expression whose memory comes from another node, with a session that moves here.
+"""Holds messages back from an expression whose state comes from another node, with a session that moves here.
 
-Until the memory is here, messages are held, in order.  With it comes the vector up to which they are in it already:
-those pass by, the held ones as well as those that are read later, and the others are taken as if they had come now.
+Until the state is here, messages are held, in order.  The state comes with the vector of the messages that are already
+in it: these are skipped, whether held or read later, and all others are taken as if they had come now.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""What expressions come back to after a crash: the state of the last checkpoint, and the messages since.
+"""Restores expressions after a crash: the state of the last checkpoint, and the messages since.
 
 Live, an expression takes a message when the message's group is safe.  Meanwhile a window may have ended, or a message
-at QoS 0 have led to a result, which then stands behind the message in the journal.  So a replay does not give an
-expression a message where it finds it.  With every result at QoS 1 and 2 stands which messages had been taken by then
-(`SessionLog.result`): these it takes then, and what comes of them is in the journal.  Without a result to tell, those
-of one group were taken before anything was put into the next but one: only one group is written at a time.
+at QoS 0 may have led to a result, and that result stands behind the message in the journal.  So a replay does not give
+an expression a message where it finds it.  Every result at QoS 1 and 2 names the messages that had been taken by then
+(`SessionLog.result`): the replay gives the expression these messages at that point, and their results are in the
+journal.  Without a result to tell, the messages of one group were taken before anything was put into the next group but
+one: only one group is written at a time.
 
-What is left at the end had not been taken, or led to results that were not written down.  The expression takes it when
-the node runs again, and what comes of it is published.
+The messages left at the end had not been taken, or led to results that were not written down.  The expression takes
+them when the node runs again, and publishes their results.
 """
 
 from __future__ import annotations

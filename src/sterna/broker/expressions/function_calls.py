@@ -1,16 +1,16 @@
-"""Data processing functions, as a broker sees them: messages go elsewhere, and their numbers come back in order.
+"""Calls of data processing functions: messages go elsewhere, and their numbers come back in order.
 
-A function (`$COUNTPEOPLE/camera/+`) may take its time, fail, or take its process down with it; so the world runs it
-(`World.compute_elsewhere`), and a message is computed once for all expressions that want the same of it.  An expression
-takes the numbers in the order of the messages they are of, whichever is ready first, and each as of the time its
-message came; what failed leaves a gap and is counted with the reason.
+A function (`$COUNTPEOPLE/camera/+`) may take its time, fail, or take its process down with it.  So the world runs it
+(`World.compute_elsewhere`), and a message is computed once for all expressions that want the same number.  An
+expression takes the numbers in the order of their messages, no matter which is ready first, and each as of the time its
+message came.  A call that failed leaves a gap and is counted with the reason.
 
 While the world has no room messages wait: at QoS 1 and 2 as journal offsets, `function_calls` of them, at QoS 0 with
 their payload, up to `function_bytes`.  One more is not computed, and counted (`functions-busy`).
 
-After `kill -9`: that a number (or a failure) went into an expression is an event in the same group of the journal as
-the result it led to.  So replay takes from the journal what was computed before, and messages without such an event,
-whose results nobody can have, are computed after it.
+After `kill -9`: an event in the journal says that a number (or a failure) went into an expression; it is in the same
+group as the result it led to.  So replay takes from the journal what was computed before.  A message without such an
+event is computed after the replay; nobody can have its result.
 """
 
 from __future__ import annotations

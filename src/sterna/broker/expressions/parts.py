@@ -1,8 +1,7 @@
-"""Inner halves of expressions, computed here of what this node's own clients publish: for expressions of clients here,
-and for other nodes that asked for them.
+"""Parts of expressions: the inner halves, computed of the messages that enter the network here.
 
-A part exists from the first who wants it to the last, and everybody who wants the same shares it.  What it remembers,
-and which nodes want it, outlives a crash like what sessions have.
+A part serves expressions of clients here, and other nodes that asked for it.  It exists as long as anybody wants it,
+and all who want the same share it.  Its state, and the nodes that want it, outlive a crash as sessions do.
 """
 
 from __future__ import annotations

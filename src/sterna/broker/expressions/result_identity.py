@@ -1,16 +1,16 @@
-"""What results of expressions are made of, so that a subscriber who moves has each once, whichever node computed it.
+"""Identity of expression results, so that a subscriber who moves gets each once, whichever node computed it.
 
 A client may come to a node where others have subscribed to the same expression.  Both nodes have computed it, each in
-its own time, and one has to go on where the other stopped.  So a result is known by what led to it:
+its own time, and the new node has to continue where the old one stopped.  So a result is identified by its cause:
 
-* by the message, if it answers a message.  The vector up to which the session was served at the old node then says of
-  results what it says of messages.
-* by the end of its window.  The old node says up to which window it has told.
-* of an answer over parts, which is always the newest there is, by its number at this node.  The session gets the last
-  one if it is not what the old node said last, and those behind it.
+* by the message, if it answers a message.  The vector up to which the session was served at the old node then covers
+  results as it covers messages.
+* by the end of its window.  The old node says up to which window it has published.
+* for an answer over parts, which is always the newest there is, by its number at this node.  The session gets the last
+  one if it is not the one that the old node published last, and those behind it.
 
-What a session has had stands in `Session.told`, by the name of this node or by the text of an expression; of other
-nodes' messages in `Session.barrier`, as for messages themselves.
+`Session.told` says which results a session has had, by the name of this node or by the text of an expression;
+`Session.barrier` does so for other nodes' messages, and for results of these.
 """
 
 from __future__ import annotations

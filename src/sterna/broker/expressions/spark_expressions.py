@@ -1,9 +1,9 @@
-"""Expressions that Spark computes, as the broker has them: which there are, and what becomes of results handed in.
+"""Expressions that Spark computes: which there are, and how the broker takes their results.
 
-A result has a greater number than the one before it, and always goes through the journal: what has been here before is
-known by its number, after a crash, too.  Nothing but rules passes messages on, and two expressions with the same rules
-on the same topic are one publication for whoever wants either; so these share their numbers (`Numbering`), and a
-message that passed comes once, in the name of any of them that is still wanted.
+Each result has a greater number than the one before it, and always goes through the journal: so the broker recognises a
+result that was handed in before, also after a crash.  An expression of nothing but rules passes messages on.  Two such
+expressions with the same rules on the same topic are one publication for the subscribers of either; so they share their
+numbers (`Numbering`), and a message that passed is published once, in the name of any of them that is still wanted.
 """
 
 from __future__ import annotations

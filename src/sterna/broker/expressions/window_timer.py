@@ -1,4 +1,4 @@
-"""Windows that are over, ended as many a turn as it allows: those of all expressions may end at the full hour."""
+"""Ends windows that are over, as many a turn as the work budget allows: all may end at the full hour."""
 
 from __future__ import annotations
 

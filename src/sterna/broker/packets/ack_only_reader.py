@@ -1,7 +1,7 @@
-"""What is still heard of a client whose session has stopped and leaves: what it acknowledges.
+"""Reads only acknowledgements from a client whose session has stopped and leaves this node.
 
-Nothing is said any more, so PUBREC is put aside until it is known which node is to say PUBREL.  Whatever else it
-sends, and what comes behind that, waits for whoever has the session in the end.
+This node sends nothing any more, so PUBREC is put aside until it is known which node is to send PUBREL.  Everything
+else that the client sends, and all bytes behind that, wait for the node that has the session in the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client says about the messages it was sent: PUBACK, PUBREC, PUBCOMP."""
+"""Takes a client's acknowledgements of the messages it was sent: PUBACK, PUBREC, PUBCOMP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packets of all clients: framing, which packet may come when, who takes it, and the hot path of QoS 0."""
+"""Dispatches the packets of all clients: framing, which packet may come when, and the hot path of QoS 0."""
 
 from __future__ import annotations
 

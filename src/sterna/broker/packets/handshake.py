@@ -1,4 +1,4 @@
-"""From CONNECT to CONNACK: who is it, may it come in, which session is its own.
+"""The handshake from CONNECT to CONNACK: authenticates the client, admits it, opens its session.
 
 Authentication may take more than one step (a password hash worked out in a thread, an exchange of AUTH packets); the
 connection holds its further packets back until the answer is known.

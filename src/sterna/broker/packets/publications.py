@@ -1,7 +1,7 @@
-"""What a client publishes: PUBLISH taken apart, checked, accepted or refused, and answered once it is safe.
+"""Takes PUBLISH packets: decodes, checks, accepts or refuses them, and answers once the message is safe.
 
-A message is accepted whole or not at all; whatever is wrong with the packet itself ends the connection, whatever is
-wrong with the message is said in its acknowledgement, where the protocol has one.
+A message is accepted whole or not at all.  A mistake in the packet itself ends the connection; a message that is
+refused is answered so in its acknowledgement, where the protocol has one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""SUBSCRIBE, UNSUBSCRIBE and DISCONNECT: what a connected client asks for besides publishing.
+"""Takes SUBSCRIBE, UNSUBSCRIBE and DISCONNECT.
 
-One packet may ask for much: subscribing, and looking up what is retained, are errands of the connection that go on
+One packet may ask for much: subscribing, and looking up retained messages, are errands of the connection that go on
 over as many turns of the loop as they take.
 """
 

@@ -1,4 +1,4 @@
-"""Messages that wait for a session: journal offsets, never copies.
+"""A queue of messages that wait for a session: journal offsets, never copies.
 
 Nine bytes a message: the offset, and a number that stands for its tag (the grant it came by).  A queue is a list of
 pieces of bounded size, and nothing but iterating looks at more than one of them message by message.

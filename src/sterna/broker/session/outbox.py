@@ -1,8 +1,8 @@
-"""Bytes on their way to one client.
+"""The outbox of one client: bytes on their way to its transport.
 
-An outbox belongs to a session and outlives its connections.  It gathers what the current turn of the loop produced
-and hands it to the transport in one piece; it knows whether the client keeps up.  While the client is away or too
-slow the outbox is `congested`: QoS 0 is then dropped by whoever sends, QoS 1 and 2 stay in the journal.
+An outbox belongs to a session and outlives its connections.  It gathers the packets of the current turn of the loop
+and hands them to the transport in one piece; it knows whether the client keeps up.  While the client is away or too
+slow the outbox is `congested`: the sender then drops QoS 0, and QoS 1 and 2 stay in the journal.
 """
 
 from __future__ import annotations

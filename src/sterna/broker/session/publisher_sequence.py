@@ -1,9 +1,9 @@
-"""Publishers that number their messages are told "I have that one" instead of being published twice.
+"""Sequence numbers of publishers: a message that is sent again is acknowledged and not published twice.
 
-A client that may send a message again under another packet identifier, because it was started anew from an earlier
-state, puts "batch.row" into the user property `sterna-sequence` and counts upwards.  Its session remembers the last
-number; what is not greater is acknowledged and goes nowhere.  The number stands in the message, so the journal that
-keeps the message keeps the number, and a crash loses both or neither.
+A client that may send a message again under another packet identifier, because it was restarted from an earlier state,
+puts "batch.row" into the user property `sterna-sequence` and counts upwards.  Its session remembers the last number; a
+message whose number is not greater is acknowledged and goes nowhere.  The number stands in the message, so the journal
+that keeps the message keeps the number, and a crash loses both or neither.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a session that is on its way here would miss at QoS 0.  In memory and bounded: it is no promise.
+"""Holds messages at QoS 0 for a session that is on its way to this node.
 
-Only messages with an identity are held: of others nobody could tell whether they were served where the session comes
-from, and nothing may come twice.  Of results that wait for it in the journal it says what they are made of.
+They are held in memory, within bounds, and not promised.  Only messages with an identity are held: of others nobody
+could tell whether the old node had served them, and nothing may come twice.  For results that wait for the session in
+the journal, the hold remembers their causes.
 """
 
 from __future__ import annotations

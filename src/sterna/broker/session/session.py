@@ -1,7 +1,7 @@
-"""One client's session: what it subscribed to, what is on its way to it, what waits for it.
+"""One client's session: its subscriptions, its messages in flight, and its queue.
 
-A session is state and the small rules that keep it consistent; delivering is `delivery.py`, surviving a crash is
-`session_log.py`.  It may outlive its connection (`expiry_s`) and then only its subscriptions, in-flight table and queue
+A session is state and the small rules that keep it consistent; `delivery.py` delivers, `session_log.py` makes it
+survive a crash.  It may outlive its connection (`expiry_s`) and then only its subscriptions, in-flight table and queue
 are of interest.
 """
 

@@ -1,4 +1,4 @@
-"""How sessions survive a crash: every change is an event in the journal.
+"""The session log: every change of a session is an event in the journal, so that it survives a crash.
 
 An event stands in the same group as the messages of that moment, so one sync covers both.  `snapshots.py` makes old
 events unnecessary, `recovery.py` replays the others.  Sessions that end with their connection leave no trace here.

@@ -1,6 +1,6 @@
-"""What all sessions of a node hold together, and how many of them each user has.
+"""Quotas over all sessions of a node: the bytes of their wills, and the number of sessions of each user.
 
-A session reports every change of its user and its will here, so that limits are asked in constant time.
+A session reports every change of its user and its will here, so that limits are checked in constant time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared subscriptions (section 4.8.2 of MQTT 5): a message goes to one member of the group.
 
-Members take turns, skipping those that cannot take more.  What nobody can take now waits with the share, not with a
-member, and what a lost member had not acknowledged at QoS 1 comes back to the front of that queue.
+Members take turns, skipping those that cannot take more.  A message that no member can take now waits with the share,
+not with a member.  A message that a lost member had not acknowledged at QoS 1 comes back to the front of that queue.
 """
 
 from __future__ import annotations

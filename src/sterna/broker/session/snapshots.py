@@ -1,4 +1,4 @@
-"""Sessions, shares and retained messages whole, as a checkpoint keeps them.
+"""Snapshots of sessions, shares and retained messages for a checkpoint.
 
 Not among the compiled modules: msgspec reads the annotations of `Snapshot`, and mypyc does not keep them as they are.
 """

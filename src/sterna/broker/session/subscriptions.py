@@ -1,4 +1,4 @@
-"""What a session asked for, and what that grants it when a message comes."""
+"""Subscriptions of a session, and the grants that they give it for a message."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a broker does for a session that goes to another node, or comes from one.
+"""Transfers a session: stops it before it goes to another node, and puts it together when it comes from one.
 
-A session that is to leave first sends nothing new (`drain`), then says nothing more and hears nothing but what its
-client acknowledges (`freeze`); what comes for it meanwhile waits, so that it can go on as if nothing had been (`thaw`).
-One that arrives listens from the first moment on and is put together (`complete`) from what it heard itself and what
-was sent after it.
+A session that leaves first sends nothing new (`drain`), then sends nothing at all and hears only its client's
+acknowledgements (`freeze`); messages for it wait meanwhile, so that it can continue as if nothing had happened
+(`thaw`).  A session that arrives listens from the first moment on, and is put together (`complete`) from the messages
+it heard itself and the pages that were sent after it.
 """
 
 from __future__ import annotations
