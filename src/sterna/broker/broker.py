@@ -54,7 +54,7 @@ CLOCK_STEP_S: Final = 0.5
 
 
 class World(Protocol):
-    """What the broker asks of whoever runs it."""
+    """What the broker asks of the process or simulator that runs it."""
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         """Something an operator may want to know."""
@@ -291,7 +291,7 @@ class Broker:
             action()
 
     def when_safe(self, action: Callable[[bool], None]) -> None:
-        """Do this when everything noted so far is safe (True), or could not be written and is to be tried again."""
+        """Do this when everything noted so far is safe (True), or could not be written and has to be tried again."""
         if self.commitments.pending or self.commitments.under_way:
             self.commitments.after_all(lambda: action(not self.commitments.unavailable))
         else:
@@ -318,7 +318,7 @@ class Broker:
             detail()
 
     def failed(self, commit: Commit, reason: str) -> None:
-        """The group could not be written: whoever waits for it is sent away, unanswered, and will try again.
+        """The group could not be written: clients that wait for it are sent away, unanswered, and will try again.
 
         What came after it goes the same way, or it would overtake what its publishers are about to send again.
         """

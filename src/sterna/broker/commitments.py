@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 #: Deliver this message, then acknowledge this packet identifier to its publisher (None: nobody waits, as for a will).
 Publication = tuple[Message, "Connection | None", int]
 
-#: Instead of a packet identifier, of a message made of another one in the same group, which will be taken in again if
-#: the group fails: then it is made again.
+#: Instead of a packet identifier: marks a message derived from another one in the same group.  If the group fails, the
+#: other one is taken in again and this one derived again, so it is not published again.
 MADE_OF_ANOTHER = -1
 
 #: Send this connection these bytes.

@@ -95,8 +95,8 @@ class Ingress:
             self._counters.dropped("retained-full")
 
     def retained_stamp(self, topic: bytes, session: Session) -> float:
-        """When a message that is to be retained came in.  What this client had retained where its session was may
-        not have come here yet: this one is later, also if the clock there is ahead."""
+        """The time at which a message to retain came in.  Messages that this client had retained at the node of its
+        earlier session may not have come here yet: this one is later, also if the clock there is ahead."""
         clock = self._clock
         return self._retained.stamp(topic, clock.wall if session.inheritance is None else clock.foremost_wall)
 

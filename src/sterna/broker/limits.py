@@ -81,7 +81,7 @@ class Limits:
     beyond it, new ones are dropped."""
 
     shared_queued: int = 10_000_000
-    """Messages waiting in all groups of shared subscriptions together.  Half of it is for whoever comes first, half is
+    """Messages waiting in all groups of shared subscriptions together.  Half of it is for the first that come, half is
     divided evenly among the groups."""
 
     output_bytes: int = 1024 * 1024

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SubscriptionListener(Protocol):
-    """Who wants to know what this broker's clients want."""
+    """Is told what this broker's clients subscribe to."""
 
     def gained(self, topic_filter: bytes) -> None:
         """A session has a subscription it did not have."""
@@ -57,7 +57,7 @@ class Network(Protocol):
 
 
 class Keeper(Protocol):
-    """Whoever sees to it that of all nodes one owns a client's session."""
+    """Makes sure that one node of all owns a client's session."""
 
     def is_at_home(self, client_id: bytes, *, clean: bool) -> bool:
         """Is the client's session here and to be served, or nowhere?"""

@@ -402,7 +402,7 @@ class Replay:
             routes.computations.calls.replay(computation, offset, value)
 
     def messages(self, messages: list[Message], epoch: int = 0) -> None:
-        """Every message since the checkpoint: retained, and waiting for whoever persistent wants it.
+        """Every message since the checkpoint: retained, and waiting for the persistent sessions that want it.
 
         The limit on waiting messages does not apply: here they also wait while the live broker already had them in
         flight, and what it dropped cannot be told from what it kept.  The journal since the checkpoint is the bound.

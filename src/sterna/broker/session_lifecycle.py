@@ -216,7 +216,7 @@ class SessionLifecycle:
             self._deadlines.at(min(due, self._clock.now + WATCH_S), partial(self._watch, connection))
 
     def end(self, connection: Connection, farewell: bytes, *, graceful: bool) -> None:
-        """A connection is over, whoever ended it.  `graceful`: the client said goodbye and takes its will along."""
+        """End a connection.  `graceful`: the client sent DISCONNECT, so its will is not published."""
         if connection.state == ConnectionState.CLOSED:
             return
         was_connected = connection.state == ConnectionState.CONNECTED
@@ -247,7 +247,7 @@ class SessionLifecycle:
             if graceful:
                 session.will = None
             self._log.closed(session)
-            return  # whoever has it in the end sees to the rest, and to its will: that is said once
+            return  # the node that has it in the end does the rest, and publishes its will once
         if graceful:
             session.will = None
         self._delivery.disconnected(session)

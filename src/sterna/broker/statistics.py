@@ -53,7 +53,7 @@ class Counters:
         self.losing: list[tuple[str, str]] = []
 
     def dropped(self, reason: str, count: int = 1) -> None:
-        """Nothing without a reason: then it is another node that counts."""
+        """An empty reason means that another node counts this loss."""
         if not reason:
             return
         self.publish_dropped[reason] = self.publish_dropped.get(reason, 0) + count

@@ -84,5 +84,5 @@ class Turns:
             if not work():
                 self._line.append(work)
         finally:
-            if self._line:  # whatever went wrong with this one, the others go on
+            if self._line:  # an error in this one does not stop the others
                 self._ask()

@@ -139,7 +139,7 @@ class GatewayClient:
         self._node_window = 65535
         #: That node has answered something.
         self._fruitful = False
-        #: Identifiers of our own requests to subscribe anew.
+        #: Identifiers of our own requests to subscribe again.
         self._restoring: set[int] = set()
         #: The node's next packet has to wait for the client.
         self._held = False
@@ -210,7 +210,7 @@ class GatewayClient:
             if self.tether is not None and self.tether.upstream is not None:
                 self.tether.upstream.write(data[:stop])
         else:
-            # Whoever talks on before CONNACK may do so up to one packet's worth.
+            # A client may send up to one packet's worth before CONNACK.
             if len(data) > self._size_max:
                 raise ProtocolError(Reason.QUOTA_EXCEEDED, "too much data before CONNACK")
             self._incoming.keep(data, 0)

@@ -21,7 +21,7 @@ class Timer(Protocol):
 
 
 class GatewayWorld(Protocol):
-    """What the gateway asks of whoever runs it."""
+    """What the gateway asks of the process or simulator that runs it."""
 
     def dial(self, server: str, upstream: Upstream) -> None:
         """Connect, then call `upstream.connected` or `upstream.failed`; never at once."""

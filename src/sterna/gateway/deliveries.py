@@ -142,6 +142,6 @@ class Deliveries:
         self.orphans[packet_id] = stage
 
     def take_owed(self) -> list[int]:
-        """Identifiers for which the client is to be sent PUBREL, once."""
+        """Identifiers for which the client must be sent PUBREL, once."""
         owed, self.owed = self.owed, []
         return owed

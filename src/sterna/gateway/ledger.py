@@ -61,7 +61,7 @@ class Ledger:
         return True
 
     def interrupted(self) -> int:
-        """The node is gone: everything is to be said again, publications marked as such.  How many they are."""
+        """The node is gone: everything must be sent again, publications marked as such.  Returns how many they are."""
         never_sent = set(self.unsent)
         self.unsent.clear()
         repeated = 0
@@ -80,7 +80,7 @@ class Ledger:
         return any(packet and packet[0] & 0xFE == 0x3C for packet in self.entries.values())
 
     def to_send(self, most: int) -> list[bytes]:
-        """What is to be said next, as far as the node's window allows."""
+        """The packets to send next, as far as the node's window allows."""
         found: list[bytes] = []
         unsent, entries = self.unsent, self.entries
         while unsent:

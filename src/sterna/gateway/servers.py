@@ -48,7 +48,7 @@ class Servers:
         return host in self._hosts or any(_is_meant(pattern, host) for pattern in self._references)
 
     def order(self, current: str | None) -> list[str]:
-        """The nodes in the order they are to be tried: the present one, those after it in the list, those before."""
+        """The nodes in the order in which they are tried: the present one, those after it in the list, those before."""
         if current is None:
             return self.nodes
         if current not in self.nodes:

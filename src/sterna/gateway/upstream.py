@@ -26,7 +26,7 @@ class PeerTransport(Protocol):
 
 
 class UpstreamOwner(Protocol):
-    """Whoever had a node dialled."""
+    """The one that had a node dialled."""
 
     address: str
 

@@ -25,7 +25,7 @@ _OURS = frozenset(
 
 def for_client(welcome: Connack, wish: Wish, limits: GatewayLimits) -> bytes:
     if wish.version != MQTT_5:
-        # A client that asked for a clean session has none, whatever the gateway keeps for it.
+        # A client that asked for a clean session has none, even if the gateway keeps one for it.
         # And in 3.1 the place of this word is reserved.
         is_told = welcome.session_present and not wish.clean and not wish.is_3_1
         return packets.encode_connack(wish.version, is_told, 0)

@@ -417,7 +417,7 @@ class Delivery:
             if session.packet_bytes_max and len(packet) > session.packet_bytes_max:
                 self._withhold(session, packet_id, entry[0], entry[1], "packet-too-large")
                 return
-        # Whatever the journal has to know of it was safe before the client was let in.  Not to wait keeps the order:
+        # Everything the journal has to know of it was safe before the client was let in.  Not to wait keeps the order:
         # a message sent for the first time does not wait either.
         session.connection.send(packet)
 

@@ -26,7 +26,7 @@ from sterna.mqtt.topics import SHARE, LevelTree, TopicTree, is_plain_name, is_re
 from sterna.operators.grammar import is_expression
 
 #: Memory for the routes of topics, and for those of combinations of filters.  A stranger can publish to any number of
-#: topics; past this the memory starts anew.
+#: topics; past this the memory is cleared.
 REMEMBERED_BYTES = 32 * 1024 * 1024
 
 #: Of topics that were not remembered one in so many will be, so that a topic that is met once costs little, and one

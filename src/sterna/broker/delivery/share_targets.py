@@ -17,7 +17,7 @@ def encode_decision(decision: dict[bytes, str], *, only: bool = False) -> bytes:
     return msgspec.msgpack.encode((only, list(decision.items())))
 
 
-#: Of a message that is to be retained and delivered to nobody.
+#: Marks a message that is retained and delivered to nobody.
 FOR_NOBODY = encode_decision({}, only=True)
 
 

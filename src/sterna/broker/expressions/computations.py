@@ -303,7 +303,7 @@ class Computations:
         self.settled_down(computation, gate.ended)
 
     def settled_down(self, computation: Computation, ended: list[tuple[int, bytes]]) -> None:
-        """It waits for nothing any more; of the windows that have ended meanwhile these are to be told."""
+        """It waits for nothing any more.  Publish these windows, which have ended meanwhile."""
         for _, payload in ended:
             self._publish(computation, None, payload)
         if computation.part is not None and computation.part.merge is not None:
@@ -498,7 +498,7 @@ class Computations:
                 self._take_again(computation, computation.coming.popleft())
             if computation.part is not None:
                 computation.owed = computation.part.replayed
-                # Whatever other nodes have by now may have come while this one was away.
+                # The other nodes' messages may have come while this one was away.
                 computation.said = computation.said or b""
             self._look_after(computation)
         self.calls.go_on([computation for computation in self._by_text.values() if computation.calls])

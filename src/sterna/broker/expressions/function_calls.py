@@ -65,7 +65,7 @@ class FunctionCall:
         self.made_of: Identity | None = None
         self.done = False
         self.value: float | None = None
-        #: Of before a crash: whoever wanted the result at QoS 0 may have had it.
+        #: From before a crash: subscribers at QoS 0 may have had the result.
         self.again = again
 
     def saved(self) -> Saved:

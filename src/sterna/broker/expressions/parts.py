@@ -131,7 +131,7 @@ class Part:
         return engine
 
     def join(self, place: str) -> None:
-        """Other nodes' parts are to be merged with this one."""
+        """This part is merged with the parts of other nodes."""
         if self.windows is not None:
             self.gathered = WindowsMerge(self.windows, self.settings)
         elif self.topics is not None:

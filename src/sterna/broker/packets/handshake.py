@@ -259,7 +259,7 @@ class ConnectHandshake:
             return
         session, present, wait = self._lifecycle.open_session(connection, request, accepted.user, permissions)
         if keeper is not None and keeper.opened(session):
-            # Wherever it comes next, its session is to be found.
+            # At whichever node the client comes next, its session must be found.
             connection.hold()
             keeper.when_heard(lambda: self._let_in(connection, session, accepted, present=present))
         elif wait:

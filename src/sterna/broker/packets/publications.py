@@ -34,7 +34,7 @@ from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
 from sterna.vocabulary.errors import ProtocolError
 
-#: Topics one restricted client is remembered to be allowed; past this the memory starts anew.
+#: Topics remembered that one restricted client may publish to; past this the memory is cleared.
 ALLOWED_MAX = 1024
 
 

@@ -207,7 +207,7 @@ class Requests:
         task.connection.asking -= 1
 
     def _retained(self, task: Subscribing) -> Iterator[tuple[Message, Grant] | None]:
-        """What was retained when the client subscribed; whatever replaced it since came to the client as it was.
+        """What was retained when the client subscribed; a message that replaced it since came to the client as it was.
 
         None for every look that found nothing.  What is published while this goes on does not wait for it: on a topic
         that has not been looked at yet, a message that is not retained may come before the one that is.
@@ -218,7 +218,7 @@ class Requests:
             self._work_budget.spent += work_budget.FILTER
             for message in self._retained_messages.walk(topic_filter):
                 if session.subscriptions.get(topic_filter) is not subscription:
-                    break  # unsubscribed, or subscribed anew
+                    break  # unsubscribed, or subscribed again
                 self._work_budget.spent += work_budget.LOOK
                 if (
                     message is None

@@ -465,6 +465,6 @@ class Connection:
                 self.stalled = False
                 self.listen()
             if session.leaving is not None:
-                session.outbox.congested = True  # whatever its socket takes, it is no longer served
+                session.outbox.congested = True  # its socket takes more, but it is no longer served
                 return
             self._handler.writable(session)

@@ -93,25 +93,25 @@ class Session:
         self.version = MQTT_5
         #: Seconds the session outlives its connection; 0 ends it with the connection.
         self.expiry_s = 0
-        #: The journal tells of it, so its end must be told too.
+        #: The journal has events of it, so its end must be noted too.
         self.logged = False
-        #: Tells it from other sessions of the client in records for an audit; 0 if none are made.
+        #: Distinguishes it from other sessions of the client in audit records; 0 if none are written.
         self.life = 0
-        #: One more than in its life before whenever another node comes to own it; 0 if none but this one ever will.
+        #: Ownership number, incremented at every change of owner; 0 for a session that can never move.
         self.number = 0
-        #: It is being handed to this node, under this number: nobody is served before it is known how that ends.
+        #: The node it is being moved to, and its ownership number there: it is not served until the move has ended.
         self.leaving: tuple[str, int] | None = None
-        #: It is being handed over by another node and not all here yet.
+        #: Another node is moving it here, and not all of it has come yet.
         self.is_arriving = False
-        #: What came for it at QoS 0 meanwhile.
+        #: Messages at QoS 0 that came for it meanwhile.
         self.held: Qos0Hold | None = None
         #: What it has to know to be made one with other sessions of its client; None if there can be none.
         self.inheritance: Inheritance | None = None
-        #: What the node it came from had dealt with: of other nodes' messages, those that are not for it any more.
+        #: Up to which message of each origin the node it came from had served it: these do not go to it again.
         self.barrier: VersionVector = {}
         #: (offset, node, epoch, sequence): it came before our message of that offset, from a node that had come so far.
         self.came: tuple[int, str, int, int] | None = None
-        #: And of results of expressions: of messages that entered here, and by expression; see `result_identity.py`.
+        #: Which results of expressions it had there, by origin or expression; see `result_identity.py`.
         self.told: VersionVector = {}
         #: When the last connection ended, by the running clock; 0 while connected.
         self.disconnected_at = 0.0
@@ -202,8 +202,8 @@ class Session:
 
     @property
     def may_repeat(self) -> bool:
-        """Is something in flight that a client would take for another message if it came again?  At QoS 2 it knows what
-        it has had by the packet identifier."""
+        """Is something in flight that a client would take for another message if it came again?  At QoS 2 the packet
+        identifier tells the client what it has had."""
         return any(entry is not None and min(entry[0].qos, entry[1].qos) == 1 for entry in self.inflight.values())
 
     def why_not(self) -> str:
@@ -237,7 +237,7 @@ class Session:
             counters.begins_to_lose(self.name(), "queue-full")
 
     def let_go(self) -> None:
-        """It has ended: whoever still knows it by a deadline or a route must not keep its messages in memory."""
+        """It has ended: a deadline or a route that still refers to it must not keep its messages in memory."""
         self.inflight.clear()
         self.inflight_bytes = 0
         self.unsent.clear()

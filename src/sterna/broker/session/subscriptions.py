@@ -37,7 +37,7 @@ class Grant(NamedTuple):
     #: Keep the RETAIN flag as the publisher set it.
     retain_as_published: bool = False
     identifiers: tuple[int, ...] = ()
-    #: Sent because of a new subscription: the RETAIN flag is set whatever the options say.
+    #: Sent because of a new subscription: the RETAIN flag is set, no matter what the options say.
     retained: bool = False
     #: `$share/group/filter` if it came through a shared subscription, else empty.
     share: bytes = b""

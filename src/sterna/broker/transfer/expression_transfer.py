@@ -29,7 +29,7 @@ from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
 
-#: What the memories of one session's expressions may take together.  One that does not fit in begins anew.
+#: Bytes that the states of one session's expressions may take together.  One that does not fit in starts empty.
 STATES_BYTES_MAX = 16 * 1024 * 1024
 
 #: (name of a part, since when it is wanted)
@@ -147,7 +147,7 @@ def expect(broker: Broker, windows: list[PartName]) -> None:
         try:
             read_name(name)
         except ExpressionError:
-            continue  # of another release: its windows begin anew
+            continue  # of another release: its windows start again
         recovery.remember_part(name, wanted_us)
 
 

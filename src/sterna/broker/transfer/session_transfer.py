@@ -80,7 +80,7 @@ def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -
 
 
 def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhere: bool) -> None:
-    """All that is to be served here has come: what of it goes at QoS 0 has waited for this.
+    """Everything that this node has to serve has come: messages at QoS 0 among it have waited for this.
 
     From here on the node it goes to counts what is lost at QoS 0, if it has been listening.
     """
