@@ -1,8 +1,8 @@
-"""The client's CONNECT, taken apart so that it can be said again: to another node, or with another wish.
+"""The client's CONNECT, decoded so that it can be sent again: to another node, or with other options.
 
-What a client asked for reaches the node byte for byte, except for this: the session is asked to outlive the connection
-between gateway and node, which is none of the client's business; and topic aliases are agreed with nobody, because they
-would mean nothing to the next node.
+The client's requests reach the node byte for byte, with two exceptions.  The session is asked to outlive the connection
+between gateway and node, which does not concern the client.  Topic aliases are not negotiated, because they would mean
+nothing to the next node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all clients of one gateway share: settings, nodes, time, counters, and the world that dials and keeps timers."""
+"""The context that all clients of one gateway share: settings, nodes, time, counters, and the world that dials."""
 
 from __future__ import annotations
 

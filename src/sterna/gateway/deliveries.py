@@ -1,4 +1,4 @@
-"""Messages of the node on their way to the client, by packet identifier: what the client has, and what it said of it.
+"""Messages on their way from the node to the client, by packet identifier, and how far they are acknowledged.
 
 A node that has lost its connection sends again what it believes unacknowledged.  The client never lost anything, so a
 repetition must not reach it: while the client has yet to answer, its answer goes to the new connection; when it has

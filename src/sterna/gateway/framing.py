@@ -1,4 +1,4 @@
-"""Bytes of one side until they are whole packets."""
+"""Framing: keeps the bytes of one side until they are whole packets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the client asked of the network and was not yet answered, in order: publications, releases, subscriptions.
+"""The client's requests that no node has answered yet, in order: publications, releases, subscriptions.
 
-Every entry can be said again, to another node, as often as it takes.  While there is no node the client's packets
+Every entry can be sent again, to another node, as often as it takes.  While there is no node the client's packets
 gather here, those at QoS 0 too; they leave in the order they came.
 """
 

@@ -1,4 +1,4 @@
-"""What a node says to the gateway rather than to the client: where the session goes, or why it ends."""
+"""Packets of a node that are for the gateway, not for the client: where the session goes, or why it ends."""
 
 from __future__ import annotations
 

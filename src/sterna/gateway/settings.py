@@ -1,4 +1,4 @@
-"""What an operator may set about a gateway: bounds on what a client can make big, and how patient to be with nodes.
+"""Settings of a gateway: limits on everything a client can make large, and how long to wait for nodes.
 
 Each class is a table of the configuration file, each field a key under the same name.
 """

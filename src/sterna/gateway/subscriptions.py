@@ -1,4 +1,4 @@
-"""What a client has subscribed to, kept in case a node has lost its session and has to be told again."""
+"""The subscriptions of a client, kept in case a node has lost its session and has to be told again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ties one client to some node: dialling, greeting, following redirections, and trying again.
+"""Connects one client to some node: dials, sends CONNECT, follows redirections, and tries again.
 
 The client is told of two things only: a node has taken the session up, and there is none for the moment.
 """

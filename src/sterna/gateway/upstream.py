@@ -1,4 +1,4 @@
-"""One connection to a node, from dialling to its end.  What is said on it is its caller's business."""
+"""One connection to a node, from dialling to its end.  Its owner decides what is sent on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CONNACK as the client is to see it: what the node said, within what the gateway itself can do."""
+"""The CONNACK for the client: the node's answer, within what the gateway itself can do."""
 
 from __future__ import annotations
 
