@@ -33,7 +33,7 @@ from sterna.broker.access.authorization import AccessList, AccessRule
 from sterna.broker.commitments import Commit
 from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
-from sterna.broker.session.connection import Connection, Peer
+from sterna.broker.session.connection import ClientPeer, Connection
 from sterna.broker.session.session import Session
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import Durability, JournalSettings
@@ -181,7 +181,7 @@ class LoneNode:
     # -- clients --
 
     def dial(self, version: int = 5, address: str = "192.0.2.1:1000", certificate_name: str | None = None) -> Client:
-        return Client(self, version, Peer(address, certificate_name))
+        return Client(self, version, ClientPeer(address, certificate_name))
 
     def join(
         self,
@@ -213,7 +213,7 @@ class LoneNode:
 class Client:
     """One connection to the node, and what came out of it."""
 
-    def __init__(self, node: LoneNode, version: int, peer: Peer) -> None:
+    def __init__(self, node: LoneNode, version: int, peer: ClientPeer) -> None:
         self._node = node
         self.version = version
         self.wire = Wire()

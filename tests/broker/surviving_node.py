@@ -16,7 +16,7 @@ from sterna.broker.access.identity import Credentials
 from sterna.broker.commitments import Commit
 from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
-from sterna.broker.session.connection import Connection, Peer
+from sterna.broker.session.connection import ClientPeer, Connection
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position
@@ -215,7 +215,7 @@ class Client:
         self.version = version
         self._heard = b""
         self.early: list[Packet] = []
-        connection = node.broker.accept(self, Peer("127.0.0.1:1"))
+        connection = node.broker.accept(self, ClientPeer("127.0.0.1:1"))
         assert connection is not None
         self.connection = connection
         flags = (2 if clean else 0) | (0x04 | will[2] << 3 if will else 0)

@@ -69,7 +69,7 @@ def test_a_connect_larger_than_its_limit_is_refused_before_it_has_come() -> None
 
 
 def test_unfinished_connects_of_many_strangers_are_bounded_together() -> None:
-    town = Town(limits=Limits(unauthenticated_bytes=100_000))
+    town = Town(limits=GatewayLimits(unauthenticated_bytes=100_000))
     strangers = [ModelClient(town, name=f"stranger-{number}") for number in range(20)]
     for stranger in strangers:
         stranger.send(b"\x10" + variable(50_000) + bytes(10_000))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from node.joined_nodes import JoinedNode, Town
-from sterna.broker.session.session_log import Event
+from sterna.broker.session.session_log import SessionEvent
 from sterna.migration.directory import Directory
 from sterna.routing.control import Frame
 from sterna.vocabulary.bounds import OWNER_CLOCK_MAX, OWNER_NUMBER_MAX, OWNER_STEPS_MAX
@@ -89,11 +89,11 @@ def test_a_journal_that_was_poisoned_is_read_all_the_same(number: int) -> None:
     node = poisoned(
         town,
         "A",
-        (Event.OWNER, b"x", "A", number),
-        (Event.OWNER, b"kept", "A", number),
-        (Event.OWNER, b"other", "B", number),
-        (Event.OPENED, b"kept", False, 5, 100, None, None, 0, number),
-        (Event.LEAVING, b"kept", ("B", number)),
+        (SessionEvent.OWNER, b"x", "A", number),
+        (SessionEvent.OWNER, b"kept", "A", number),
+        (SessionEvent.OWNER, b"other", "B", number),
+        (SessionEvent.OPENED, b"kept", False, 5, 100, None, None, 0, number),
+        (SessionEvent.LEAVING, b"kept", ("B", number)),
     )
     assert node.node.started.impossible_count == 5
     assert any("number" in what for what in node.node.started.impossible)
@@ -109,13 +109,13 @@ def test_a_journal_that_was_poisoned_is_read_all_the_same(number: int) -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        (Event.OWNER, b"x", "A"),
-        (Event.OWNER, b"x", "A", "many"),
-        (Event.SEEN, "B", 1, 2, 3),
-        (Event.SHARED, "B", [1, 2]),
-        (Event.PART, "B", b"\xff", True, 2**63),
+        (SessionEvent.OWNER, b"x", "A"),
+        (SessionEvent.OWNER, b"x", "A", "many"),
+        (SessionEvent.SEEN, "B", 1, 2, 3),
+        (SessionEvent.SHARED, "B", [1, 2]),
+        (SessionEvent.PART, "B", b"\xff", True, 2**63),
         (999, b"kept"),
-        (Event.ASSIGNED, b"kept", 1),
+        (SessionEvent.ASSIGNED, b"kept", 1),
         5,
         [],
     ],
@@ -126,5 +126,5 @@ def test_an_event_that_cannot_be_is_passed_over_and_reported(event: object) -> N
     town["A"].resume("kept").vanish()
     node = poisoned(town, "A", event)
     assert b"kept" in node.broker.sessions
-    if event != (Event.PART, "B", b"\xff", True, 2**63):  # parts that nobody understands were always passed over
+    if event != (SessionEvent.PART, "B", b"\xff", True, 2**63):  # parts that nobody understands were always passed over
         assert node.node.started.impossible_count == 1

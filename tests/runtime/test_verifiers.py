@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from sterna.broker.access.identity import Accepted, Refused
-from sterna.broker.session.connection import Connection, ConnectionState, Peer
+from sterna.broker.session.connection import ClientPeer, Connection, ConnectionState
 from sterna.mqtt.reasons import Reason
 from sterna.runtime.verifiers import THREADS, WAITING_MAX, WAITING_PER_ADDRESS_MAX, Verdict, Verifiers
 
@@ -19,7 +19,7 @@ class Client:
     """As much of a connection as verifying one needs."""
 
     def __init__(self, address: str) -> None:
-        self.peer = Peer(address)
+        self.peer = ClientPeer(address)
         self.state: int = ConnectionState.AUTHENTICATING
         self.failed = 0
 

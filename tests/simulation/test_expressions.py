@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from town import Town
 
-from sterna.broker.expressions.parts import Part
+from sterna.broker.expressions.parts import ExpressionPart
 
 STRATEGIES = ("subscription-flooding", "advertisement")
 TOPICS = 5
@@ -27,7 +27,7 @@ class CountedTown(Town):
                 self.scene.kernel.after(seconds * number / TOPICS, publisher.publish, topic, 1 + number % 2)
                 self.scene.kernel.after(seconds * (number + 0.5) / TOPICS, publisher.publish, b"c/all", 2)
 
-    def part(self) -> Part:
+    def part(self) -> ExpressionPart:
         running = self.machine("node1").running
         assert running is not None
         (part,) = [part for part in running.node.broker.routes.computations.parts if part.computations]

@@ -27,14 +27,14 @@ from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.expressions.function_calls import Done
 from sterna.broker.ingress import Ingress
 from sterna.broker.limits import Limits
-from sterna.broker.network import Keeper, Network
+from sterna.broker.network import BrokerNetwork, Keeper
 from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.packets.acknowledgements import Acknowledgements
 from sterna.broker.packets.dispatcher import PacketDispatcher
 from sterna.broker.packets.handshake import ConnectHandshake
 from sterna.broker.packets.publications import Publications
 from sterna.broker.packets.requests import Requests
-from sterna.broker.session.connection import Connection, ConnectionContext, ConnectionState, Peer
+from sterna.broker.session.connection import ClientPeer, Connection, ConnectionContext, ConnectionState
 from sterna.broker.session.outbox import Transport
 from sterna.broker.session.publisher_sequence import number_of
 from sterna.broker.session.session import Session
@@ -106,7 +106,7 @@ class Broker:
         self.ingress = Ingress(journal, self.clock, state, self.commitments, self.delivery)
         self._compose(rng)
         #: The other nodes; None for a lone one.
-        self.network: Network | None = None
+        self.network: BrokerNetwork | None = None
         #: What is noted for an audit; None if nothing is.
         self.records: AuditRecords | None = None
         #: To be done when nothing is on its way to the disk and everything that is safe has been delivered.
@@ -198,7 +198,7 @@ class Broker:
 
     # -- connections --
 
-    def accept(self, transport: Transport, peer: Peer) -> Connection:
+    def accept(self, transport: Transport, peer: ClientPeer) -> Connection:
         self.counters.connections += 1
         connection = Connection(self.connections, self.packets, transport, peer)
         self.deadlines.at(self.clock.now + self.limits.connect_s, lambda: _connect_timeout(connection))
@@ -247,7 +247,7 @@ class Broker:
 
     # -- the network --
 
-    def attach(self, network: Network, node: str) -> None:
+    def attach(self, network: BrokerNetwork, node: str) -> None:
         """From here on this broker is one of several, under this name."""
         self.network = self.delivery.network = self.commitments.network = network
         self.ingress.network = self.requests.network = network

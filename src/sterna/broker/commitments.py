@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sterna.broker.network import Network
+from sterna.broker.network import BrokerNetwork
 from sterna.journal.journal import Journal
 from sterna.journal.store import Group, Position
 from sterna.mqtt.message import Message
@@ -51,7 +51,7 @@ class Commitments:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self.network: Network | None = None
+        self.network: BrokerNetwork | None = None
         self._open: list[Promise] = []
         #: Why nothing can be promised at the moment; empty if it can.
         self.unavailable = ""

@@ -13,7 +13,7 @@ from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
 from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.delivery.share_targets import FOR_NOBODY
-from sterna.broker.network import Network
+from sterna.broker.network import BrokerNetwork
 from sterna.broker.session.session import Session
 from sterna.journal.interest import Interest
 from sterna.journal.journal import Journal
@@ -46,7 +46,7 @@ class Ingress:
         self._commitments = commitments
         self._delivery = delivery
         #: The other nodes; None for a lone one.
-        self.network: Network | None = None
+        self.network: BrokerNetwork | None = None
         #: Topics whose messages at QoS 0 go to the journal, too.
         self._kept: Interest | None = None
         #: The `$SYS` tree: topic -> bytes it takes among the retained.

@@ -22,7 +22,7 @@ class SubscriptionListener(Protocol):
         """A session has no longer a subscription it had."""
 
 
-class Network(Protocol):
+class BrokerNetwork(Protocol):
     def publish(self, message: Message) -> None:
         """A message of one of our clients that is safe in the journal."""
 

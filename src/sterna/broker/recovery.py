@@ -21,7 +21,7 @@ from sterna.broker.inheritance import REMAINS, inheritance_from, owner_of
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.publisher_sequence import number_of
 from sterna.broker.session.session import Session
-from sterna.broker.session.session_log import Event, grant_from, will_from
+from sterna.broker.session.session_log import SessionEvent, grant_from, will_from
 from sterna.broker.session.snapshots import (
     Snapshot,
     restore_owners,
@@ -205,34 +205,34 @@ class Replay:
 
     def _event(self, kind: int, key: Any, fields: list[Any]) -> None:
         session = self._state.sessions.get(key)
-        if kind == Event.OPENED:
+        if kind == SessionEvent.OPENED:
             self._opened(session, key, *fields)
-        elif kind == Event.OWNER:
+        elif kind == SessionEvent.OWNER:
             self._owned(key, *fields)
-        elif kind == Event.EVACUATED:
+        elif kind == SessionEvent.EVACUATED:
             self._state.evacuated_at = fields[0]
-        elif kind == Event.CLOCK:
+        elif kind == SessionEvent.CLOCK:
             self._state.clock_ahead_s = fields[0]
-        elif kind == Event.RUNNING:
+        elif kind == SessionEvent.RUNNING:
             self._state.ran_until = (fields[0], fields[1])
-        elif kind == Event.IMPORTED:
+        elif kind == SessionEvent.IMPORTED:
             self._imported(session, key, *fields)
-        elif kind == Event.TAKEN:
+        elif kind == SessionEvent.TAKEN:
             self._taken(key, *fields)
-        elif kind == Event.SEEN:
+        elif kind == SessionEvent.SEEN:
             # Not the greater one: after a failed group it may have been taken back.
             self._state.vector[key] = Stamp(*fields)
-        elif kind == Event.SHARED:
+        elif kind == SessionEvent.SHARED:
             self._state.shared[key] = [(name, members) for name, members in fields[0]]
-        elif kind == Event.COMPUTED:
+        elif kind == SessionEvent.COMPUTED:
             self._computed(key, *fields)
-        elif kind == Event.STATE:
+        elif kind == SessionEvent.STATE:
             self._state.routes.computations.recovery.load(key, *fields)
-        elif kind == Event.RESULT:
+        elif kind == SessionEvent.RESULT:
             self._state.routes.computations.recovery.said(key, *fields)
-        elif kind == Event.WINDOWS:
+        elif kind == SessionEvent.WINDOWS:
             self._state.routes.computations.recovery.windows_ended(key, *fields)
-        elif kind == Event.PART:
+        elif kind == SessionEvent.PART:
             self._part(key, *fields)
         elif session is not None:
             _REPLAYS[kind](self, session, *fields)
@@ -490,19 +490,19 @@ def _opens(session: Session, topic_filter: bytes) -> None:
 
 
 _REPLAYS: dict[int, Callable[..., None]] = {
-    Event.CLOSED: Replay._closed,
-    Event.ENDED: Replay._ended,
-    Event.SUBSCRIBED: Replay._subscribed,
-    Event.UNSUBSCRIBED: Replay._unsubscribed,
-    Event.ASSIGNED: Replay._assigned,
-    Event.ACKNOWLEDGED: Replay._acknowledged,
-    Event.RETURNED: Replay._returned,
-    Event.RECEIVED: Replay._received,
-    Event.ARRIVED: Replay._arrived,
-    Event.RELEASED: Replay._released,
-    Event.QUEUED: Replay._queued,
-    Event.LEAVING: Replay._leaving,
-    Event.MOVED: Replay._moved,
-    Event.INHERITS: Replay._inherits,
-    Event.RECONCILED: Replay._reconciled,
+    SessionEvent.CLOSED: Replay._closed,
+    SessionEvent.ENDED: Replay._ended,
+    SessionEvent.SUBSCRIBED: Replay._subscribed,
+    SessionEvent.UNSUBSCRIBED: Replay._unsubscribed,
+    SessionEvent.ASSIGNED: Replay._assigned,
+    SessionEvent.ACKNOWLEDGED: Replay._acknowledged,
+    SessionEvent.RETURNED: Replay._returned,
+    SessionEvent.RECEIVED: Replay._received,
+    SessionEvent.ARRIVED: Replay._arrived,
+    SessionEvent.RELEASED: Replay._released,
+    SessionEvent.QUEUED: Replay._queued,
+    SessionEvent.LEAVING: Replay._leaving,
+    SessionEvent.MOVED: Replay._moved,
+    SessionEvent.INHERITS: Replay._inherits,
+    SessionEvent.RECONCILED: Replay._reconciled,
 }

@@ -18,7 +18,7 @@ from sterna.gateway.upstream import PeerTransport
 from sterna.mqtt.reasons import Reason
 
 
-class ClientPeer(Protocol):
+class GatewayPeer(Protocol):
     """What is known of a client before it says a word."""
 
     @property
@@ -58,7 +58,7 @@ class Gateway:
         """It is this late."""
         self._context.now = now
 
-    def accept(self, transport: PeerTransport, peer: ClientPeer) -> GatewayClient | None:
+    def accept(self, transport: PeerTransport, peer: GatewayPeer) -> GatewayClient | None:
         """A new client, or None if there are too many already (the caller drops it)."""
         if len(self.clients) >= self.limits.connections:
             self.counters.refused("connections")

@@ -7,7 +7,7 @@ have been delivered are read again, in their order, before any other is taken.
 from __future__ import annotations
 
 from sterna.broker.broker import Broker
-from sterna.broker.expressions.parts import Part
+from sterna.broker.expressions.parts import ExpressionPart
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import FilterTree
@@ -18,7 +18,7 @@ from sterna.vocabulary.errors import JournalError
 ROWS_MAX = 20_000
 
 
-def catch_up(broker: Broker, part: Part, frontier: int) -> None:
+def catch_up(broker: Broker, part: ExpressionPart, frontier: int) -> None:
     """From `part.since_us` to the last message that has been delivered."""
     journal = broker.journal
     stop = frontier + 1
@@ -36,7 +36,7 @@ def catch_up(broker: Broker, part: Part, frontier: int) -> None:
     broker.routes.computations.parts.has_moved(part)
 
 
-def _own(journal: Journal, part: Part, start: int, stop: int) -> list[Message]:
+def _own(journal: Journal, part: ExpressionPart, start: int, stop: int) -> list[Message]:
     wanted: FilterTree[bytes, None] = FilterTree()
     wanted.add(part.expression.topic_filter, b"", None)
     found = (journal.read(offset) for offset in range(start, stop))

@@ -23,7 +23,7 @@ from sterna.broker.delivery.queue_retention import Sweep
 from sterna.broker.inheritance import REMAINS
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import CLOCK, EVACUATION, OWNERS, RUNNING, VECTOR, Replay
-from sterna.broker.session.shares import Share
+from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.snapshots import (
     owners_snapshot,
     retained_snapshot,
@@ -157,7 +157,7 @@ class Node:
         self._checkpointed = saved.position
         #: Share queues in the checkpoint, by the name they have there, and what it holds of them if that is known: of
         #: which share (another one may get the same name), which edition of its queue, and what it had lent.
-        self._share_queues: dict[str, tuple[Share, int, list[int]] | None] = {
+        self._share_queues: dict[str, tuple[SharedSubscription, int, list[int]] | None] = {
             name: None for name in saved.sessions if name.startswith("\0$share/")
         }
         self._differ_from(saved)
@@ -269,7 +269,7 @@ class Node:
         return Changes(self.journal.position, self.journal.pending_events, sessions, gone, kept, forgotten)
 
     def _share_changes(self, changed: dict[str, bytes], gone: list[str]) -> None:
-        held: dict[str, tuple[Share, int, list[int]] | None] = {}
+        held: dict[str, tuple[SharedSubscription, int, list[int]] | None] = {}
         for share in self.broker.routes.shares():
             lent = share.lent() if share.lasting else []
             if share.queue or lent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sterna.broker.broker import Broker
-from sterna.broker.expressions.parts import Part
+from sterna.broker.expressions.parts import ExpressionPart
 from sterna.node.catching_up import catch_up
 from sterna.node.part_words import (
     All,
@@ -58,10 +58,10 @@ class Partials:
         for part in self._asked.look():
             self._told.watch_windows(part)
 
-    def _catch_up(self, part: Part) -> None:
+    def _catch_up(self, part: ExpressionPart) -> None:
         catch_up(self._broker, part, self._frontier())
 
-    def _closed(self, part: Part) -> None:
+    def _closed(self, part: ExpressionPart) -> None:
         self._asked.close_windows(part)
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sterna.broker.broker import Broker
-from sterna.broker.expressions.parts import Part
+from sterna.broker.expressions.parts import ExpressionPart
 from sterna.node.part_words import (
     CAUGHT_UP,
     FULL,
@@ -47,7 +47,7 @@ class Asked:
 
     __slots__ = ("again", "due", "is_held", "number", "part", "said_at", "waited_us")
 
-    def __init__(self, number: int, part: Part) -> None:
+    def __init__(self, number: int, part: ExpressionPart) -> None:
         self.number = number
         self.part = part
         #: Node that was asked for everything and has not answered -> how long to wait for it.
@@ -102,7 +102,7 @@ class PartsAsked:
 
     # -- what clients here want --
 
-    def look(self) -> list[Part]:
+    def look(self) -> list[ExpressionPart]:
         """Clients here may want other parts than before; those they do."""
         wanted = [part for part in self._broker.routes.computations.parts if part.computations]
         for part in wanted:
@@ -250,7 +250,7 @@ class PartsAsked:
 
     # -- answers --
 
-    def moved(self, part: Part) -> None:
+    def moved(self, part: ExpressionPart) -> None:
         """Messages have come here: perhaps of topics that others have, too."""
         asked = self._by_part.get(part.name)
         if asked is not None and not part.is_settled:
@@ -327,7 +327,7 @@ class PartsAsked:
             self._write(node, [Done(windows.number, done_us)])
         self.close_windows(part)
 
-    def close_windows(self, part: Part) -> None:
+    def close_windows(self, part: ExpressionPart) -> None:
         """Those that are over and that everybody has reported, or that have waited for long enough."""
         asked, gathered = self._by_part.get(part.name), part.gathered
         if asked is None or gathered is None or part.windows is None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from sterna.broker.broker import Broker
-from sterna.broker.expressions.parts import Part
+from sterna.broker.expressions.parts import ExpressionPart
 from sterna.node.part_words import (
     CAUGHT_UP,
     FULL,
@@ -71,7 +71,7 @@ class Reader:
         "wire",
     )
 
-    def __init__(self, node: str, number: int, part: Part) -> None:
+    def __init__(self, node: str, number: int, part: ExpressionPart) -> None:
         self.node = node
         self.number = number
         self.part = part
@@ -100,8 +100,8 @@ class PartsTold:
         post: Post,
         pace_s: float,
         expiry_s: float,
-        closed: Callable[[Part], None],
-        catch_up: Callable[[Part], None],
+        closed: Callable[[ExpressionPart], None],
+        catch_up: Callable[[ExpressionPart], None],
     ) -> None:
         """`closed`: a window of a part has ended here.  `catch_up`: it is to take what the journal has."""
         self._broker = broker
@@ -148,7 +148,7 @@ class PartsTold:
         # At once: whoever asked may be told by an echo behind this that we know.
         self._tell(reader)
 
-    def _hold(self, node: str, want: Want) -> Part | None:
+    def _hold(self, node: str, want: Want) -> ExpressionPart | None:
         part = self._parts.get(want.name)
         refusal = self._broker.routes.computations.refuses_part(want.name) if part is None else None
         if part is None or node not in part.holders:
@@ -219,7 +219,7 @@ class PartsTold:
 
     # -- telling --
 
-    def moved(self, part: Part) -> None:
+    def moved(self, part: ExpressionPart) -> None:
         """Messages have come."""
         if part.windows is None:
             self._changed(part, is_loud=True)
@@ -228,7 +228,7 @@ class PartsTold:
             for reader in self._by_part.get(part.name, ()):
                 self._tell(reader)
 
-    def _changed(self, part: Part, *, is_loud: bool) -> None:
+    def _changed(self, part: ExpressionPart, *, is_loud: bool) -> None:
         for reader in list(self._by_part.get(part.name, ())):
             reader.is_loud = reader.is_loud or is_loud
             if reader.due:
@@ -328,7 +328,7 @@ class PartsTold:
 
     # -- expiry --
 
-    def _watch_expiry(self, part: Part) -> None:
+    def _watch_expiry(self, part: ExpressionPart) -> None:
         if part.topics is None or part.due_us or not part.holders:
             return
         expiring = part.topics.spatial.expiring
@@ -336,7 +336,7 @@ class PartsTold:
             part.due_us = expiring[0][0]
             self._at(max(0.0, part.due_us / 1e6 - self._broker.wall), partial(self._expire, part))
 
-    def _expire(self, part: Part) -> None:
+    def _expire(self, part: ExpressionPart) -> None:
         due_us, part.due_us = part.due_us, 0
         if self._parts.get(part.name) is part and part.topics is not None:
             if part.topics.spatial.expire(max(due_us, int(self._broker.wall * 1e6))):
@@ -346,14 +346,14 @@ class PartsTold:
 
     # -- windows --
 
-    def watch_windows(self, part: Part) -> None:
+    def watch_windows(self, part: ExpressionPart) -> None:
         """See that its windows end in time, and that everybody concerned hears of it."""
         if part.windows is None or part.due_us:
             return
         part.due_us = part.windows.boundary(self._now_us()) + part.windows.length_us
         self._at(max(0.0, part.due_us / 1e6 - self._broker.wall), partial(self._window_over, part))
 
-    def _window_over(self, part: Part) -> None:
+    def _window_over(self, part: ExpressionPart) -> None:
         due_us, part.due_us = part.due_us, 0
         if self._parts.get(part.name) is not part or part.windows is None:
             return
@@ -388,7 +388,7 @@ class PartsTold:
             reader.done_us = max(reader.done_us, done.closed_us)
             self.release(reader.part)
 
-    def release(self, part: Part) -> None:
+    def release(self, part: ExpressionPart) -> None:
         """Forget the reports that everybody has."""
         needed = [reader.done_us for reader in self._by_part.get(part.name, ())]
         if len(needed) < len(part.holders):

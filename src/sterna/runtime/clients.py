@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 from sterna.broker.access.identity import Entrance
-from sterna.broker.session.connection import Peer
+from sterna.broker.session.connection import ClientPeer
 from sterna.broker.session.outbox import Transport
 from sterna.runtime.packet_log import Connection, LoggedConnection, LoggedTransport, PacketLog, is_wanted
 from sterna.runtime.socket_quota import SocketQuota, host_of
@@ -42,7 +42,7 @@ class Host(Protocol):
     def at(self, now: float) -> object:
         """It is this late."""
 
-    def accept(self, transport: Transport, peer: Peer) -> Connection | None:
+    def accept(self, transport: Transport, peer: ClientPeer) -> Connection | None:
         """None: it is not taken in, and to be dropped."""
 
 
@@ -97,12 +97,12 @@ class ClientProtocol(asyncio.Protocol):
             self._connection = LoggedConnection(self._connection, packet_log)
         server.after_work()
 
-    def _peer(self, transport: asyncio.Transport) -> Peer:
+    def _peer(self, transport: asyncio.Transport) -> ClientPeer:
         address: Any = transport.get_extra_info("peername")
         # An IPv4 or IPv6 address with its port; a Unix socket has neither.
         shown = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
         name = _common_name(transport.get_extra_info("peercert"))
-        return Peer(shown, name, self._entrance, self._authority)
+        return ClientPeer(shown, name, self._entrance, self._authority)
 
     def data_received(self, data: bytes) -> None:
         """HOT."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sterna.broker.session.connection import Peer
+from sterna.broker.session.connection import ClientPeer
 from sterna.gateway.client import GatewayClient
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
@@ -74,7 +74,7 @@ class RunningGateway:
         self.work(self._accept, end)
 
     def _accept(self, end: End) -> None:
-        client = self.gateway.accept(end, Peer(end.peer.address))
+        client = self.gateway.accept(end, ClientPeer(end.peer.address))
         if client is None:
             end.abort()
         else:

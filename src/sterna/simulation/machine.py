@@ -17,7 +17,7 @@ from sterna.broker.access.authorization import AccessList
 from sterna.broker.access.identity import Credentials
 from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
-from sterna.broker.session.connection import Connection, Peer
+from sterna.broker.session.connection import ClientPeer, Connection
 from sterna.journal.settings import JournalSettings
 from sterna.node.node import Node
 from sterna.operators.functions import NO_FUNCTIONS, Functions
@@ -318,7 +318,7 @@ class Running:
         self.work(self._accept, end)
 
     def _accept(self, end: End) -> None:
-        end.user = _ClientStream(self, self.broker.accept(end, Peer(end.peer.address)))
+        end.user = _ClientStream(self, self.broker.accept(end, ClientPeer(end.peer.address)))
 
     # -- what the broker asks of its world --
 

@@ -7,7 +7,7 @@ QoS 0, is dropped and counted with a reason.
 
 from __future__ import annotations
 
-from sterna.broker import effort
+from sterna.broker import work_budget
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
@@ -16,11 +16,11 @@ from sterna.broker.delivery.encoding import Encodings, encode_again, with_proper
 from sterna.broker.delivery.retained_backlog import RetainedBacklog
 from sterna.broker.delivery.routes import Route
 from sterna.broker.delivery.share_targets import is_for_share, is_for_shares_only
-from sterna.broker.network import Network
+from sterna.broker.network import BrokerNetwork
 from sterna.broker.session.outbox import send_to_all
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import SessionLog
-from sterna.broker.session.shares import Share
+from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.subscriptions import Grant
 from sterna.broker.work_budget import Turns
 from sterna.journal.journal import Journal
@@ -36,12 +36,12 @@ class Delivery:
         "_commitments",
         "_counters",
         "_dirty",
-        "_effort",
         "_journal",
         "_limits",
         "_log",
         "_retained",
         "_routes",
+        "_work_budget",
         "barriers",
         "network",
         "node",
@@ -66,11 +66,11 @@ class Delivery:
         self._retained = state.retained
         self._counters = state.counters
         self._dirty = state.dirty
-        self._effort = state.effort
+        self._work_budget = state.work_budget
         self.retained_backlog = RetainedBacklog(state, turns, self._send_retained_now)
         #: This node's name among others, and the others; of a lone node "" and None.
         self.node = ""
-        self.network: Network | None = None
+        self.network: BrokerNetwork | None = None
         #: What sessions that came from other nodes have had there; None as long as none came.
         self.barriers: Barriers | None = None
 
@@ -132,10 +132,10 @@ class Delivery:
             return route.wanted
         if route.computed:
             # Others are heard between two messages, however many expressions somebody holds.
-            self._effort.spent += effort.COMPUTATION * len(route.computed)
+            self._work_budget.spent += work_budget.COMPUTATION * len(route.computed)
             self._routes.computations.take(route.computed, message)
         if route.counted and message.identity is None:
-            self._effort.spent += effort.COMPUTATION * len(route.counted)
+            self._work_budget.spent += work_budget.COMPUTATION * len(route.counted)
             self._routes.computations.take_own(route.counted, message)
         if self.barriers is not None:
             route = self.barriers.let_through(route, message)
@@ -256,11 +256,11 @@ class Delivery:
             else:
                 self._turn_away_from(share, message)
 
-    def _turn_away_from(self, share: Share, message: Message) -> None:
+    def _turn_away_from(self, share: SharedSubscription, message: Message) -> None:
         share.turn_away(self._counters)
 
     def _send_shared(
-        self, share: Share, session: Session, message: Message, grant: Grant, encodings: Encodings
+        self, share: SharedSubscription, session: Session, message: Message, grant: Grant, encodings: Encodings
     ) -> None:
         if min(message.qos, grant.qos):
             self._send(session, message, grant, encodings)
@@ -307,7 +307,7 @@ class Delivery:
             if share is not None and share.queue:
                 self._pump_share(share, session)
 
-    def _pump_share(self, share: Share, session: Session) -> None:
+    def _pump_share(self, share: SharedSubscription, session: Session) -> None:
         grant = share.grant_of(session)
         while grant is not None and share.queue and session.ready and not session.queue:
             offset, _ = share.queue.pop()
@@ -344,7 +344,7 @@ class Delivery:
             return None
         return message
 
-    def retention_took(self, waiting: Session | Share, messages: int) -> None:
+    def retention_took(self, waiting: Session | SharedSubscription, messages: int) -> None:
         """What waited longer than the journal kept it; nobody knows any more what it was."""
         self._counters.dropped("retention", messages)
 
@@ -439,7 +439,7 @@ class Delivery:
         if session.retained_backlog is not None:
             self._counters.dropped("offline", len(session.retained_backlog))
             session.retained_backlog = None
-        returned: dict[bytes, Share] = {}
+        returned: dict[bytes, SharedSubscription] = {}
         for packet_id, entry in reversed(list(session.inflight.items())):
             if entry is None or not entry[1].share or min(entry[0].qos, entry[1].qos) == 2:
                 continue  # a QoS 2 message may not go to another member [MQTT-4.8.2-5]
@@ -454,7 +454,7 @@ class Delivery:
         for share in returned.values():
             self.offer_to_members(share)
 
-    def offer_to_members(self, share: Share) -> None:
+    def offer_to_members(self, share: SharedSubscription) -> None:
         """Something waits in a share: let every member that can take some of it do so."""
         for member, _ in list(share.members.values()):
             if not share.queue:

@@ -23,7 +23,7 @@ from sterna.broker.clock import BrokerClock
 from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.delivery.encoding import Encodings
 from sterna.broker.session.session import Session
-from sterna.broker.session.shares import Share
+from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.journal.journal import Journal
 from sterna.journal.records import DeliveryRecord, SessionRecord
@@ -239,14 +239,14 @@ class RecordedDelivery(Delivery):
         if message is not None:
             self._note(session, message, grant, dropped="queue-full")
 
-    def _turn_away_from(self, share: Share, message: Message) -> None:
+    def _turn_away_from(self, share: SharedSubscription, message: Message) -> None:
         super()._turn_away_from(share, message)
         self._note_of((b"", 0, share.key), message, message.qos, False, False, "queue-full")
 
-    def retention_took(self, waiting: Session | Share, messages: int) -> None:
+    def retention_took(self, waiting: Session | SharedSubscription, messages: int) -> None:
         super().retention_took(waiting, messages)
         client, life, share = b"", 0, None
-        if isinstance(waiting, Share):
+        if isinstance(waiting, SharedSubscription):
             share = waiting.key
         else:
             client, life = waiting.client_id, waiting.life

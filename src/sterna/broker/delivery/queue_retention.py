@@ -12,7 +12,7 @@ from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import SessionLog
-from sterna.broker.session.shares import Share
+from sterna.broker.session.shares import SharedSubscription
 
 #: Work in one step: a queue costs 1, and each of its pieces that messages are dropped from, or looked up in what is
 #: retained, costs PIECE_WORK.
@@ -30,7 +30,7 @@ class Sweep:
         self._reports = reports
         self._first_offset = 0
         #: Whose turn has not come, the next one last.
-        self._left: list[Session | Share] = []
+        self._left: list[Session | SharedSubscription] = []
         #: What the one whose turn it is has lost so far.
         self._dropped = 0
         self._looked_up = False
@@ -59,7 +59,7 @@ class Sweep:
                 self._left.pop()
         return bool(self._left)
 
-    def _drop(self, waiting: Session | Share) -> tuple[int, bool]:
+    def _drop(self, waiting: Session | SharedSubscription) -> tuple[int, bool]:
         if not waiting.queue:
             return 0, False
         return waiting.queue.drop_below(self._first_offset, unless=self._is_retained)
@@ -68,10 +68,10 @@ class Sweep:
         self._looked_up = True
         return self._state.retained.at_offset(offset) is not None
 
-    def _tell(self, waiting: Session | Share) -> None:
+    def _tell(self, waiting: Session | SharedSubscription) -> None:
         dropped, self._dropped = self._dropped, 0
         self._delivery.retention_took(waiting, dropped)
-        if isinstance(waiting, Share):
+        if isinstance(waiting, SharedSubscription):
             self._reports.report("retention dropped waiting messages", share=waiting.key.decode(), messages=dropped)
             return
         waiting.dropped_by_retention += dropped

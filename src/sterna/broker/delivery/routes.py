@@ -12,12 +12,12 @@ from __future__ import annotations
 from sterna.broker import work_budget
 from sterna.broker.expressions.computation import Computation
 from sterna.broker.expressions.computations import Computations
-from sterna.broker.expressions.parts import Part
+from sterna.broker.expressions.parts import ExpressionPart
 from sterna.broker.limits import Limits
 from sterna.broker.network import SubscriptionListener
 from sterna.broker.session.outbox import Outbox
 from sterna.broker.session.session import Session
-from sterna.broker.session.shares import Share, Waiting
+from sterna.broker.session.shares import SharedSubscription, Waiting
 from sterna.broker.session.subscriptions import Grant, Subscription, memory_of, merge
 from sterna.broker.work_budget import WorkBudget
 from sterna.journal.interest import Interest
@@ -51,9 +51,9 @@ INTERNED_IDENTIFIERS_MAX = 4
 #: In place of what a route has none of.  Nothing is ever added to them.
 _NOBODY: list[tuple[Session, Grant]] = []
 _NO_OUTBOX: list[Outbox] = []
-_NO_SHARE: list[Share] = []
+_NO_SHARE: list[SharedSubscription] = []
 _NOT_COMPUTED: list[Computation] = []
-_NOT_COUNTED: list[Part] = []
+_NOT_COUNTED: list[ExpressionPart] = []
 _NO_OWN: dict[bytes, Grant | None] = {}
 
 
@@ -142,7 +142,7 @@ class Recipients:
 
     def __init__(self) -> None:
         # By client id, or by NUL and the share's key: no client id contains NUL.
-        self.members: dict[bytes, tuple[Session, Subscription] | Share] = {}
+        self.members: dict[bytes, tuple[Session, Subscription] | SharedSubscription] = {}
         #: The route of a message that matches no other filter, if one came.
         self.route: Route | None = None
         #: There are routes of this filter together with others.
@@ -187,7 +187,7 @@ class Routes:
         self._tree: LevelTree[Recipients] = LevelTree()
         #: Entries of all of them.
         self._subscriptions = 0
-        self._shares: dict[bytes, Share] = {}
+        self._shares: dict[bytes, SharedSubscription] = {}
         self.waiting = Waiting()
         #: topic -> route.  Cleared in place, so that the hot path may hold on to the dict.
         self.remembered: dict[bytes, Route] = {}
@@ -240,7 +240,7 @@ class Routes:
             return new
         share = self._shares.get(topic_filter)
         if share is None:
-            share = self._shares[topic_filter] = Share(topic_filter, self.waiting)
+            share = self._shares[topic_filter] = SharedSubscription(topic_filter, self.waiting)
             self._add(shared[1], b"\0" + topic_filter, share)
         share.join(session, merge([subscription], topic_filter))
         if new:
@@ -277,7 +277,7 @@ class Routes:
             self._remove(split[1], b"\0" + topic_filter)
         return True
 
-    def _add(self, topic_filter: bytes, key: bytes, member: tuple[Session, Subscription] | Share) -> None:
+    def _add(self, topic_filter: bytes, key: bytes, member: tuple[Session, Subscription] | SharedSubscription) -> None:
         recipients = self._tree.get(topic_filter)
         if recipients is None:
             recipients = Recipients()
@@ -334,7 +334,7 @@ class Routes:
         self._remove(computation.results, session.client_id)
         self._forget(computation.expression.topic_filter)
 
-    def hold_part(self, name: bytes, holder: str, since_us: int) -> Part:
+    def hold_part(self, name: bytes, holder: str, since_us: int) -> ExpressionPart:
         """Another node wants this part, and has for so long; ExpressionError if there can be none."""
         part = self.computations.hold_part(name, holder, since_us)
         self._forget(part.expression.topic_filter)
@@ -351,10 +351,10 @@ class Routes:
         plain = [topic_filter for topic_filter, _ in self._tree.items() if not is_expression(topic_filter)]
         return plain + self.computations.sources()
 
-    def share(self, key: bytes) -> Share | None:
+    def share(self, key: bytes) -> SharedSubscription | None:
         return self._shares.get(key)
 
-    def shares(self) -> list[Share]:
+    def shares(self) -> list[SharedSubscription]:
         return list(self._shares.values())
 
     @property
@@ -533,7 +533,7 @@ class Routes:
         for recipients in found:
             self._work_budget.spent += work_budget.RECIPIENT * len(recipients.members)
             for member in recipients.members.values():
-                if isinstance(member, Share):
+                if isinstance(member, SharedSubscription):
                     route.shares = [*route.shares, member]
                     continue
                 session, subscription = member

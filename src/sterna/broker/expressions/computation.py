@@ -11,7 +11,7 @@ import msgspec
 
 from sterna.broker.expressions.expression_gate import ExpressionGate
 from sterna.broker.expressions.function_calls import FunctionCall, Saved
-from sterna.broker.expressions.parts import Part
+from sterna.broker.expressions.parts import ExpressionPart
 from sterna.broker.session.session import Session
 from sterna.mqtt.message import Message
 from sterna.operators.engine import Engine
@@ -97,7 +97,7 @@ class Computation:
         self.told = False
         #: What is computed of it here, if it comes in parts; the last result (empty: there was none to be had); and
         #: whether something has come since.
-        self.part: Part | None = None
+        self.part: ExpressionPart | None = None
         #: Windows up to this one were told before, at another node or before a crash.
         self.closed_us = 0
         self.said: bytes | None = None
@@ -252,7 +252,7 @@ def add_troubles(to: dict[str, int], engine: Engine) -> None:
             to[reason] = to.get(reason, 0) + count
 
 
-def add_troubles_of_parts(to: dict[str, int], parts: Iterable[Part]) -> None:
+def add_troubles_of_parts(to: dict[str, int], parts: Iterable[ExpressionPart]) -> None:
     for part in parts:
         add_troubles(to, part.engine)
         if part.gathered is not None and part.gathered.late:

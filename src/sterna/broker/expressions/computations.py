@@ -36,7 +36,7 @@ from sterna.broker.expressions.computation import (
 from sterna.broker.expressions.expression_gate import ExpressionGate
 from sterna.broker.expressions.expression_recovery import ExpressionRecovery
 from sterna.broker.expressions.function_calls import FunctionCall, FunctionCallHost, FunctionCalls
-from sterna.broker.expressions.parts import Part, Parts, is_part
+from sterna.broker.expressions.parts import ExpressionPart, ExpressionParts, is_part
 from sterna.broker.expressions.result_identity import cause_of, note_recent
 from sterna.broker.expressions.spark_expressions import PassedMessage, SparkExpressions, result_of
 from sterna.broker.expressions.window_timer import WindowTimer, WindowTimerHost
@@ -94,7 +94,7 @@ class Computations:
         self.calls = FunctionCalls(limits, functions, self._computed, self._settled)
         self._by_text: dict[bytes, Computation] = {}
         self._tree: FilterTree[bytes, Computation] = FilterTree()
-        self.parts = Parts(settings)
+        self.parts = ExpressionParts(settings)
         #: Of use during a replay.
         self.recovery = ExpressionRecovery(self)
         self._broker: ExpressionHost | None = None
@@ -131,7 +131,7 @@ class Computations:
         """Why no part of this can be computed for another node, if so."""
         return self._admission.refuses_part(text, self.parts.filters())
 
-    def hold_part(self, name: bytes, holder: str, since_us: int) -> Part:
+    def hold_part(self, name: bytes, holder: str, since_us: int) -> ExpressionPart:
         return self.parts.hold(name, holder, since_us, self._now_us())
 
     def comes_in_parts(self, text: bytes) -> bool:
@@ -334,7 +334,7 @@ class Computations:
             self._window_over(computation, held_us)
         self._look_after(computation)
 
-    def take_own(self, parts: list[Part], message: Message) -> None:
+    def take_own(self, parts: list[ExpressionPart], message: Message) -> None:
         """HOT.  A message that entered the network here."""
         time_us = taken_us(message) or self._now_us()
         for part in parts:
@@ -346,14 +346,14 @@ class Computations:
                     if part.is_settled:
                         self._say_merged(computation, time_us, always=True)
 
-    def merge(self, part: Part) -> None:
+    def merge(self, part: ExpressionPart) -> None:
         """Something has come from other nodes: say what is new."""
         if part.is_settled:
             for computation in list(part.computations):
                 if computation.owed:
                     self._say_merged(computation, self._now_us(), always=False)
 
-    def close_window(self, part: Part, end_us: int) -> None:
+    def close_window(self, part: ExpressionPart, end_us: int) -> None:
         """All there is of it has come."""
         assert part.gathered is not None
         for computation in list(part.computations):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.broker.expressions.computation import Computation, is_first, taken_us
 from sterna.broker.expressions.function_calls import FunctionCall
-from sterna.broker.expressions.parts import Part, is_part
+from sterna.broker.expressions.parts import ExpressionPart, is_part
 from sterna.broker.expressions.result_identity import cause_of, note_recent
 from sterna.broker.session.publisher_sequence import number_of
 from sterna.mqtt.message import Message
@@ -40,7 +40,7 @@ class ExpressionRecovery:
         self._part_names: dict[bytes, tuple[bytes, int]] = {}
         #: Expressions with messages that may not have been taken, and where the group began that is being read.
         self._waiting: dict[bytes, Computation] = {}
-        self._parts: dict[bytes, Part] = {}
+        self._parts: dict[bytes, ExpressionPart] = {}
         self._group = 0
         #: (expression, number) of results -> what they are made of.
         self._made_of: dict[tuple[bytes, int], Identity] = {}
@@ -130,7 +130,7 @@ class ExpressionRecovery:
         passes = computation.engine.message(message.topic, message.payload, taken_us(message)) is not None
         return passes and is_first(computation, message, said)
 
-    def own_message(self, message: Message, parts: list[Part]) -> None:
+    def own_message(self, message: Message, parts: list[ExpressionPart]) -> None:
         for part in parts:
             part.coming.append(message)
             self._parts[part.name] = part
@@ -143,7 +143,7 @@ class ExpressionRecovery:
             part.windows.advance(upto_us)
             self._computations.parts.changed[name] = part
 
-    def _take_own(self, part: Part, upto: int) -> None:
+    def _take_own(self, part: ExpressionPart, upto: int) -> None:
         coming = part.coming
         while coming and coming[0].offset <= upto:
             message = coming.popleft()

@@ -58,7 +58,7 @@ class Naming(NamedTuple):
         return self.expression.text + b"\0%d" % self.span_us
 
 
-class Part:
+class ExpressionPart:
     __slots__ = (
         "awaited",
         "caught_up",
@@ -106,7 +106,7 @@ class Part:
         self.caught_up = False
         #: Nodes that have yet to say what they have.
         self.awaited: dict[str, None] = {}
-        #: It has changed, and stands in `Parts.moved`.
+        #: It has changed, and stands in `ExpressionParts.moved`.
         self.moved = False
         #: The last message at QoS 1 and 2 it has taken; and, during a replay, those that it may not have.
         self.taken = -1
@@ -192,20 +192,20 @@ class Part:
         return msgspec.msgpack.encode((list(self.holders), self.engine.snapshot(), self.closed_us, self.wanted_us))
 
 
-class Parts:
+class ExpressionParts:
     __slots__ = ("_by_name", "_place", "_settings", "_snapshots", "_tree", "changed", "forgotten", "gone", "moved")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._by_name: dict[bytes, Part] = {}
-        self._tree: FilterTree[bytes, Part] = FilterTree()
+        self._by_name: dict[bytes, ExpressionPart] = {}
+        self._tree: FilterTree[bytes, ExpressionPart] = FilterTree()
         #: This node's name, once it has joined others.
         self._place = ""
         self._snapshots: dict[bytes, bytes] = {}
         #: Parts that have changed since somebody last looked.
-        self.moved: list[Part] = []
+        self.moved: list[ExpressionPart] = []
         #: What differs from the last checkpoint.
-        self.changed: dict[bytes, Part] = {}
+        self.changed: dict[bytes, ExpressionPart] = {}
         self.gone: dict[bytes, None] = {}
         #: States that could not be gone on from, and why.
         self.forgotten: list[tuple[bytes, str]] = []
@@ -213,17 +213,17 @@ class Parts:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[ExpressionPart]:
         return iter(self._by_name.values())
 
-    def get(self, name: bytes) -> Part | None:
+    def get(self, name: bytes) -> ExpressionPart | None:
         return self._by_name.get(name)
 
     @property
     def is_idle(self) -> bool:
         return not self._by_name
 
-    def matching(self, topic: bytes) -> list[Part]:
+    def matching(self, topic: bytes) -> list[ExpressionPart]:
         return self._tree.match(topic) if self._by_name else []
 
     def filters(self) -> list[bytes]:
@@ -238,7 +238,7 @@ class Parts:
 
     # -- who wants one --
 
-    def of(self, computation: Computation, name: bytes | None, wanted_us: int, now_us: int) -> Part:
+    def of(self, computation: Computation, name: bytes | None, wanted_us: int, now_us: int) -> ExpressionPart:
         """For an expression of clients here; `name`: what it was called before a restart."""
         found = halves(computation.expression)
         assert found is not None
@@ -272,7 +272,7 @@ class Parts:
             part.awaited.clear()
         self._end_unwanted(part)
 
-    def hold(self, name: bytes, holder: str, since_us: int, now_us: int) -> Part:
+    def hold(self, name: bytes, holder: str, since_us: int, now_us: int) -> ExpressionPart:
         """For another node; ExpressionError if there can be no such part.  `since_us`: when it should have begun."""
         part = self._by_name.get(name)
         if part is None:
@@ -282,7 +282,7 @@ class Parts:
         self.changed[name] = part
         return part
 
-    def release(self, name: bytes, holder: str) -> Part | None:
+    def release(self, name: bytes, holder: str) -> ExpressionPart | None:
         part = self._by_name.get(name)
         if part is not None and holder in part.holders:
             del part.holders[holder]
@@ -293,8 +293,8 @@ class Parts:
     def held_by(self, holder: str) -> list[bytes]:
         return [part.name for part in self._by_name.values() if holder in part.holders]
 
-    def _begin(self, naming: Naming, now_us: int) -> Part:
-        part = Part(naming, self._settings, now_us)
+    def _begin(self, naming: Naming, now_us: int) -> ExpressionPart:
+        part = ExpressionPart(naming, self._settings, now_us)
         snapshot = self._snapshots.pop(part.name, None)
         if snapshot is not None:
             self._restore(part, snapshot, now_us)
@@ -304,7 +304,7 @@ class Parts:
         self.changed[part.name] = part
         return part
 
-    def _end_unwanted(self, part: Part) -> None:
+    def _end_unwanted(self, part: ExpressionPart) -> None:
         if not part.is_wanted:
             del self._by_name[part.name]
             self._tree.remove(part.expression.topic_filter, part.name)
@@ -313,13 +313,13 @@ class Parts:
 
     # -- messages --
 
-    def take(self, part: Part, topic: bytes, payload: bytes, time_us: int) -> bool:
+    def take(self, part: ExpressionPart, topic: bytes, payload: bytes, time_us: int) -> bool:
         """HOT.  True if it counts."""
         counts = part.take(topic, payload, time_us)
         self.has_moved(part)
         return counts
 
-    def has_moved(self, part: Part) -> None:
+    def has_moved(self, part: ExpressionPart) -> None:
         self.changed[part.name] = part
         if not part.moved:
             part.moved = True
@@ -340,7 +340,7 @@ class Parts:
             except ExpressionError as error:
                 self.forgotten.append((name, str(error)))
 
-    def _restore(self, part: Part, snapshot: bytes, now_us: int) -> None:
+    def _restore(self, part: ExpressionPart, snapshot: bytes, now_us: int) -> None:
         for holder in holders_in(snapshot):
             part.holders[holder] = None
         try:

@@ -14,7 +14,7 @@ from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
 from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.delivery.delivery_audit import AuditRecords
-from sterna.broker.network import Keeper, Network
+from sterna.broker.network import BrokerNetwork, Keeper
 from sterna.broker.operator_reports import OperatorReports
 from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.offset_queue import OffsetQueue
@@ -102,7 +102,7 @@ class Requests:
         self._lifecycle = lifecycle
         self._reports = reports
         #: The other nodes; None for a lone one.
-        self.network: Network | None = None
+        self.network: BrokerNetwork | None = None
         #: Makes sure that one node owns a session; a lone node needs none.
         self.keeper: Keeper | None = None
         #: What is noted for an audit; None if nothing is.

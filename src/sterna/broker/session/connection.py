@@ -44,7 +44,7 @@ class ConnectionState:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class ClientPeer:
     """What is known of the other end before it says a word."""
 
     address: str
@@ -163,7 +163,9 @@ class Connection:
         "wants_reasons",
     )
 
-    def __init__(self, context: ConnectionContext, handler: ClientHandler, transport: Transport, peer: Peer) -> None:
+    def __init__(
+        self, context: ConnectionContext, handler: ClientHandler, transport: Transport, peer: ClientPeer
+    ) -> None:
         self._context = context
         self._handler = handler
         self.transport = transport

@@ -25,7 +25,7 @@ _ROOM_IN_FRONT = 64
 Part = tuple[int, int, Tag] | tuple[bytes, bytes, list[Tag]]
 
 
-class Piece(Generic[Tag]):
+class QueuePiece(Generic[Tag]):
     """Messages in a row; those before `start` have been taken."""
 
     __slots__ = ("codes", "following", "is_kept", "is_run", "offsets", "start", "tags")
@@ -74,7 +74,7 @@ class OffsetQueue(Generic[Tag]):
     __slots__ = ("_in", "_out", "_pieces")
 
     def __init__(self) -> None:
-        self._pieces: list[Piece[Tag]] = []
+        self._pieces: list[QueuePiece[Tag]] = []
         # How many ever came and went.
         self._in = 0
         self._out = 0
@@ -103,7 +103,7 @@ class OffsetQueue(Generic[Tag]):
             if len(piece.codes) < PIECE_MESSAGES and not piece.is_kept:
                 code = piece.code(tag)
         if code < 0:
-            piece = Piece(array("q"), bytearray(), [tag], is_run=True)
+            piece = QueuePiece(array("q"), bytearray(), [tag], is_run=True)
             self._pieces.append(piece)
             code = 0
         piece.add(offset, code)
@@ -113,14 +113,14 @@ class OffsetQueue(Generic[Tag]):
         """As many messages in a row, all with the same tag."""
         for start in range(first, first + count, PIECE_MESSAGES):
             stop = min(start + PIECE_MESSAGES, first + count)
-            self._pieces.append(Piece(array("q", range(start, stop)), bytearray(stop - start), [tag], is_run=True))
+            self._pieces.append(QueuePiece(array("q", range(start, stop)), bytearray(stop - start), [tag], is_run=True))
         self._in += count
 
     def push_block(self, offsets: bytes, codes: bytes, tags: list[Tag]) -> None:
         """A piece as `parts` told it."""
         numbers = array("q")
         numbers.frombytes(offsets)
-        self._pieces.append(Piece(_little_endian(numbers), bytearray(codes), tags, is_run=False))
+        self._pieces.append(QueuePiece(_little_endian(numbers), bytearray(codes), tags, is_run=False))
         self._in += len(codes)
 
     def parts(self) -> list[Part[Tag]]:
@@ -142,7 +142,7 @@ class OffsetQueue(Generic[Tag]):
                 code = piece.code(tag)
         if code < 0:
             room = array("q", [offset]) * _ROOM_IN_FRONT
-            piece = Piece(room, bytearray(_ROOM_IN_FRONT), [tag], is_run=True)
+            piece = QueuePiece(room, bytearray(_ROOM_IN_FRONT), [tag], is_run=True)
             piece.start = _ROOM_IN_FRONT
             self._pieces.insert(0, piece)
             code = 0
@@ -198,7 +198,7 @@ class OffsetQueue(Generic[Tag]):
         return 0, False
 
     def _drop_from(
-        self, number: int, piece: Piece[Tag], first_offset: int, unless: Callable[[int], object]
+        self, number: int, piece: QueuePiece[Tag], first_offset: int, unless: Callable[[int], object]
     ) -> tuple[int, bool]:
         start = cut = piece.start
         while cut < len(piece.codes) and piece.offsets[cut] < first_offset:
@@ -224,7 +224,7 @@ class OffsetQueue(Generic[Tag]):
                 code = aside.code(tag)
         added = 0
         if code < 0:
-            aside = Piece(array("q"), bytearray(), [tag], is_run=True)
+            aside = QueuePiece(array("q"), bytearray(), [tag], is_run=True)
             aside.is_kept = True
             self._pieces.insert(number, aside)
             code, added = 0, 1

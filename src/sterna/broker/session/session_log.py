@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from sterna.broker.session.session import Session
-from sterna.broker.session.shares import Share
+from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.mqtt.packets import Will
 from sterna.vocabulary.stamps import Identity, Stamp
 
 
-class Event(IntEnum):
+class SessionEvent(IntEnum):
     """What can happen to a session, as it stands in the journal."""
 
     OPENED = 1
@@ -76,53 +76,53 @@ class SessionLog:
     def seen(self, origin: str, stamp: Stamp) -> None:
         """Messages of another node have been read up to here."""
         if self.enabled:
-            self._note(self._encode((Event.SEEN, origin, stamp.epoch, stamp.sequence)))
+            self._note(self._encode((SessionEvent.SEEN, origin, stamp.epoch, stamp.sequence)))
 
     def shared(self, origin: str, shares: list[tuple[bytes, int]]) -> None:
         """Another node has these members of shared subscriptions."""
         if self.enabled:
-            self._note(self._encode((Event.SHARED, origin, shares)))
+            self._note(self._encode((SessionEvent.SHARED, origin, shares)))
 
     def evacuated(self, rate: float) -> None:
         """This node is being emptied, so many clients a second; 0: no longer."""
         if self.enabled:
-            self._note(self._encode((Event.EVACUATED, "", rate)))
+            self._note(self._encode((SessionEvent.EVACUATED, "", rate)))
 
     def clock_ahead(self, seconds: float) -> None:
         """The clock of some other node is ahead of ours by so much."""
         if self.enabled:
-            self._note(self._encode((Event.CLOCK, "", seconds)))
+            self._note(self._encode((SessionEvent.CLOCK, "", seconds)))
 
     def running(self, running: float, wall: float) -> None:
         """What the running clock and the wall's read at one moment."""
         if self.enabled:
-            self._note(self._encode((Event.RUNNING, "", running, wall)))
+            self._note(self._encode((SessionEvent.RUNNING, "", running, wall)))
 
     def computed(self, expression: bytes, offset: int, value: float | None) -> None:
         """What a function made of the message at `offset` (None: it failed) went into this expression."""
         if self.enabled:
-            self._note(self._encode((Event.COMPUTED, expression, offset, value)))
+            self._note(self._encode((SessionEvent.COMPUTED, expression, offset, value)))
 
     def state(self, expression: bytes, snapshot: bytes) -> None:
         """What an expression remembers: its subscription follows."""
         if self.enabled:
-            self._note(self._encode((Event.STATE, expression, snapshot)))
+            self._note(self._encode((SessionEvent.STATE, expression, snapshot)))
 
     def result(self, expression: bytes, number: int, taken: int, time_us: int, made_of: Identity | None) -> None:
         """It has a result of this number, which is of this time and goes with this group; the last message at QoS 1 and
         2 it had taken by then is at `taken`."""
         if self.enabled:
-            self._note(self._encode((Event.RESULT, expression, number, taken, time_us, made_of)))
+            self._note(self._encode((SessionEvent.RESULT, expression, number, taken, time_us, made_of)))
 
     def ended_windows(self, part: bytes, taken: int, upto_us: int) -> None:
         """Windows of a part have ended by the clock; the last message at QoS 1 and 2 it had taken by then is there."""
         if self.enabled:
-            self._note(self._encode((Event.WINDOWS, part, taken, upto_us)))
+            self._note(self._encode((SessionEvent.WINDOWS, part, taken, upto_us)))
 
     def part(self, holder: str, name: bytes, *, is_wanted: bool, since_us: int = 0) -> None:
         """Another node (or, without a name, clients here) wants this part of an expression, or no longer does."""
         if self.enabled:
-            self._note(self._encode((Event.PART, holder, name, is_wanted, since_us)))
+            self._note(self._encode((SessionEvent.PART, holder, name, is_wanted, since_us)))
 
     def touched(self, session: Session) -> None:
         if session.expiry_s and self.enabled:
@@ -136,7 +136,7 @@ class SessionLog:
         self.ended.pop(session.client_id, None)
         self._event(
             session,
-            Event.OPENED,
+            SessionEvent.OPENED,
             session.client_id,
             new,
             session.version,
@@ -149,84 +149,84 @@ class SessionLog:
 
     def closed(self, session: Session) -> None:
         will = will_fields(session.will)
-        self._event(session, Event.CLOSED, session.client_id, session.disconnected_at, session.expiry_s, will)
+        self._event(session, SessionEvent.CLOSED, session.client_id, session.disconnected_at, session.expiry_s, will)
 
     def forgotten(self, session: Session) -> None:
         """The session has ended: its snapshot goes with the next checkpoint, its events mean nothing from here on."""
         if session.logged:
             self.changed.pop(session.client_id, None)
             self.ended[session.client_id] = None
-            self._note(self._encode((Event.ENDED, session.client_id)))
+            self._note(self._encode((SessionEvent.ENDED, session.client_id)))
 
     def leaving(self, session: Session) -> None:
         """Another node may own it from here on; or, once that is settled, does not."""
-        self._event(session, Event.LEAVING, session.client_id, session.leaving)
+        self._event(session, SessionEvent.LEAVING, session.client_id, session.leaving)
 
     def moved(self, session: Session, node: str, number: int) -> None:
         """Another node owns it: here it has ended."""
         if self.enabled:
             self.changed.pop(session.client_id, None)
             self.ended[session.client_id] = None
-            self._note(self._encode((Event.MOVED, session.client_id, node, number)))
+            self._note(self._encode((SessionEvent.MOVED, session.client_id, node, number)))
 
     def imported(self, session: Session, snapshot: bytes) -> None:
         """It came from another node, whole."""
         session.logged = True
         self.ended.pop(session.client_id, None)
-        self._event(session, Event.IMPORTED, session.client_id, snapshot)
+        self._event(session, SessionEvent.IMPORTED, session.client_id, snapshot)
 
     def inherits(self, session: Session) -> None:
         """Nodes are missing that may have a session of the same client; or from where on it hears is known better."""
         if session.expiry_s and session.inheritance is not None:
-            self._event(session, Event.INHERITS, session.client_id, session.inheritance.fields())
+            self._event(session, SessionEvent.INHERITS, session.client_id, session.inheritance.fields())
 
     def reconciled(self, session: Session, origins: list[str]) -> None:
         """What came from these nodes is not set aside any longer."""
         if session.expiry_s:
-            self._event(session, Event.RECONCILED, session.client_id, origins)
+            self._event(session, SessionEvent.RECONCILED, session.client_id, origins)
 
     def owner(self, entry: tuple[bytes, str, int, str | None, int, bool]) -> None:
         """Client, the node that owns its session, the number; as which user, since when, and whether that stands."""
         if self.enabled:
-            self._note(self._encode((Event.OWNER, *entry)))
+            self._note(self._encode((SessionEvent.OWNER, *entry)))
 
     def subscribed(self, session: Session, subscription: Subscription) -> None:
-        self._event(session, Event.SUBSCRIBED, session.client_id, *subscription_fields(subscription))
+        self._event(session, SessionEvent.SUBSCRIBED, session.client_id, *subscription_fields(subscription))
 
     def unsubscribed(self, session: Session, topic_filter: bytes) -> None:
-        self._event(session, Event.UNSUBSCRIBED, session.client_id, topic_filter)
+        self._event(session, SessionEvent.UNSUBSCRIBED, session.client_id, topic_filter)
 
     def assigned(self, session: Session, packet_id: int, offset: int, grant: Grant) -> None:
-        self._event(session, Event.ASSIGNED, session.client_id, packet_id, offset, grant)
+        self._event(session, SessionEvent.ASSIGNED, session.client_id, packet_id, offset, grant)
 
     def queued(self, session: Session, offset: int, grant: Grant) -> None:
         """A message waits for the session that replay would not find by itself: it came before the subscription."""
-        self._event(session, Event.QUEUED, session.client_id, offset, grant)
+        self._event(session, SessionEvent.QUEUED, session.client_id, offset, grant)
 
-    def taken(self, share: Share, offset: int) -> None:
+    def taken(self, share: SharedSubscription, offset: int) -> None:
         """A member whose session a crash ends has had a message of a share that a crash does not end."""
         if self.enabled and share.lasting:
-            self._note(self._encode((Event.TAKEN, share.key, offset)))
+            self._note(self._encode((SessionEvent.TAKEN, share.key, offset)))
 
     def acknowledged(self, session: Session, packet_id: int) -> None:
         if session.expiry_s:
-            self._event(session, Event.ACKNOWLEDGED, session.client_id, packet_id)
+            self._event(session, SessionEvent.ACKNOWLEDGED, session.client_id, packet_id)
 
     def returned(self, session: Session, packet_id: int) -> None:
         """A message of a shared subscription goes back to the share, for another member."""
         if session.expiry_s:
-            self._event(session, Event.RETURNED, session.client_id, packet_id)
+            self._event(session, SessionEvent.RETURNED, session.client_id, packet_id)
 
     def received(self, session: Session, packet_id: int) -> None:
         if session.expiry_s:
-            self._event(session, Event.RECEIVED, session.client_id, packet_id)
+            self._event(session, SessionEvent.RECEIVED, session.client_id, packet_id)
 
     def arrived(self, session: Session, packet_id: int) -> None:
         """A QoS 2 publication came in under this identifier."""
-        self._event(session, Event.ARRIVED, session.client_id, packet_id)
+        self._event(session, SessionEvent.ARRIVED, session.client_id, packet_id)
 
     def released(self, session: Session, packet_id: int) -> None:
-        self._event(session, Event.RELEASED, session.client_id, packet_id)
+        self._event(session, SessionEvent.RELEASED, session.client_id, packet_id)
 
 
 def subscription_fields(subscription: Subscription) -> tuple[bytes, int, bool, bool, int]:

@@ -69,7 +69,7 @@ class SharedQueue(OffsetQueue[None]):
         return dropped, more
 
 
-class Share:
+class SharedSubscription:
     __slots__ = ("_turn", "_waiting", "is_losing", "key", "members", "queue")
 
     def __init__(self, key: bytes, waiting: Waiting) -> None:

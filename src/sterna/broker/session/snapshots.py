@@ -14,7 +14,7 @@ from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.publisher_sequence import NO_NUMBER
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import subscription_fields, will_fields
-from sterna.broker.session.shares import Share
+from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.subscriptions import Grant
 from sterna.mqtt.message import Message
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
@@ -115,7 +115,7 @@ def restore_queue(
             raise ValueError("a queue of runs and blocks holds something else")
 
 
-def share_snapshot(share: Share, lent: list[int]) -> bytes:
+def share_snapshot(share: SharedSubscription, lent: list[int]) -> bytes:
     """What waits for a share; before it what has been `lent` to members whose sessions a crash ends."""
     waiting = [(first, count) for first, count, _ in share.queue.parts()]
     return msgspec.msgpack.encode([*((offset, 1) for offset in lent), *waiting])
