@@ -16,10 +16,10 @@ from pathlib import Path
 
 import paho.mqtt.client as mqtt
 
-from sterna.pipeline.jobs_archive import Archive, start_archive
-from sterna.pipeline.jobs_query import query
+from sterna.pipeline.jobs.archive import Archive, start_archive
+from sterna.pipeline.jobs.query import query
 from sterna.pipeline.parsing import parse_json
-from sterna.pipeline.session import open_session
+from sterna.pipeline.spark_session import open_session
 
 
 def free_port() -> int:

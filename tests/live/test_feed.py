@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sterna.pipeline.feed_client import FeedClient
-from sterna.pipeline.feed_errors import FeedError, Refused, Unreachable
+from sterna.pipeline.feed.client import FeedClient
+from sterna.pipeline.feed.errors import FeedError, Refused, Unreachable
 
 from .certificates import Authority
 from .conftest import Join

@@ -14,9 +14,9 @@ from node.faulty_nodes import FaultyTown
 from operators.expression_making import ORDINARY, RULES
 from sterna.node.meeting import MEET_S
 from sterna.operators.grammar import parse
-from sterna.operators.halves import halves
 from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
+from sterna.operators.split import halves
 
 NAMES = "abcd"
 SPATIAL = ["$AVG", "$SUM", "$MIN", "$MAX", "$COUNT", "$STDDEV", "$MEDIAN", "$QUANTILE;0.25", "$LAST"]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sterna.operators.errors import ExpressionError
 from sterna.operators.expression import Family
 from sterna.operators.grammar import EXPRESSION_BYTES_MAX, OPERATORS_MAX, is_expression, parse
+from sterna.operators.keywords import WORDS
 from sterna.operators.types import Stream, check
-from sterna.operators.words import WORDS
 
 #: One of each family, in the order of the columns below.
 ONE_OF_EACH = {

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sterna.journal.table import TABLE_SCHEMA
-from sterna.pipeline.archive_files import ArchiveFiles
+from sterna.pipeline.archive.files import ArchiveFiles
 
 LEVELS = ("plant", "office")
 DAY = "2026-01-31"

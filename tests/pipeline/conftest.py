@@ -25,7 +25,7 @@ SMALL = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from sterna.pipeline.session import open_session
+    from sterna.pipeline.spark_session import open_session
 
     session = open_session("tests", "local[2]", SMALL)
     yield session

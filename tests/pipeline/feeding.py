@@ -86,7 +86,7 @@ class FeedingNode(LiveNode):
 
 def finished(begin: Callable[[], StreamingQuery], within_s: float) -> StreamingQuery:
     """A query that takes what is there now and ends."""
-    from sterna.pipeline.another_try import with_more_tries
+    from sterna.pipeline.retry import with_more_tries
 
     def run() -> StreamingQuery:
         query = begin()

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.archives import keep, kept, on_disk
-from sterna.pipeline.archive_files import ArchiveFiles
-from sterna.pipeline.compaction import compact, in_threads, merge
+from sterna.pipeline.archive.compaction import compact, in_threads, merge
+from sterna.pipeline.archive.files import ArchiveFiles
 
 CHANGES = frozenset({"os.rename", "os.remove", "os.utime", "os.mkdir", "os.rmdir", "fcntl.flock", "merge"})
 BATCHES, RACED, ROWS = 3, 60, 10

@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from sterna.cli.pipeline_audit import report
-from sterna.pipeline.audit import judge, offending, summary, violations
-from sterna.pipeline.intervals import SUBSCRIPTIONS
-from sterna.pipeline.jobs_audit import Audit
-from sterna.pipeline.records import DELIVERIES
+from sterna.pipeline.audit.contract import judge, offending, summary, violations
+from sterna.pipeline.audit.node_records import DELIVERIES
+from sterna.pipeline.audit.subscription_intervals import SUBSCRIPTIONS
+from sterna.pipeline.jobs.audit import Audit
 
 pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
 

@@ -18,8 +18,8 @@ from sterna.journal.settings import JournalSettings
 from sterna.journal.store import Store
 from sterna.journal.table import as_table, numbers, own_rows, repeated
 from sterna.node.feed_records import KINDS, RECORD_TABLES, pick_records, unpack_records
-from sterna.pipeline.audit import judge, offending
-from sterna.pipeline.intervals import intervals
+from sterna.pipeline.audit.contract import judge, offending
+from sterna.pipeline.audit.subscription_intervals import intervals
 from sterna.simulation import faults
 from sterna.simulation.chaos import Chaos, Plan
 from sterna.simulation.machine import MachineSettings

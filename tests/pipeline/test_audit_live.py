@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from live.crowd import Crowd
 from live.nodes import START_S, LiveNode
-from sterna.pipeline.audit import violations
-from sterna.pipeline.jobs_audit import audit_network
+from sterna.pipeline.audit.contract import violations
+from sterna.pipeline.jobs.audit import audit_network
 
 from .audited import AuditedNetwork
 

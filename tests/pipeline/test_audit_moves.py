@@ -21,8 +21,8 @@ from sterna.experiments.errors import ExperimentError
 from sterna.experiments.migration_orders import order
 from sterna.experiments.movers import Address, Mover
 from sterna.experiments.sites import Place
-from sterna.pipeline.audit import violations
-from sterna.pipeline.jobs_audit import audit_network
+from sterna.pipeline.audit.contract import violations
+from sterna.pipeline.jobs.audit import audit_network
 
 from .audited import AuditedNetwork
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sterna.bench.errors import BenchmarkError
+from sterna.operators.explain import placed
 from sterna.operators.grammar import parse
-from sterna.operators.plan import placed
 from sterna.operators.settings import Settings
 from sterna.pipeline.bench_in_order import EXPRESSION, judge_in_order
 from sterna.pipeline.bench_operators import EXPRESSIONS, RATE, judge_exact, judge_late

@@ -20,7 +20,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from live.nodes import wait_until
-from sterna.pipeline.jobs_archive import Archive
+from sterna.pipeline.jobs.archive import Archive
 
 from .cluster import ENVIRONMENT, QUICK_JVM, SparkCluster
 from .driving import Driver

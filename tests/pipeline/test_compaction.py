@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from sterna.cli.main import main
 from sterna.journal.table import TABLE_SCHEMA
-from sterna.pipeline.archive_files import ArchiveFiles
-from sterna.pipeline.compaction import Compacted, Merge, compact, merge, small_files
+from sterna.pipeline.archive.compaction import Compacted, Merge, compact, merge, small_files
+from sterna.pipeline.archive.file_list import Listed
+from sterna.pipeline.archive.files import ArchiveFiles
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.file_list import Listed
-from sterna.pipeline.jobs_archive import Archive
+from sterna.pipeline.jobs.archive import Archive
 
 from .archives import LEVELS, keep, kept, on_disk
 

@@ -86,7 +86,7 @@ def test_every_option_is_on_the_page() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["sterna", "sterna.runtime.server", "sterna.cli.pipeline", "sterna.pipeline.feed_client"],
+    ["sterna", "sterna.runtime.server", "sterna.cli.pipeline", "sterna.pipeline.feed.client"],
 )
 def test_nothing_but_jobs_and_source_imports_spark(module: str) -> None:
     code = f"import sys, {module}; sys.exit('pyspark' in sys.modules)"

@@ -15,9 +15,9 @@ from sterna.operators.functions import Functions
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.evaluation import Question
-from sterna.pipeline.jobs_archive import Archive
-from sterna.pipeline.jobs_evaluate import evaluate
+from sterna.pipeline.expressions.batch_evaluation import Question
+from sterna.pipeline.jobs.archive import Archive
+from sterna.pipeline.jobs.evaluate import evaluate
 from sterna.pipeline.table import COLUMNS, spark_schema
 from sterna.runtime.settings import FunctionTable, OwnFunction
 

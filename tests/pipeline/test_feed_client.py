@@ -12,8 +12,8 @@ import pytest
 
 from sterna.journal.columns import SCHEMA
 from sterna.node.feed_proofs import reader_proof
-from sterna.pipeline.feed_client import TABLE_SCHEMA, FeedClient
-from sterna.pipeline.feed_errors import FeedError, Refused, Unreachable
+from sterna.pipeline.feed.client import TABLE_SCHEMA, FeedClient
+from sterna.pipeline.feed.errors import FeedError, Refused, Unreachable
 from sterna.pipeline.table import SCHEMA as SPARK_TABLE
 
 TOKEN = "a token of sixteen bytes or more"

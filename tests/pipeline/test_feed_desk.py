@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from live.nodes import wait_until
-from sterna.pipeline.feed_client import FeedClient
-from sterna.pipeline.feed_errors import Refused
+from sterna.pipeline.feed.client import FeedClient
+from sterna.pipeline.feed.errors import Refused
 from sterna.runtime.feed_desk import LogClock
 
 from .feeding import FeedingNode

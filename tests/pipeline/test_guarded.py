@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from live.certificates import Authority
 from sterna.cli.main import main
 from sterna.pipeline.errors import PublishFailed
-from sterna.pipeline.feed_client import FeedClient
+from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.options import WriteOptions
-from sterna.pipeline.publisher import Publisher
+from sterna.pipeline.sink.publisher import Publisher
 from sterna.vocabulary.errors import SternaError
 
 from .feeding import FeedingNode, finished

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from live.nodes import wait_until
-from sterna.pipeline.archive_files import ArchiveFiles
-from sterna.pipeline.compaction import compact
+from sterna.pipeline.archive.compaction import compact
+from sterna.pipeline.archive.files import ArchiveFiles
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.jobs_archive import Archive, start_archive
-from sterna.pipeline.jobs_query import messages, query
+from sterna.pipeline.jobs.archive import Archive, start_archive
+from sterna.pipeline.jobs.query import messages, query
 
 from .archives import DAY, keep, rows
 from .driving import Driver

@@ -22,7 +22,7 @@ from live.nodes import wait_until
 from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
-from sterna.pipeline.jobs_operators import OperatorsJob
+from sterna.pipeline.jobs.operators import OperatorsJob
 from sterna.runtime.configuration import load
 
 from .driving import Driver

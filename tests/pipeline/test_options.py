@@ -10,7 +10,7 @@ import pytest
 
 from sterna.pipeline.errors import BadRow
 from sterna.pipeline.options import ReadOptions, WriteOptions
-from sterna.pipeline.rows import Outgoing, check_columns, outgoing
+from sterna.pipeline.sink.rows import Outgoing, check_columns, outgoing
 from sterna.vocabulary.errors import ConfigurationError
 
 NODES = {"nodes": "127.0.0.1:7885"}

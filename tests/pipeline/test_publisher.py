@@ -9,10 +9,10 @@ from itertools import islice
 import pytest
 
 from sterna.pipeline.errors import PublishFailed
-from sterna.pipeline.feed_client import FeedClient
+from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.options import WriteOptions
-from sterna.pipeline.publisher import Publisher
-from sterna.pipeline.rows import Outgoing
+from sterna.pipeline.sink.publisher import Publisher
+from sterna.pipeline.sink.rows import Outgoing
 
 from .feeding import FeedingNode
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sterna.pipeline.session import one_line
+from sterna.pipeline.spark_session import one_line
 
 from .feeding import FeedingNode, finished, numbers
 

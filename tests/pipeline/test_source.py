@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from live.nodes import wait_until
-from sterna.pipeline.feed_client import FeedClient
-from sterna.pipeline.gaps import noted
-from sterna.pipeline.session import one_line
+from sterna.pipeline.feed.client import FeedClient
+from sterna.pipeline.source.gaps import noted
+from sterna.pipeline.spark_session import one_line
 from sterna.pipeline.table import COLUMNS
 
 from .feeding import FeedingNode, finished, numbers, payloads

@@ -16,7 +16,7 @@ from sterna.journal.memory_store import MemoryStore
 from sterna.journal.recovery import recover
 from sterna.journal.settings import JournalSettings
 from sterna.mqtt.message import Message
-from sterna.pipeline.feed_client import FeedClient
+from sterna.pipeline.feed.client import FeedClient
 from sterna.runtime.feed import Feed
 from sterna.runtime.settings import Bind
 from sterna.runtime.settings import Feed as FeedTable

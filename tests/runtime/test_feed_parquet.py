@@ -14,7 +14,7 @@ import pytest
 from feed_world import BEGAN, SMALL, FeedWorld, everything, flip, message, rows, run, until
 
 from sterna.journal.table import TABLE_SCHEMA
-from sterna.pipeline.feed_client import FeedClient
+from sterna.pipeline.feed.client import FeedClient
 from sterna.runtime import feed_parquet
 from sterna.runtime.session_store import SessionStore
 from sterna.runtime.storage import FileStore

@@ -11,8 +11,8 @@ from feed_world import BEGAN, NODE, SMALL, FeedWorld, flip, message, run
 from sterna.journal.frames import DELIVERIES, HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
 from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.journal.recovery import recover
-from sterna.pipeline.feed_client import FeedClient
-from sterna.pipeline.feed_errors import Refused, Trimmed
+from sterna.pipeline.feed.client import FeedClient
+from sterna.pipeline.feed.errors import Refused, Trimmed
 from sterna.runtime.storage import FileStore
 
 

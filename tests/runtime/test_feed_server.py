@@ -13,8 +13,8 @@ from feed_world import BEGAN, FeedWorld, everything, message, offsets, rows, run
 
 from sterna.journal.readers import Readers
 from sterna.journal.settings import JournalSettings
-from sterna.pipeline.feed_client import Lost
-from sterna.pipeline.feed_errors import Refused, Trimmed
+from sterna.pipeline.feed.client import Lost
+from sterna.pipeline.feed.errors import Refused, Trimmed
 
 TOKEN = "a token of sixteen bytes or more"
 MEMORY = JournalSettings(durability="memory", segment_bytes=64 * 1024)

@@ -17,8 +17,8 @@ import pytest
 from feed_world import BEGAN, FeedWorld, everything, flip, message, run, until
 
 from sterna.journal.settings import JournalSettings
-from sterna.pipeline.feed_client import FeedClient
-from sterna.pipeline.feed_errors import Busy, FeedError, Refused, Trimmed, Unreachable
+from sterna.pipeline.feed.client import FeedClient
+from sterna.pipeline.feed.errors import Busy, FeedError, Refused, Trimmed, Unreachable
 from sterna.runtime import feed_connection
 from sterna.runtime.feed import STRANGERS_MAX
 from sterna.runtime.storage import FileStore

@@ -80,8 +80,8 @@ def _show(counted: DataFrame, _batch: int) -> None:
 def _count(feeds: str, checkpoint: str, leave: threading.Event) -> None:
     from pyspark.errors import PySparkException
 
-    from sterna.pipeline.another_try import with_more_tries
-    from sterna.pipeline.session import one_line, open_session
+    from sterna.pipeline.retry import with_more_tries
+    from sterna.pipeline.spark_session import one_line, open_session
 
     spark = open_session("demo", "local[2]", _SETTINGS)
     messages = spark.readStream.format("sterna").options(nodes=feeds, startingOffsets="earliest").load()

@@ -149,7 +149,7 @@ def migration_command(
             processing_ms = migration.processing_ms(plan, talk)
             migration.run(plan, directory, talk)
             with spark_session("sterna experiment", "local[*]", None) as spark:
-                from sterna.pipeline.moves import account
+                from sterna.pipeline.audit.move_audit import account
 
                 accounted = account(spark, directory)
             moves = migration_records.read(directory, "moves")

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from sterna.operators.errors import ExpressionError
+from sterna.operators.explain import explain as explained
+from sterna.operators.explain import steps_of
 from sterna.operators.expression import Expression, Family
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.grammar import parse
-from sterna.operators.plan import explain as explained
-from sterna.operators.plan import steps_of
 from sterna.runtime.configuration import load
 from sterna.runtime.functions import functions_of
 

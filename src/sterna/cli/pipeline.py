@@ -39,7 +39,7 @@ CELL_CHARACTERS_MAX = 120
 def _local(directory: Path | None) -> Path | None:
     """What cannot work is said before Spark is started."""
     if directory is not None:
-        from sterna.pipeline.archive_files import check_local
+        from sterna.pipeline.archive.files import check_local
 
         check_local(directory)
     return directory
@@ -96,8 +96,8 @@ def archive(
         source["maxOffsetsPerTrigger"] = str(at_most)
     source["failOnDataLoss"] = str(not lose).lower()
     with spark_session("sterna archive", master, conf) as spark:
-        from sterna.pipeline.another_try import with_more_tries
-        from sterna.pipeline.jobs_archive import Archive, start_archive
+        from sterna.pipeline.jobs.archive import Archive, start_archive
+        from sterna.pipeline.retry import with_more_tries
 
         def run() -> None:
             query = start_archive(
@@ -123,8 +123,8 @@ def compact(
     ] = 24.0,
 ) -> None:
     """Merge the small files of an archive into large ones; whoever reads it notices nothing.  Needs no Spark."""
-    from sterna.pipeline.archive_files import ArchiveFiles
-    from sterna.pipeline.compaction import compact
+    from sterna.pipeline.archive.compaction import compact
+    from sterna.pipeline.archive.files import ArchiveFiles
 
     files = ArchiveFiles(directory)
     if not files.list.path.exists():
@@ -152,11 +152,11 @@ def query(
     """Ask the live messages and the archive as one table."""
     source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing) if nodes else None
     with spark_session("sterna query", master, conf) as spark:
-        from sterna.pipeline import jobs_query
+        from sterna.pipeline.jobs.query import query as rows_of
 
         if source is not None:
             source = _with_tasks(source, spark)
-        found = jobs_query.query(spark, sql, source, archive).limit(limit + 1).toArrow()
+        found = rows_of(spark, sql, source, archive).limit(limit + 1).toArrow()
     _print_rows(found, limit, output)
 
 
@@ -200,12 +200,12 @@ def evaluate(
     talk.print(f"plan: {pipeline_operators.plan(question)}", soft_wrap=True)
     source = _source(nodes, None, token_file, cafile, ignore_missing=ignore_missing) if nodes else None
     with spark_session("sterna evaluate", master, conf) as spark:
-        from sterna.pipeline import jobs_evaluate
+        from sterna.pipeline.jobs.evaluate import evaluate as results_of
 
         if source is not None:
             source = _with_tasks(source, spark)
         with pipeline_audit.progress(spark):
-            results = jobs_evaluate.evaluate(spark, question, source, archive)
+            results = results_of(spark, question, source, archive)
             if path is not None:
                 results.write.mode("errorifexists").parquet(str(path))
                 return
@@ -243,8 +243,8 @@ def operators(
     functions = pipeline_operators.functions(config)
     source = _source(nodes, None, token_file, cafile)
     with spark_session("sterna operators", master, [*_LITTLE_TO_DO, *(conf or [])]) as spark:
-        from sterna.pipeline.another_try import with_more_tries
-        from sterna.pipeline.jobs_operators import OperatorsJob
+        from sterna.pipeline.jobs.operators import OperatorsJob
+        from sterna.pipeline.retry import with_more_tries
 
         def run() -> None:
             spark.streams.resetTerminated()  # what ended an earlier try is no reason to end this one
@@ -294,7 +294,7 @@ def audit(
     begin, end = pipeline_audit.instant(since, "--from"), pipeline_audit.instant(until, "--to")
     source = _source(nodes, topics, token_file, cafile, ignore_missing=ignore_missing)
     with spark_session("sterna audit", master, ["spark.sql.adaptive.enabled=true", *(conf or [])]) as spark:
-        from sterna.pipeline.jobs_audit import audit_network
+        from sterna.pipeline.jobs.audit import audit_network
 
         with pipeline_audit.progress(spark):
             found = audit_network(spark, _with_tasks(source, spark), archive, begin, end, skew)
@@ -326,8 +326,8 @@ def _source(
 
 def _check(source: dict[str, str]) -> None:
     """What cannot work is said before Spark is started."""
-    from sterna.pipeline.nodes import look_around
     from sterna.pipeline.options import ReadOptions
+    from sterna.pipeline.source.nodes import look_around
 
     options = ReadOptions.parse(source, streaming=False)
     for name in look_around(options.access, options.nodes, all_of_them=False).missing:
@@ -346,7 +346,7 @@ def spark_session(name: str, master: str, conf: list[str] | None) -> Iterator[Sp
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger
 
-        from sterna.pipeline.session import one_line, open_session
+        from sterna.pipeline.spark_session import one_line, open_session
     except ImportError as error:
         raise SternaError(f"Spark is not installed ({error}); pip install 'sterna[pipeline]'") from None
     settings = dict(_setting(one) for one in conf or [])
@@ -396,7 +396,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _show_progress(query: StreamingQuery, gaps: Path) -> None:
     """A line per batch that held something and per gap, until the query ends or somebody wants it to."""
-    from sterna.pipeline.gaps import noted
+    from sterna.pipeline.source.gaps import noted
 
     shown, told = -1, {(gap.node, gap.start, gap.stop) for gap in noted(gaps)}
     is_over = False

@@ -17,7 +17,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sterna.pipeline.jobs_audit import Audit
+    from sterna.pipeline.jobs.audit import Audit
 
 talk = Console(stderr=True, highlight=False)
 
@@ -70,8 +70,8 @@ def report(audit: Audit, limit: int, details: Path | None, *, as_json: bool) -> 
     from pyspark.sql import functions as f
     from pyspark.storagelevel import StorageLevel
 
-    from sterna.pipeline.audit import violations
-    from sterna.pipeline.jobs_audit import write_details
+    from sterna.pipeline.audit.contract import violations
+    from sterna.pipeline.jobs.audit import write_details
 
     for name in audit.silent:
         talk.print(f"node {name} notes no deliveries: its clients are not audited", soft_wrap=True)

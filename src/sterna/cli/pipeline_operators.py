@@ -12,9 +12,9 @@ from typing import Literal
 import typer
 
 from sterna.cli.operators import parsed
-from sterna.operators.windows_apart import division
-from sterna.pipeline.calling import check
-from sterna.pipeline.evaluation import Question
+from sterna.operators.window_division import division
+from sterna.pipeline.expressions.batch_evaluation import Question
+from sterna.pipeline.expressions.function_tasks import check
 from sterna.runtime.configuration import load
 from sterna.runtime.functions import functions_of
 from sterna.runtime.settings import FunctionTable

@@ -97,7 +97,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def build(
     plan: Plan, version: str, accounted: Sequence[dict[str, Any]], moves: Sequence[dict[str, Any]], processing_ms: float
 ) -> Report:
-    """`accounted` is a row per client and subscription, see `sterna.pipeline.moves.account`."""
+    """`accounted` is a row per client and subscription, see `sterna.pipeline.audit.move_audit.account`."""
     rows = [_row(plan, experiment, topic, accounted) for experiment in plan.experiments for topic in experiment.topics]
     durations = [
         _duration(plan, experiment, kind, moves, processing_ms)

@@ -30,7 +30,7 @@ from sterna.node.part_words import (
     window_pages,
 )
 from sterna.operators.errors import ExpressionError
-from sterna.operators.parts import PartEngine
+from sterna.operators.part_engine import PartEngine
 from sterna.operators.window_parts import WindowsPart
 
 #: After this long without a word that it was heard, a part is told again in full.

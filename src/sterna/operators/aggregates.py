@@ -13,9 +13,9 @@ from typing import Annotated
 
 import msgspec
 
-from sterna.operators import exact
+from sterna.operators import exact_sum
 from sterna.operators.errors import StateError
-from sterna.operators.exact import BITS, ratio, to_exact
+from sterna.operators.exact_sum import BITS, ratio, to_exact
 from sterna.operators.expression import Operator
 from sterna.operators.sketch import Sketch, bucket_of
 
@@ -129,11 +129,11 @@ class Sum(Removable):
         return ratio(self.total, 1 << BITS) if self.count else None
 
     def to_wire(self) -> object:
-        return [self.count, exact.to_wire(self.total)]
+        return [self.count, exact_sum.to_wire(self.total)]
 
     def load(self, wire: object) -> None:
         self.count, total = msgspec.convert(wire, tuple[_Natural, bytes])
-        self.total = exact.from_wire(total)
+        self.total = exact_sum.from_wire(total)
 
 
 class Mean(Sum):
@@ -184,11 +184,11 @@ class Deviation(Removable):
         return math.sqrt(variance)
 
     def to_wire(self) -> object:
-        return [self.count, exact.to_wire(self.total), exact.to_wire(self.squares)]
+        return [self.count, exact_sum.to_wire(self.total), exact_sum.to_wire(self.squares)]
 
     def load(self, wire: object) -> None:
         self.count, total, squares = msgspec.convert(wire, tuple[_Natural, bytes, bytes])
-        self.total, self.squares = exact.from_wire(total), exact.from_wire(squares)
+        self.total, self.squares = exact_sum.from_wire(total), exact_sum.from_wire(squares)
         if self.count * self.squares < self.total * self.total:
             raise msgspec.ValidationError("squares that no values have")
 

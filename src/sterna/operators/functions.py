@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sterna.operators.expression import Family
-from sterna.operators.words import WORDS, Word
+from sterna.operators.keywords import WORDS, Word
 
 Compute = Callable[[bytes], float]
 

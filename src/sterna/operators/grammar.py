@@ -19,11 +19,11 @@ from fractions import Fraction
 
 from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
 from sterna.operators.errors import ExpressionError
-from sterna.operators.exact import NUMBER_MAX
+from sterna.operators.exact_sum import NUMBER_MAX
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.keywords import Word
 from sterna.operators.types import check
-from sterna.operators.words import Word
 
 #: Part of the language rather than settings: an expression that one node takes, every node takes.
 EXPRESSION_BYTES_MAX = 1024

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sterna.operators.expression import AGGREGATING, Expression, Family, Operator
+from sterna.operators.payload_values import field_of, number_in, number_of, text_in, text_of
 from sterna.operators.settings import Settings
-from sterna.operators.values import field_of, number_in, number_of, text_in, text_of
 
 
 @dataclass(frozen=True)

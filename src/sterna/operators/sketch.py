@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sterna.operators.exact import BITS, ratio, to_exact
+from sterna.operators.exact_sum import BITS, ratio, to_exact
 
 _SMALLEST: Final = 1e-12
 _GREATEST: Final = 1e12

@@ -6,12 +6,12 @@ such value; the engine counts it and nothing else happens.
 
 from __future__ import annotations
 
-from sterna.operators.exact import NUMBER_MAX
+from sterna.operators.exact_sum import NUMBER_MAX
 from sterna.operators.expression import Expression, Family
 from sterna.operators.functions import Compute, Functions
+from sterna.operators.payload_values import field_of, number_in, number_of, text_in, text_of
 from sterna.operators.settings import Settings
 from sterna.operators.stages import Counts, Stage
-from sterna.operators.values import field_of, number_in, number_of, text_in, text_of
 
 
 class Source:

@@ -13,7 +13,7 @@ import msgspec
 from sterna.operators.aggregates import Aggregate, aggregate_of, from_wire
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Operator
-from sterna.operators.parts import Silent
+from sterna.operators.part_engine import Silent
 from sterna.operators.settings import Settings
 from sterna.operators.stages import Counts, Outgrown, Stage
 from sterna.operators.windows import Periodic, results_of

@@ -7,7 +7,7 @@ import msgspec
 from sterna.operators.aggregates import Aggregate, Removable, aggregate_of
 from sterna.operators.expression import Operator
 from sterna.operators.settings import Settings
-from sterna.operators.spans import Peaks, Span
+from sterna.operators.sliding_span import Peaks, Span
 from sterna.operators.stages import Answering, Counts, Outgrown, Stage
 
 

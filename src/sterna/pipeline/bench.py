@@ -18,8 +18,8 @@ from sterna.pipeline.bench_feed import measure_cpu, measure_cpu_small, measure_m
 from sterna.pipeline.bench_latency import measure_latency
 from sterna.pipeline.bench_plan import QUICK, Plan
 from sterna.pipeline.bench_speed import measure_micro_batch, measure_throughput
-from sterna.pipeline.feed_errors import FeedError
-from sterna.pipeline.session import one_line
+from sterna.pipeline.feed.errors import FeedError
+from sterna.pipeline.spark_session import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

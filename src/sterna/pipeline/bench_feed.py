@@ -12,7 +12,7 @@ from sterna.bench.figures import Row
 from sterna.pipeline.bench_nodes import Node, fill, publishing, reader_of, started_node
 from sterna.pipeline.bench_plan import Plan
 from sterna.pipeline.bench_publisher import Load
-from sterna.pipeline.feed_client import FeedClient
+from sterna.pipeline.feed.client import FeedClient
 
 CPU_US_MAX = 1.0
 MEMORY_MAX = 1.1

@@ -16,7 +16,7 @@ from sterna.bench.figures import Row
 from sterna.pipeline.bench_nodes import fill, started_node
 from sterna.pipeline.bench_operators import command_of, job_of, subscribed, wait_for
 from sterna.pipeline.bench_publisher import CYCLE, SENSORS, Load
-from sterna.pipeline.operators_source import HELD_ROWS_MAX
+from sterna.pipeline.expressions.parts_source import HELD_ROWS_MAX
 
 TABLES = '[operators]\nengine = "spark"\n'
 LINES = 100

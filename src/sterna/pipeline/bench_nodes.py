@@ -20,7 +20,7 @@ from sterna.bench.ports import free_port
 from sterna.bench.workloads import Idle, Workload
 from sterna.journal.settings import Durability
 from sterna.pipeline.bench_publisher import Load, Published
-from sterna.pipeline.feed_client import FeedClient
+from sterna.pipeline.feed.client import FeedClient
 
 GRACE_S = 120.0
 """Beyond what a load takes at its rate: connecting, and a node that is slower than that."""

@@ -30,7 +30,7 @@ from sterna.bench.errors import BenchmarkError
 from sterna.bench.figures import Row
 from sterna.pipeline.bench_nodes import Node, publishing, reader_of, started_node
 from sterna.pipeline.bench_publisher import Load
-from sterna.pipeline.publisher import SEQUENCE
+from sterna.pipeline.sink.publisher import SEQUENCE
 
 RATE = 100_000
 FEW = 1_000

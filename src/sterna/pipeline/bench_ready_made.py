@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.pipeline.table import spark_schema
-from sterna.pipeline.workers import settle
+from sterna.pipeline.worker_tuning import settle
 
 #: For each micro-batch and each task of it the numbers of its Arrow batches in the file: [first, stop).
 Dealt = Sequence[Sequence[tuple[int, int]]]

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from sterna.mqtt.topics import is_topic_filter
-from sterna.pipeline.offsets import BEGINNING, END, Place
+from sterna.pipeline.source.offsets import BEGINNING, END, Place
 from sterna.pipeline.table import COLUMNS
 from sterna.vocabulary.errors import ConfigurationError
 

@@ -17,7 +17,7 @@ from sterna.mqtt.message import Message
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression
-from sterna.operators.merging import OuterEngine
+from sterna.operators.part_merging import OuterEngine
 from sterna.vocabulary.stamps import Stamp
 
 _SNAPSHOT = tuple[int, bytes]

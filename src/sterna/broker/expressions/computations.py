@@ -48,12 +48,12 @@ from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import FilterTree
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
+from sterna.operators.explain import placed
 from sterna.operators.expression import Expression
 from sterna.operators.functions import Functions
-from sterna.operators.halves import halves
-from sterna.operators.merging import OuterEngine
-from sterna.operators.plan import placed
+from sterna.operators.part_merging import OuterEngine
 from sterna.operators.settings import Settings
+from sterna.operators.split import halves
 from sterna.operators.stages import Outgrown
 from sterna.vocabulary.stamps import Identity
 

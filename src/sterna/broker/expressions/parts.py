@@ -21,10 +21,10 @@ from sterna.operators.engine import Engine
 from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
-from sterna.operators.halves import halves
-from sterna.operators.merging import Merge
-from sterna.operators.parts import PartEngine
+from sterna.operators.part_engine import PartEngine
+from sterna.operators.part_merging import Merge
 from sterna.operators.settings import Settings
+from sterna.operators.split import halves
 from sterna.operators.stages import Outgrown
 from sterna.operators.window_parts import WindowsMerge, WindowsPart
 

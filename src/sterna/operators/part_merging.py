@@ -1,0 +1,267 @@
+"""One answer of many parts: what every place computed of its own messages, merged to what one place would have of all.
+
+A place's part is the aggregate of the topics that it alone has, and the names of these.  A topic that turns up at a
+second place has one last value, not two: both are asked to keep it apart, and of what they say of it the newest counts
+(of one instant, that of the place whose name comes last).  Until they have, there is no answer rather than a wrong one.
+"""
+
+from __future__ import annotations
+
+from sterna.operators.aggregates import Aggregate, aggregate_of, from_wire
+from sterna.operators.engine import Engine
+from sterna.operators.expression import Expression, Operator
+from sterna.operators.part_engine import PartEngine, Silent
+from sterna.operators.settings import Settings
+from sterna.operators.spatial import spatial_of
+from sterna.operators.split import halves
+from sterna.operators.stages import Counts, Outgrown, Stage
+
+
+class Remote:
+    """The part of one other place."""
+
+    __slots__ = ("aggregate", "claims", "left_out", "number", "pending", "wire")
+
+    def __init__(self, number: tuple[int, int], wire: object, aggregate: Aggregate) -> None:
+        #: Which boot of the place, and how often it has spoken in it.
+        self.number = number
+        self.wire = wire
+        self.aggregate = aggregate
+        #: Topics that are in the aggregate; and those among them that must not stay there.
+        self.claims: set[bytes] = set()
+        self.pending: set[bytes] = set()
+        #: It holds what others have newer values of, and cannot be asked.
+        self.left_out = False
+
+
+class Merge:
+    """The parts of all places, this one's included."""
+
+    __slots__ = (
+        "_alone",
+        "_claimed",
+        "_counts",
+        "_joint",
+        "_newest",
+        "_others",
+        "_own",
+        "_place",
+        "_topics_max",
+        "asks",
+        "remotes",
+    )
+
+    def __init__(self, own: PartEngine, place: str, settings: Settings) -> None:
+        self._own = own
+        self._place = place
+        self._counts = Counts()
+        self._topics_max = settings.topics
+        self.remotes: dict[str, Remote] = {}
+        #: Topic -> the one other place whose aggregate has it.
+        self._claimed: dict[bytes, str] = {}
+        #: Topics that several places have: when and where each last said something.
+        self._newest: dict[bytes, tuple[int, str]] = {}
+        self._joint = spatial_of(Silent(self._counts), self._counts, own.aggregate, settings)
+        #: Of the other places, until one of them changes; and whether they have nothing.
+        self._others: Aggregate | None = None
+        self._alone = True
+        #: Place -> topics it is to keep apart; whoever sends that takes it out.
+        self.asks: dict[str, list[bytes]] = {}
+        self.own_apart(list(own.apart.held))
+
+    @property
+    def settled(self) -> bool:
+        """Does every topic count once?"""
+        return not any(remote.pending and not remote.left_out for remote in self.remotes.values())
+
+    @property
+    def shared(self) -> list[bytes]:
+        return list(self._newest)
+
+    def pending(self, place: str) -> list[bytes]:
+        """What this place was asked to keep apart and does not yet."""
+        remote = self.remotes.get(place)
+        return [] if remote is None else sorted(remote.pending)
+
+    def answer(self, time_us: int) -> float | None:
+        """Of everything that counts now; OverflowError if it is beyond what a double can say."""
+        if self._others is None:
+            self._others = aggregate_of(self._own.aggregate)
+            for remote in self.remotes.values():
+                if not remote.left_out:
+                    self._others.merge(remote.aggregate)
+            self._alone = self._others.to_wire() == aggregate_of(self._own.aggregate).to_wire()
+        if self._alone and not self._joint.values:
+            self._own.spatial.expire(time_us)
+            return self._own.spatial.answer()  # which costs less than merging it with nothing
+        total = aggregate_of(self._own.aggregate)
+        for spatial in (self._own.spatial, self._joint):
+            spatial.expire(time_us)
+            total.merge(spatial.partial())
+        total.merge(self._others)
+        return total.result()
+
+    # -- this place --
+
+    def own_topic(self, topic: bytes) -> None:
+        """A message of this topic comes now.  May raise Outgrown."""
+        if topic in self._claimed:
+            self._share(topic)
+
+    def own_apart(self, topics: list[bytes]) -> None:
+        """This place keeps them apart, because somebody has asked for it.  May raise Outgrown."""
+        for topic in topics:
+            self._share(topic)
+
+    def own_message(self, topic: bytes) -> None:
+        """It has come."""
+        if topic in self._newest:
+            time_us, value = self._own.apart.held[topic]
+            self._put(topic, time_us, self._place, value)
+
+    # -- other places --
+
+    def came(
+        self,
+        place: str,
+        number: tuple[int, int],
+        full: bool,
+        wire: object,
+        claims: list[bytes],
+        apart: list[tuple[bytes, int, float | None]],
+    ) -> bool | None:
+        """What a place says now.  True if its part is another one than before; None if something before it is missing
+        and all of it is wanted again.  May raise StateError or Outgrown."""
+        before = self.remotes.get(place)
+        if before is not None and number <= before.number:
+            return False  # overtaken on the way
+        if not full and (before is None or number != (before.number[0], before.number[1] + 1)):
+            return None
+        remote = Remote(number, wire, from_wire(self._own.aggregate, wire))
+        if before is not None:
+            if full:
+                self._unclaim(place, before)
+            else:
+                remote.claims, remote.pending, remote.left_out = before.claims, before.pending, before.left_out
+        self.remotes[place] = remote
+        self._others = None
+        moved = wire != (aggregate_of(self._own.aggregate).to_wire() if before is None else before.wire)
+        moved = moved or bool(claims) or (before is not None and before.left_out)
+        for topic, time_us, value in apart:
+            moved = self._kept_apart(place, remote, topic, time_us, value) or moved
+        for topic in claims:
+            self._claim(place, remote, topic)
+        if len(self._claimed) + len(self._newest) + len(self._own.spatial.heard) > self._topics_max:
+            raise Outgrown(f"more than {self._topics_max} topics")
+        if not remote.pending:
+            remote.left_out = False
+        return moved
+
+    def _claim(self, place: str, remote: Remote, topic: bytes) -> None:
+        remote.claims.add(topic)
+        other = self._claimed.get(topic)
+        if topic not in self._newest and other is None and topic not in self._own.spatial.heard:
+            self._claimed[topic] = place
+        elif other != place:
+            self._ask(place, topic)
+            self._share(topic)
+
+    def _share(self, topic: bytes) -> None:
+        """Whoever has it is to keep it apart."""
+        claimant = self._claimed.pop(topic, None)
+        if claimant is not None:
+            self._ask(claimant, topic)
+        if topic not in self._newest:
+            self._newest[topic] = (0, "")
+            self._own.apart.take(topic)
+            self.own_message(topic)
+
+    def _ask(self, place: str, topic: bytes) -> None:
+        self.remotes[place].pending.add(topic)
+        self.asks.setdefault(place, []).append(topic)
+
+    def _kept_apart(self, place: str, remote: Remote, topic: bytes, time_us: int, value: float | None) -> bool:
+        remote.claims.discard(topic)
+        remote.pending.discard(topic)
+        if self._claimed.get(topic) == place:
+            del self._claimed[topic]
+        self._share(topic)  # perhaps somebody else has asked for it
+        return self._put(topic, time_us, place, value)
+
+    def _put(self, topic: bytes, time_us: int, place: str, value: float | None) -> bool:
+        if time_us == 0 or (time_us, place) <= self._newest[topic]:
+            return False
+        self._newest[topic] = (time_us, place)
+        self._joint.change(time_us, topic, value)
+        return True
+
+    def _unclaim(self, place: str, remote: Remote) -> None:
+        for topic in remote.claims:
+            if self._claimed.get(topic) == place:
+                del self._claimed[topic]
+
+    def leave_out(self, place: str) -> bool:
+        """It cannot be asked: if it holds what others have newer, it does not count until it is back."""
+        remote = self.remotes.get(place)
+        self.asks.pop(place, None)
+        if remote is None or not remote.pending or remote.left_out:
+            return False
+        remote.left_out = True
+        self._others = None
+        return True
+
+    def forget(self, place: str) -> None:
+        """It has been away for so long that nothing it said counts any more."""
+        remote = self.remotes.pop(place, None)
+        if remote is not None:
+            self._unclaim(place, remote)
+            self._others = None
+        self.asks.pop(place, None)
+
+
+class OuterEngine(Engine):
+    """The outer half, where the parts are merged."""
+
+    __slots__ = ("_first",)
+
+    _first: Stage
+
+    def _chain(self, settings: Settings, since_us: int) -> Stage:
+        self._first = self._behind(self._result, outside_of(self._expression), settings, since_us)
+        return self._first
+
+    def merged(self, time_us: int, merge: Merge) -> bytes | None:
+        """The payload to publish, now that the parts are what they are."""
+        try:
+            time_us = self._begin(time_us)
+            try:
+                answer = merge.answer(time_us)
+            except OverflowError:
+                self.counts.not_finite += 1
+                answer = None
+            self._first.change(time_us, b"", answer)
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self._result.text
+
+    def closed(self, end_us: int, values: dict[bytes, float]) -> bytes | None:
+        """The payload to publish, now that a window has been closed with these values."""
+        try:
+            self._begin(end_us)
+            self._first.replace(end_us, values)
+        except Outgrown as reason:
+            self._stop(reason)
+            return None
+        return self._result.text
+
+    def stop(self, reason: str) -> None:
+        """One of the parts has outgrown its bounds: an answer from the others would be a wrong one."""
+        if not self.stopped:
+            self._give_up(reason)
+
+
+def outside_of(expression: Expression) -> tuple[Operator, ...]:
+    found = halves(expression)
+    assert found is not None
+    return found.outside

@@ -1,0 +1,80 @@
+"""Clients that moved, accounted for: the audit of what they wrote down themselves.
+
+Takes the records of `sterna experiment migration` (a directory per table, Parquet); each client there is one run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from sterna.pipeline.audit.contract import judge
+
+_STAMPS = "map<string, struct<epoch: bigint, sequence: bigint>>"
+SILENCE_AFTER_S = 2.0
+"""How long after a move a silence still counts as its own."""
+
+
+def account(spark: SparkSession, directory: Path) -> list[dict[str, Any]]:
+    """A row per client and subscription: client, topic, qos, expected, delivered, lost, duplicated, reordered, and the
+    latency before and after the move and the longest silence around it, in milliseconds.
+
+    Whoever moved has left by now: what still waits for it is lost.
+    """
+    messages, subscriptions, deliveries, moves = (
+        spark.read.parquet(str(directory / name)) for name in ("messages", "subscriptions", "deliveries", "moves")
+    )
+    judged = judge(messages, _subscriptions(subscriptions), _deliveries(deliveries), skew_s=0.0)
+    ordered = moves.select("client", "ordered", "finished")
+    told = judged.join(f.broadcast(ordered), "client", "left")
+    latency = (f.col("delivered_at").cast("double") - f.col("ingress_time").cast("double")) * 1000
+    after = f.col("delivered_at") > f.col("finished")
+    table = told.groupBy("client", f.col("filter").alias("topic"), "qos").agg(
+        f.count("*").alias("expected"),
+        f.count_if(f.col("verdict") == "delivered").alias("delivered"),
+        f.count_if(f.col("verdict") != "delivered").alias("lost"),
+        f.sum(f.greatest(f.col("times") - 1, f.lit(0))).alias("duplicated"),
+        f.count_if("reordered").alias("reordered"),
+        f.percentile_approx(f.when(~after, latency), 0.5).alias("before_ms"),
+        f.percentile_approx(f.when(after, latency), 0.5).alias("after_ms"),
+    )
+    table = table.join(_silences(deliveries, ordered), ["client", "topic"], "left")
+    return [row.asDict() for row in table.orderBy("client", "topic").collect()]
+
+
+def _subscriptions(told: DataFrame) -> DataFrame:
+    """As the audit takes them: of no node in particular, because they go from node to node."""
+    nothing = {"until": "timestamp", "after": _STAMPS, "reached": _STAMPS, "over": "string", "rules": "string"}
+    return told.select(
+        "*",
+        f.lit("").alias("node"),
+        f.lit(0).cast("bigint").alias("session"),
+        f.lit(False).alias("no_local"),
+        *(f.lit(None).cast(kind).alias(name) for name, kind in nothing.items()),
+    )
+
+
+def _deliveries(told: DataFrame) -> DataFrame:
+    return told.select(
+        "*",
+        f.lit("").alias("node"),
+        f.lit(0).cast("bigint").alias("session"),
+        f.lit(None).cast("string").alias("share"),
+        f.lit(False).alias("retained"),
+        f.lit(None).cast("string").alias("dropped"),
+    )
+
+
+def _silences(deliveries: DataFrame, moves: DataFrame) -> DataFrame:
+    """(client, topic, silence_ms): the longest between two messages, of which the later came while the client moved,
+    or soon after."""
+    in_order = Window.partitionBy("client", "topic").orderBy("place")
+    at = f.col("at").cast("double")
+    pauses = deliveries.withColumn("pause", (at - f.lag(at).over(in_order)) * 1000).join(f.broadcast(moves), "client")
+    around = at.between(
+        f.col("ordered").cast("double"), f.coalesce("finished", "ordered").cast("double") + SILENCE_AFTER_S
+    )
+    return pauses.where(around).groupBy("client", "topic").agg(f.max("pause").alias("silence_ms"))

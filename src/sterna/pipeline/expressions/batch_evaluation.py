@@ -1,0 +1,177 @@
+"""What tasks do to evaluate an expression: batches of messages in, batches of parts or of results out.
+
+Nothing here needs Spark.  Where an expression can be computed in parts, many tasks make them (`parts_of`) and one
+merges them (`results_of_parts`), window by window; else one task takes all messages in the order of their times
+(`results_of_messages`).  Either way the results are those of the engine of a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from sterna.journal.interest import Interest
+from sterna.journal.table import rows_of_interest
+from sterna.operators.engine import Engine
+from sterna.operators.expression import Expression
+from sterna.operators.functions import NO_FUNCTIONS
+from sterna.operators.grammar import parse
+from sterna.operators.settings import Settings
+from sterna.operators.window_division import Part, Whole
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.expressions.function_tasks import caller_of
+from sterna.runtime.settings import FunctionTable
+
+PARTS_HELD = 200_000
+"""Aggregates a task holds before it passes them on."""
+RESULTS_AT_ONCE = 8192
+CALLS_AT_ONCE = 256
+"""Payloads that are at hand at once for functions."""
+
+PARTS: Any = pa.schema([pa.field("end_us", pa.int64()), pa.field("part", pa.binary())])
+RESULTS: Any = pa.schema(
+    [
+        pa.field("time", pa.timestamp("us", "UTC")),
+        pa.field("topic", pa.string()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What is to be evaluated, as it travels to the tasks."""
+
+    text: bytes
+    settings: Settings
+    since_us: int
+    """Where windows begin, and messages."""
+    until_us: int
+    """Windows count that have ended by then, and messages that came in before."""
+    functions: FunctionTable | None = None
+    """Of an expression that has one."""
+
+    @property
+    def expression(self) -> Expression:
+        return parse(self.text, NO_FUNCTIONS.assuming(self.text))
+
+
+def rows_of(batch: Any, interest: Interest) -> Iterator[tuple[bytes, bytes, int]]:
+    """(topic, payload, microseconds) of the messages that are of interest, in order."""
+    coded = batch.column("topic").dictionary_encode()
+    names = [topic.encode() for topic in coded.dictionary.to_pylist()]
+    topics = [name if name in interest else None for name in names]
+    times = batch.column("ingress_time").cast(pa.int64()).to_pylist()
+    payloads = batch.column("payload").to_pylist()
+    for place, payload, time_us in zip(coded.indices.to_pylist(), payloads, times, strict=True):
+        topic = topics[place]
+        if topic is not None:
+            yield topic, payload, time_us
+
+
+def parts_of(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+    expression = question.expression
+    interest = Interest([expression.topic_filter])
+    part = Part(expression, question.settings, question.since_us)
+    for batch in batches:
+        for topic, payload, time_us in rows_of(batch, interest):
+            part.message(topic, payload, time_us)
+        if part.size > PARTS_HELD:
+            yield _parts(part)
+    yield _parts(part)
+
+
+def _parts(part: Part) -> Any:
+    made = part.take()
+    columns = [pa.array([end_us for end_us, _ in made], pa.int64()), pa.array([one for _, one in made], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+
+
+def results_of_parts(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+    """Parts come in the order of the ends of their windows."""
+    expression = question.expression
+    whole = Whole(expression, question.settings, question.since_us)
+    results = _Results(expression)
+    for batch in batches:
+        for end_us, part in zip(batch.column("end_us").to_pylist(), batch.column("part").to_pylist(), strict=True):
+            if end_us > question.until_us:
+                break  # nor has any that comes after it ended
+            for ended in whole.advance(end_us - 1):
+                results.add(*ended)
+            whole.merge(end_us, part)
+            yield from results.full()
+    for ended in whole.advance(question.until_us):
+        results.add(*ended)
+    _check(whole.engine)
+    yield results.take()
+
+
+def results_of_messages(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+    """Messages come in the order of their times."""
+    expression = question.expression
+    interest = Interest([expression.topic_filter])
+    engine = Engine(expression, question.settings, question.since_us)
+    results = _Results(expression)
+    for batch in batches:
+        for topic, payload, time_us in rows_of(batch, interest):
+            if expression.function:  # what `numbers_of_messages` has made of it
+                result = engine.computed(topic, float(payload), time_us)
+            else:
+                result = engine.message(topic, payload, time_us)
+            if result is not None:
+                results.add(engine.result_us, result, topic)
+        _check(engine)
+        yield from results.full()
+    result = engine.advance(question.until_us)
+    if result is not None:
+        results.add(engine.result_us, result)
+    yield results.take()
+
+
+def numbers_of_messages(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+    """The same messages, those without a number left out, with numbers instead of payloads."""
+    expression = question.expression
+    interest = Interest([expression.topic_filter])
+    assert question.functions is not None
+    caller = caller_of(question.functions)
+    for batch in batches:
+        mine = batch.filter(rows_of_interest(batch.column("topic").cast(pa.binary()), interest))
+        for first in range(0, mine.num_rows, CALLS_AT_ONCE):
+            some = mine.slice(first, CALLS_AT_ONCE)
+            answers = caller.numbers(expression.function, some.column("payload").to_pylist())
+            numbers = pa.array([None if value is None else repr(value).encode() for value, _ in answers], pa.binary())
+            place = some.schema.get_field_index("payload")
+            yield some.set_column(place, some.schema.field(place), numbers).filter(numbers.is_valid())
+
+
+def _check(engine: Engine) -> None:
+    """A node falls silent; here somebody waits for an answer."""
+    if engine.stopped:
+        raise PipelineError(f"the expression has outgrown its bounds: {engine.stopped}; see [operators] in --config")
+
+
+class _Results:
+    """Results on their way."""
+
+    def __init__(self, expression: Expression) -> None:
+        self._expression = expression
+        self._rows: list[tuple[int, str, bytes]] = []
+
+    def add(self, time_us: int, payload: bytes, topic: bytes = b"") -> None:
+        self._rows.append((time_us, self._expression.topic_of_result(topic).decode(), payload))
+
+    def full(self) -> Iterator[Any]:
+        if len(self._rows) >= RESULTS_AT_ONCE:
+            yield self.take()
+
+    def take(self) -> Any:
+        rows, self._rows = self._rows, []
+        times, topics, payloads = zip(*rows, strict=True) if rows else ((), (), ())
+        columns = [
+            pa.array(times, pa.int64()).cast(RESULTS.field("time").type),
+            pa.array(topics, pa.string()),
+            pa.array(payloads, pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=RESULTS)

@@ -1,0 +1,390 @@
+"""The stream of parts: every expression that nodes have for Spark, in one query, while they come and go.
+
+An offset holds how far each journal is read, the edition of the registry, and how late it is everywhere by then.  From
+two offsets follows all that a batch does: ranges for all expressions, and for those that are new what came in between
+their subscription and the first range.  Tasks read, match and aggregate; what leaves them is parts, and for expressions
+that need order the values themselves, or the messages.
+
+Expressions with a data processing function are a query of their own, so that nobody else waits for a slow one: with the
+option `functions` there is nothing but these, without it everything else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from sterna.mqtt.topics import covers, levels_of
+from sterna.pipeline.expressions import rule_forwarding
+from sterna.pipeline.expressions.function_tasks import from_text
+from sterna.pipeline.expressions.matching import COLUMNS, MISSED, SAID, SPARK_PARTS, TICK, Row, matcher_of, parts_batch
+from sterna.pipeline.expressions.registry import Beginning, Entry, Registry, RegistryFiles, expression_of, needs_order
+from sterna.pipeline.expressions.trigger_pacing import Pace
+from sterna.pipeline.expressions.value_extraction import ORDER_COLUMNS, picker_of
+from sterna.pipeline.feed.client import FeedClient, Wanted
+from sterna.pipeline.feed.errors import FeedError, Refused
+from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.source.nodes import Seen, open_feed
+from sterna.pipeline.source.offsets import Offsets, Range, capped, named_as_in, node_of, ranges
+from sterna.pipeline.source.readers import Piece, StreamReader, read
+from sterna.runtime.feed_requests import FILTERS_MAX
+from sterna.runtime.settings import FunctionTable
+
+NAME = "sterna_operators"
+WAIT_MS = 200
+"""How long a request for news stays at a node: so late may be what is known of the time there."""
+TASK_ROWS = 200_000
+"""Ranges shorter than this are not worth a task of their own: by columns, that is a tenth of a second."""
+HELD_ROWS_MAX = 500_000
+"""While an expression needs order: messages that are read, and may have to wait, until it is later everywhere."""
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""The same of journals, and at most so many rows of them, while there are rules that pass messages on."""
+PASSED_ROWS_MAX = 50_000
+COMPUTED_ROWS_MAX = 10_000
+"""Messages of a batch whose functions are called: when it is broken off, it is done again."""
+AHEAD_US = 1_000_000
+"""By so much a message may be newer than what its node said of the time when it was read."""
+MARGIN_US = 5_000_000
+"""Read from that much before a subscription: clocks are set, and messages carry their own times."""
+
+
+@dataclass(frozen=True)
+class OperatorsPiece(InputPartition):
+    """What one task reads, and for whom."""
+
+    piece: Piece
+    entries: tuple[Entry, ...]
+    tick: tuple[int, int] | None = None
+    """How late it is, and the edition."""
+    is_missed: bool = False
+    """Others have had it before these entries were known."""
+
+
+class OperatorsSource(DataSource):
+    """Options are those of the source `sterna`, and `registry`, a directory, `awaySeconds`, and `functions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        words = {name.lower(): text for name, text in options.items()}
+        self._directory = words.pop("registry")
+        self._away_s = float(words.pop("awayseconds", "60"))
+        functions = words.pop("functions", None)
+        self._table = None if functions is None else from_text(functions)
+        self._options = replace(ReadOptions.parse(words, streaming=True), columns=COLUMNS)
+
+    def schema(self) -> str:
+        return SPARK_PARTS
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return OperatorsReader(self._options, self._directory, self._away_s, self._table)
+
+
+_Arguments = tuple[ReadOptions, str, float, FunctionTable | None]
+
+
+class OperatorsReader(DataSourceStreamReader):
+    """One object in one process for the life of a query; copies of it go to the tasks and only read."""
+
+    def __init__(
+        self, options: ReadOptions, directory: str, away_s: float, table: FunctionTable | None = None
+    ) -> None:  # fmt: skip
+        self._arguments: _Arguments = (options, directory, away_s, table)
+        self._options = options
+        self._table = table
+        self._away_s = away_s
+        self._stream = StreamReader(options, WAIT_MS, TASK_ROWS)
+        self._pace = Pace()
+        self._files = RegistryFiles(directory)
+        self._registry: Registry | None = None
+        #: Node -> when it was last in sight, by the steady clock, and how late it was there.
+        self._sights: dict[str, float] = {}
+        self._times: dict[str, int] = {}
+        #: Rows, and bytes of them, that may have to wait, and how late it must be for none of all rows to.
+        self._held = 0
+        self._held_bytes = 0
+        self._waiting_us = int(time.time() * 1e6)
+
+    def __getstate__(self) -> _Arguments:
+        return self._arguments
+
+    def __setstate__(self, arguments: _Arguments) -> None:
+        self.__init__(*arguments)  # type: ignore[misc]  # a copy begins where a new one does
+
+    # -- how far --
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"nodes": self._stream.initialOffset(), "registry": 0, "time_us": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._pace.rest(self._stream.watch(), self._known(), start["time_us"])
+        end = self._latest(start)
+        if end != start:
+            self._pace.begin()
+        return end
+
+    def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        nodes = self._stream.latestOffset(start["nodes"], ReadAllAvailable())
+        here = self._stream.in_sight()
+        read = self._stream.named(start["nodes"])
+        registry = self._learn(here, read)
+        is_ordered = any(entry.needs_order for entry in self._mine(registry))
+        sizes: dict[str, int] = {}
+        if is_ordered:
+            nodes, sizes = self._capped(read, nodes, here, registry)
+            self._look_ahead(nodes, here)
+        time_us = max(start["time_us"], self._log_time(nodes, here))
+        is_waited_for = is_ordered and start["time_us"] <= self._waiting_us and time_us > start["time_us"]
+        if (
+            nodes == start["nodes"]
+            and registry.edition == start["registry"]
+            and self._pace.next_end(registry, start["time_us"]) > time_us
+            and not is_waited_for
+        ):
+            return start
+        parts = ranges(read, nodes)
+        self._hold(parts, sizes, time_us, is_later=time_us > start["time_us"])
+        if parts:
+            self._waiting_us = max((seen.time_us for seen in here.values()), default=time_us) + AHEAD_US
+        return {"nodes": nodes, "registry": registry.edition, "time_us": time_us}
+
+    def _hold(self, parts: list[Range], sizes: Mapping[str, int], time_us: int, *, is_later: bool) -> None:
+        """What has to wait behind this batch: of nodes where it is that late and no later, nothing to speak of."""
+        held, held_bytes = (0, 0) if is_later else (self._held, self._held_bytes)
+        for part in parts:
+            if not is_later or self._times.get(node_of(part.node), 0) > time_us:
+                held += part.rows
+                held_bytes += sizes.get(part.node, 0)
+        self._held, self._held_bytes = held, held_bytes
+
+    def _mine(self, registry: Registry) -> tuple[Entry, ...]:
+        return _of_kind(registry.entries, computed=self._table is not None)
+
+    def _capped(
+        self, start: Offsets, end: Offsets, here: dict[str, Seen], registry: Registry
+    ) -> tuple[Offsets, dict[str, int]]:
+        """Not further than may be held at once; and how many bytes that is of a journal, where it matters."""
+        if self._table is not None:
+            return capped(start, end, COMPUTED_ROWS_MAX), {}
+        if not any(entry.expression.forwards for entry in self._mine(registry)):
+            return capped(start, end, max(0, HELD_ROWS_MAX - self._held)), {}
+        end = capped(start, end, max(0, PASSED_ROWS_MAX - self._held))
+        sizes: dict[str, int] = {}
+        room = max(1, HELD_BYTES_MAX - self._held_bytes) // max(1, len(here))
+        for seen in here.values():
+            if start.get(seen.journal, seen.next) < end.get(seen.journal, 0):
+                try:
+                    with open_feed(self._options.access, seen.address) as feed:
+                        reached, there = feed.reach(start[seen.journal], max(1, room))
+                except Refused:  # a node of an earlier release: by rows alone
+                    continue
+                except FeedError:
+                    reached, there = start[seen.journal], 0
+                end[seen.journal] = min(end[seen.journal], reached)
+                sizes[seen.journal] = there
+        return end, sizes
+
+    def _look_ahead(self, nodes: Offsets, here: dict[str, Seen]) -> None:
+        """A node of which not everything is read: it is as late there as when the next message came in."""
+        for seen in here.values():
+            offset = nodes.get(seen.journal, seen.next)
+            if offset < seen.next:
+                with suppress(FeedError), open_feed(self._options.access, seen.address) as feed:
+                    self._times[seen.name] = max(self._times.get(seen.name, 0), _came_in(feed, offset))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None
+
+    def _log_time(self, nodes: Offsets, here: dict[str, Seen]) -> int:
+        """By then everything has been read, of all nodes that are not away for too long."""
+        for seen in here.values():
+            if nodes.get(seen.journal, -1) >= seen.next:
+                self._times[seen.name] = seen.time_us
+        return min((self._times.get(name, 0) for name in self._expected(nodes, here)), default=0)
+
+    def _expected(self, nodes: Offsets, here: Mapping[str, Seen]) -> set[str]:
+        """Names of the nodes that are here or not away for too long, be they only heard of."""
+        now = time.monotonic()
+        self._sights.update(dict.fromkeys(here, now))
+        names = {node_of(journal) for journal in nodes} | self._stream.heard_of()
+        return {name for name in names if name in here or now - self._sights.setdefault(name, now) < self._away_s}
+
+    def _learn(self, here: dict[str, Seen], start: Offsets) -> Registry:
+        """What nodes want by now; a node that cannot be asked is asked the next time.  `start`: so far all is read.
+
+        While a node is out of sight nobody is asked: from where its journal is to be read for an expression that is new
+        could not be said, and what was read before would be missing for good.
+        """
+        before = registry = self._known()
+        if not self._expected(start, here) <= here.keys():
+            return registry
+        for seen in here.values():
+            if registry.is_news(seen.name, seen.epoch, seen.edition):
+                try:
+                    registry = self._told(registry, seen, here, start)
+                except FeedError:
+                    continue
+        if registry.edition != before.edition:
+            self._files.keep(registry)
+        self._registry = registry
+        return registry
+
+    def _known(self) -> Registry:
+        if self._registry is None:
+            self._registry = self._files.newest()
+        return self._registry
+
+    def _told(self, registry: Registry, seen: Seen, here: dict[str, Seen], start: Offsets) -> Registry:
+        with open_feed(self._options.access, seen.address) as feed:
+            wanted = self._chosen(feed.expressions())
+        fresh = registry.fresh(seen.name, seen.epoch, wanted)
+        beginning = near = Beginning()
+        if fresh:
+            beginning = self._beginning(min(since_us for _, since_us in fresh), here)
+        in_order = [since_us for text, since_us in fresh if needs_order(text)]
+        passes = any(expression_of(text).forwards for text, _ in fresh)
+        if in_order:
+            back = HELD_ROWS_MAX // len(here)
+            nearest = {one.journal: start.get(one.journal, 0) - back for one in here.values()}
+            near = self._beginning(min(in_order), here, self._light(nearest, start, here) if passes else nearest)
+        return registry.told(seen.name, seen.epoch, seen.edition, wanted, beginning, near)
+
+    def _chosen(self, wanted: Wanted) -> Wanted:
+        """The query for functions knows of no others; the other one knows of all, and leaves these to it."""
+        if self._table is None:
+            return wanted
+        expressions = [one for one in wanted.expressions if expression_of(one[0]).function]
+        return Wanted(wanted.settings, expressions)
+
+    def _light(self, nearest: Mapping[str, int], start: Offsets, here: dict[str, Seen]) -> dict[str, int]:
+        """So near that what lies between there and `start` may be held at once, messages and all."""
+        found, room = dict(nearest), HELD_BYTES_MAX // len(here)
+        for seen in here.values():
+            with open_feed(self._options.access, seen.address) as feed:
+                first, upto = max(seen.first, found[seen.journal]), start.get(seen.journal, 0)
+                while first < upto and feed.reach(first, room)[0] < upto:
+                    first = (first + upto + 1) // 2
+                found[seen.journal] = first
+        return found
+
+    def _beginning(self, since_us: int, here: dict[str, Seen], nearest: Mapping[str, int] | None = None) -> Beginning:
+        """`nearest`: not before these."""
+        # Of a node that is away for too long nothing is made up for: it was read up to then for others.
+        complete_us = max((time_us for name, time_us in self._times.items() if name not in here), default=0)
+        offsets = []
+        for seen in here.values():
+            first = max(seen.first, (nearest or {}).get(seen.journal, 0))
+            with open_feed(self._options.access, seen.address) as feed:
+                offset = max(first, feed.offset_at(since_us - MARGIN_US))
+                offsets.append((seen.journal, offset))
+                if 0 < offset == first:  # what came before it is gone, or too much, and may have been of interest
+                    complete_us = max(complete_us, _came_in(feed, offset))
+        return Beginning(tuple(sorted(offsets)), complete_us)
+
+    # -- the rows --
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OperatorsPiece]:
+        entries = self._mine(self._files.load(end["registry"]))
+        known = {entry.number for entry in self._files.load(start["registry"]).entries}
+        fresh = tuple(entry for entry in entries if entry.number not in known)
+        pieces = self._stream.partitions(start["nodes"], end["nodes"]) if entries else []
+        found = [OperatorsPiece(one, entries) for one in pieces]
+        missed = self._stream.pieces(_missed(fresh, named_as_in(start["nodes"], end["nodes"])))
+        found += [OperatorsPiece(one, fresh, is_missed=True) for one in missed]
+        first, *others = found or [OperatorsPiece(Piece((), ()), ())]
+        return [replace(first, tick=(end["time_us"], end["registry"])), *others]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, OperatorsPiece)
+        if partition.tick is not None:
+            time_us, edition = partition.tick
+            yield parts_batch([(TICK, time_us, edition.to_bytes(8, "big"))])
+        if partition.entries:
+            for rows in self._rows(partition):
+                yield parts_batch(rows)
+
+    def _rows(self, partition: OperatorsPiece) -> Iterator[list[Row]]:
+        # Who matches looks at every topic, and does not need this done before.
+        options = replace(self._options, topics=_filters(partition.entries), sift=False)
+        in_parts, in_order = _dealt(partition.entries)
+        if not in_order:
+            yield from matcher_of(in_parts).parts(read(partition.piece, options))
+            return
+        picked: list[Row] = []
+        picker, kind = picker_of(in_order, self._table), MISSED if partition.is_missed else SAID
+        passes = any(entry.expression.forwards for entry in in_order)
+        columns = (*ORDER_COLUMNS, *rule_forwarding.COLUMNS) if passes else ORDER_COLUMNS
+
+        def batches() -> Iterator[Any]:
+            for part in partition.piece.parts:
+                piece = replace(partition.piece, parts=(part,))
+                for batch in read(piece, replace(options, columns=columns)):
+                    picked.extend((kind, 0, said) for said in picker.pick(part.node, batch))
+                    yield batch
+
+        for rows in matcher_of(in_parts).parts(batches()):
+            yield rows + picked
+            picked.clear()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._stream.commit(end["nodes"])
+
+
+def _missed(fresh: tuple[Entry, ...], start: Offsets) -> list[Range]:
+    """What was read before anybody knew of these expressions."""
+    first: Offsets = {}
+    for entry in fresh:
+        for journal, offset in entry.beginning.offsets:
+            first[journal] = min(offset, first.get(journal, offset))
+    return [
+        Range(journal, offset, start[journal])
+        for journal, offset in sorted(first.items())
+        if offset < start.get(journal, 0)
+    ]
+
+
+def _came_in(feed: FeedClient, offset: int) -> int:
+    """When the message at this offset did; 0 if it is not there."""
+    found = 0
+    for batch in feed.read(offset, offset + 1, columns=["ingress_time"]):
+        found = batch.column("ingress_time").cast(pa.int64())[0].as_py()
+    return found
+
+
+@lru_cache(maxsize=8)
+def _of_kind(entries: tuple[Entry, ...], computed: bool) -> tuple[Entry, ...]:
+    return tuple(entry for entry in entries if bool(entry.expression.function) == computed)
+
+
+@lru_cache(maxsize=8)
+def _dealt(entries: tuple[Entry, ...]) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """Those that are computed in parts, and those that need order."""
+    return (
+        tuple(entry for entry in entries if not entry.needs_order),
+        tuple(entry for entry in entries if entry.needs_order),
+    )
+
+
+@lru_cache(maxsize=8)
+def _filters(entries: tuple[Entry, ...]) -> tuple[str, ...]:
+    """Nodes leave out the rest, if the filters are few enough to be told; one that is contained in another is not."""
+    filters = {levels_of(entry.expression.topic_filter) for entry in entries}
+    if len(filters) > FILTERS_MAX:
+        return ()
+    widest = [one for one in filters if not any(covers(other, one) for other in filters if other != one)]
+    return tuple(sorted(b"/".join(levels).decode() for levels in widest))

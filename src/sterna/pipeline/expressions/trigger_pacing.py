@@ -1,0 +1,100 @@
+"""When a batch begins: at once when a window has ended, and not shortly before one does.
+
+A batch takes its time whatever it holds, so what counts for a result is that no other batch is under way when its
+window ends.  In between a batch now and then is enough: the fewer there are, the more of the machine is left for
+messages.  While there are expressions that answer at each message, now and then is more often.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from sterna.operators.windows import window_end
+from sterna.pipeline.expressions.registry import Registry
+from sterna.pipeline.source.nodes import Seen, Watch
+
+PACE_S = 1.0
+"""From one batch to the next, while no window ends."""
+BRISK_S = 0.5
+"""The same, while somebody waits for an answer to each message."""
+HOLD_S = 1.0
+"""No batch waits longer for an end that is near."""
+GRACE_S = 0.25
+"""Nodes say that it is later a moment after it is."""
+NEVER_US = 1 << 62
+
+
+class Pace:
+    def __init__(self) -> None:
+        #: By the steady clock: when the last batch began, and how long it took.
+        self._begun_s = -PACE_S
+        self._took_s = 0.0
+        self._is_running = False
+        #: The end for which a batch was begun: if it did not close the window, somebody is away.
+        self._begun_for_us = 0
+        #: What was new before: if nobody learned of it, somebody is away.
+        self._known_news: set[tuple[str, int, int]] = set()
+        self._edition = -1
+        self._windows: set[tuple[int, int]] = set()
+        self._pace_s = PACE_S
+
+    def begin(self) -> None:
+        self._begun_s = time.monotonic()
+        self._is_running = True
+
+    def rest(self, watch: Watch, registry: Registry, time_us: int) -> None:
+        """Come back when a batch is due that goes on from `time_us`."""
+        now_s = time.monotonic()
+        if self._is_running:
+            self._took_s, self._is_running = now_s - self._begun_s, False
+        end_us = self.next_end(registry, time_us)
+        if end_us <= self._begun_for_us:
+            end_us = NEVER_US
+        watch.wait_for(
+            lambda nodes: is_over(nodes, end_us) or not news(nodes, registry) <= self._known_news,
+            self._left_s(now_s, end_us / 1e6),
+        )
+        nodes = watch.nodes()
+        self._known_news = news(nodes, registry)
+        if is_over(nodes, end_us):
+            self._begun_for_us = end_us
+
+    def _left_s(self, now_s: float, end_s: float) -> float:
+        due_s = max(now_s, self._begun_s + self._pace_s)
+        ends_s = now_s + end_s - time.time()
+        if ends_s < due_s + min(self._took_s, HOLD_S):  # a batch would still be under way then
+            due_s = max(due_s, ends_s + GRACE_S)
+        return due_s - now_s
+
+    def next_end(self, registry: Registry, time_us: int) -> int:
+        """Of the first window that ends after this instant."""
+        if registry.edition != self._edition:
+            self._edition, self._windows = registry.edition, windows_of(registry)
+            is_brisk = any(entry.expression.periodic is None for entry in registry.entries)
+            self._pace_s = BRISK_S if is_brisk else PACE_S
+        ends = (window_end(time_us, anchor_us, length_us) for anchor_us, length_us in self._windows)
+        return min(ends, default=NEVER_US)
+
+
+def is_over(nodes: Mapping[str, Seen], end_us: int) -> bool:
+    """Is it that late everywhere?"""
+    return bool(nodes) and all(seen.time_us >= end_us for seen in nodes.values())
+
+
+def news(nodes: Mapping[str, Seen], registry: Registry) -> set[tuple[str, int, int]]:
+    """Which nodes want something else than they did: names, epochs, editions."""
+    found = ((seen.name, seen.epoch, seen.edition) for seen in nodes.values())
+    return {one for one in found if registry.is_news(*one)}
+
+
+def windows_of(registry: Registry) -> set[tuple[int, int]]:
+    """Anchors and lengths of all there are."""
+    found = set()
+    for entry in registry.entries:
+        periodic = entry.expression.periodic
+        if periodic is None:
+            continue
+        anchor_us = entry.since_us if entry.settings.anchor == "subscription" else 0
+        found.add((anchor_us, entry.settings.period_us(periodic.period)))
+    return found

@@ -1,0 +1,1 @@
+"""The jobs behind `sterna pipeline`: archive, query, evaluate, operators, audit."""

@@ -1,0 +1,1 @@
+"""Writing to a network with Spark: rows are checked, numbered, and published once."""

@@ -1,0 +1,375 @@
+"""Tasks, registry and gathering, without Spark: what they make of any stream is what a node's engine and the reference
+make of it, whatever is late, restarted or run again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from operators.expression_making import (
+    RULES,
+    SHORT,
+    SHORT_BY_THE_WALL,
+    SINCE_US,
+    TEXT_RULES,
+    Event,
+    expressions,
+    streams,
+    windowed,
+)
+from sterna.mqtt.topics import levels_of, matches
+from sterna.operators.engine import Engine
+from sterna.operators.expression import Expression
+from sterna.operators.reference import Reference
+from sterna.operators.settings import Settings
+from sterna.pipeline.errors import PipelineError
+from sterna.pipeline.expressions import part_merge as gathering_module
+from sterna.pipeline.expressions.matching import COLUMNS, MISSED, SAID, Matcher, Row
+from sterna.pipeline.expressions.part_merge import Batch, Gathering, GatheringFiles, Result
+from sterna.pipeline.expressions.registry import Beginning, Entry, Registry, RegistryFiles
+from sterna.pipeline.expressions.value_extraction import Picker, Said
+from sterna.pipeline.feed.client import Wanted
+from sterna.pipeline.table import schema_of
+
+Message = tuple[int, str, int, bytes, bytes]
+"""Time, journal, offset, topic, payload."""
+
+
+def batch_of(messages: list[tuple[int, bytes, bytes]]) -> pa.RecordBatch:
+    times, topics, payloads = zip(*messages, strict=True) if messages else ((), (), ())
+    columns = [pa.array([one.decode() for one in topics], pa.string()), pa.array(payloads, pa.binary())]
+    instants = pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.RecordBatch.from_arrays([*columns, instants], schema=schema_of(COLUMNS))
+
+
+_open: list[Job] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_all()
+
+
+def close_all() -> None:
+    for job in _open:
+        job.files.close()
+    _open.clear()
+
+
+class Job:
+    """What the driver does, and how it comes back after it was killed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.registries = RegistryFiles(str(directory / "registry"))
+        self.files = GatheringFiles(directory / "state", self.registries.load)
+        self.gathering = Gathering()
+        self.redone = self.files.load(self.gathering)
+        _open.append(self)
+
+    def take(self, batch: Batch) -> list[Result]:
+        if batch.number <= self.files.last_batch:
+            return []
+        results = self.files.take(self.gathering, batch, lambda _results: None)
+        if self.files.is_snapshot_due:
+            self.files.snapshot(self.gathering, [])
+        return results
+
+
+class Expected:
+    """What a node's engine and the reference make of what was read, in the order in which it can be told."""
+
+    def __init__(self, expression: Expression, chosen: Settings, since_us: int) -> None:
+        self._levels = levels_of(expression.topic_filter)
+        self._since_us = since_us
+        self._engine, self._reference = Engine(expression, chosen, since_us), Reference(expression, chosen, since_us)
+        self.results: list[tuple[int, bytes]] = []
+        self._waiting: list[Message] = []
+        self._number = 0
+
+    def take(self, read: list[Message], time_us: int) -> None:
+        """It is that late everywhere."""
+        waiting = sorted([*self._waiting, *read])
+        self._waiting = [message for message in waiting if message[0] >= time_us]
+        for came_us, _, _, topic, payload in waiting[: len(waiting) - len(self._waiting)]:
+            if came_us >= self._since_us and matches(self._levels, levels_of(topic)):
+                given = self._engine.message(topic, payload, came_us)
+                self._compare(given, self._reference.message(topic, payload, came_us))
+        if time_us > self._engine.newest_us:
+            self._compare(self._engine.advance(time_us), self._reference.advance(time_us))
+
+    def _compare(self, given: bytes | None, expected: list[bytes]) -> None:
+        assert ([] if given is None else [given]) == expected
+        if given is not None:
+            self._number = max(self._number + 1, self._engine.result_us)
+            self.results.append((self._number, given))
+
+
+ANYTHING = st.one_of(windowed([*RULES, *TEXT_RULES]), expressions().filter(lambda one: not one.forwards))
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(ANYTHING, min_size=1, max_size=4, unique_by=lambda one: one.text).flatmap(
+        lambda some: st.tuples(st.just(some), streams(some[0]))
+    ),
+    st.integers(0, 2**32),
+    st.booleans(),
+)
+def test_all_engines_give_the_same_answers(
+    tmp_path_factory: pytest.TempPathFactory,
+    drawn: tuple[list[Expression], list[Event]],
+    seed: int,
+    by_the_wall: bool,
+) -> None:
+    """Two nodes with journals of their own, one read further than the other, or away for too long; expressions that
+    come while it runs; batches cut anywhere; the driver killed before, between and after its two writes, with the batch
+    run again or not."""
+    some, events = drawn
+    chosen, dice = SHORT_BY_THE_WALL if by_the_wall else SHORT, random.Random(seed)
+    directory = tmp_path_factory.mktemp("job")
+    unread = in_order(events, dice)
+    assume(unread)
+    job, registry, got = Job(directory), Registry(), []
+    since = {expression.text: SINCE_US + dice.choice((0, 3_000_000)) for expression in some}
+    expected: dict[bytes, Expected] = {}
+    coming = list(some)
+    past: list[Message] = []
+    time_us, number = 0, 0
+    while unread or coming:
+        come = dice.randint(0, 2)
+        before, coming = coming[:come], coming[come:]
+        expected |= {one.text: Expected(one, chosen, since[one.text]) for one in before}
+        known = registry
+        wanted = Wanted(chosen, [(text, since[text]) for text in expected])
+        registry = registry.told("a", 1, len(expected), wanted, Beginning())
+        if registry.edition != known.edition:
+            job.registries.keep(registry)
+        time_us = max(time_us, dice.choice(unread)[0] + dice.randint(0, 1) if unread else 0)
+        read, unread = dealt(unread, time_us, dice)
+        rows = task(registry.entries, read, dice, SAID)
+        # New ones get what was read before anybody knew of them.
+        fresh = tuple(entry for entry in registry.entries if entry.number >= known.following)
+        rows += task(fresh, past, dice, MISSED)
+        dice.shuffle(rows)
+        for text, one in expected.items():
+            one.take(read if text not in {new.text for new in before} else past + read, time_us)
+        past += read
+        job, results = taken(job, directory, Batch(number, registry.edition, time_us, rows), dice)
+        number += 1
+        got += results
+    end_us = time_us + 100_000_000
+    got += job.take(Batch(number, registry.edition, end_us, []))
+    close_all()
+    for text, one in expected.items():
+        one.take([], end_us)
+        found = dict.fromkeys((result.number, result.payload) for result in got if result.text == text)
+        assert list(found) == one.results
+
+
+def dealt(unread: list[Message], time_us: int, dice: random.Random) -> tuple[list[Message], list[Message]]:
+    """What a batch reads of the journals, and what is left: one may be read further than the others, or be away."""
+    ahead_us = time_us + dice.choice((0, 0, 5_000_000, 100_000_000))
+    ahead, away = dice.choice("ab"), dice.choice(["a", "b", *["nobody"] * 8])
+    upto_us = {"a": time_us, "b": time_us, ahead: ahead_us} | {away: -1}
+    read = [message for message in unread if message[0] < upto_us[message[1]]]
+    return read, [message for message in unread if message not in read]
+
+
+def taken(job: Job, directory: Path, batch: Batch, dice: random.Random) -> tuple[Job, list[Result]]:
+    """A batch, and perhaps a kill: what was made before is made again, and the same."""
+    results: list[Result] = []
+    if dice.random() < 0.2:  # killed before it was written down
+        lost = Job(directory)
+        lost.files._apply(lost.gathering, batch, results.extend)
+        job.files.close()
+        job = Job(directory)
+    results += job.take(batch)
+    if dice.random() < 0.2:
+        job.files.snapshot(job.gathering, [])
+    if dice.random() < 0.3:
+        job.files.close()
+        job = Job(directory)
+        results += job.redone + job.take(batch)
+    return job, results
+
+
+def task(entries: tuple[Entry, ...], messages: list[Message], dice: random.Random, kind: int) -> list[Row]:
+    """By several tasks, each with rows in some order."""
+    shares: dict[tuple[int, str], list[Message]] = {}
+    tasks = dice.randint(1, 3)
+    for message in messages:
+        shares.setdefault((dice.randrange(tasks), message[1]), []).append(message)
+    matcher = Matcher([entry for entry in entries if not entry.needs_order])
+    picker = Picker([entry for entry in entries if entry.needs_order])
+    rows: list[Row] = []
+    for (_, journal), share in shares.items():
+        batch = batch_of([(time_us, topic, payload) for time_us, _, _, topic, payload in share])
+        batch = batch.append_column("offset", pa.array([offset for _, _, offset, _, _ in share]))
+        rows += [row for some in matcher.parts([batch]) for row in some]
+        rows += [(kind, 0, said) for said in picker.pick(journal, batch)]
+    return rows
+
+
+def in_order(events: list[Event], dice: random.Random) -> list[Message]:
+    time_us, found = SINCE_US, []
+    for offset, event in enumerate(events):
+        time_us = max(SINCE_US, time_us + event.passed_us)
+        if event.topic:
+            found.append((time_us, dice.choice("ab"), offset, event.topic, event.payload))
+    return sorted(found)
+
+
+@pytest.fixture
+def small_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering_module, "SNAPSHOT_BATCHES", 2)
+
+
+def started(directory: Path, *texts: bytes) -> tuple[Job, Registry]:
+    job = Job(directory)
+    wanted = Wanted(Settings(hourly_s=10, anchor="wall"), [(text, 0) for text in texts])
+    registry = Registry().told("a", 1, 1, wanted, Beginning())
+    job.registries.keep(registry)
+    return job, registry
+
+
+def part(registry: Registry, time_us: int, payload: bytes) -> list[tuple[int, int, bytes]]:
+    return Matcher(registry.entries).parts_of(batch_of([(time_us, b"t", payload)]))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+def test_a_torn_batch_is_cut_and_taken_again(tmp_path: Path, cut: int, small_snapshots: None) -> None:
+    job, registry = started(tmp_path, b"$HOURLYSUM/t")
+    for number in range(5):
+        job.take(Batch(number, 1, number, part(registry, number, b"1")))
+    job.files.close()
+    log = tmp_path / "state/batches-3"
+    log.write_bytes(log.read_bytes()[: -cut or None])
+    job = Job(tmp_path)
+    assert job.files.last_batch == (3 if cut else 4)
+    job.take(Batch(4, 1, 4, part(registry, 4, b"1")))
+    results = job.take(Batch(5, 1, 10_000_000, []))
+    assert results == [Result("a", b"$HOURLYSUM/t", 10_000_000, b"5.0")]
+
+
+def test_a_state_that_is_not_the_checkpoints_is_refused(tmp_path: Path) -> None:
+    job, registry = started(tmp_path, b"$HOURLYSUM/t")
+    with pytest.raises(PipelineError, match="knows of 0 batches, and this is batch 3"):
+        job.take(Batch(3, 1, 3, part(registry, 3, b"1")))
+
+
+def test_what_is_owed_stays_owed_over_a_snapshot(tmp_path: Path) -> None:
+    job, registry = started(tmp_path, b"$HOURLYSUM/t")
+    results = job.take(Batch(0, 1, 10_000_000, part(registry, 3, b"1")))
+    job.files.snapshot(job.gathering, results)
+    job.files.close()
+    assert Job(tmp_path).redone == results != []
+
+
+def test_a_window_that_is_not_there_wholly_is_left_out_and_said(tmp_path: Path) -> None:
+    lines: list[str] = []
+    wanted = Wanted(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)])
+    registry = Registry().told("a", 1, 1, wanted, Beginning((), 15_000_000))
+    gathering = Gathering(lines.append)
+    rows = [row for time_us in (5, 16_000_000, 20_000_000) for row in part(registry, time_us, b"1")]
+    results = gathering.close(registry, 30_000_000, rows)
+    assert [(one.number, one.payload) for one in results] == [(30_000_000, b"1.0")]
+    assert len(lines) == 2
+
+
+def said(registry: Registry, journal: str, *messages: tuple[int, int, bytes, bytes]) -> list[Row]:
+    """(time, offset, topic, payload)."""
+    batch = batch_of([(time_us, topic, payload) for time_us, _, topic, payload in messages])
+    batch = batch.append_column("offset", pa.array([offset for _, offset, _, _ in messages]))
+    return [(SAID, 0, one) for one in Picker(registry.entries).pick(journal, batch)]
+
+
+def test_what_came_at_the_same_time_is_ordered_by_journal_whichever_is_read_first() -> None:
+    wanted = Wanted(Settings(), [(b"$DELTA/t", 0)])
+    registry = Registry().told("a", 1, 1, wanted, Beginning())
+    gathering = Gathering()
+    assert gathering.close(registry, 5, said(registry, "b", (5, 0, b"t", b"1"), (5, 1, b"t", b"3"))) == []
+    results = gathering.close(registry, 6, said(registry, "a", (5, 9, b"t", b"10")))
+    assert [(one.number, one.payload) for one in results] == [(5, b"-9.0"), (6, b"2.0")]
+
+
+def test_an_expression_in_order_whose_first_messages_are_gone_begins_with_those_that_are_there() -> None:
+    lines: list[str] = []
+    wanted = Wanted(Settings(), [(b"$SUM/t/+", 0)])
+    registry = Registry().told("a", 1, 1, wanted, Beginning(), Beginning((), 7))
+    rows = said(registry, "a", (6, 0, b"t/a", b"1"), (7, 1, b"t/b", b"2"), (8, 2, b"t/c", b"3"))
+    results = Gathering(lines.append).close(registry, 9, rows)
+    assert [(one.number, one.payload) for one in results] == [(7, b"2.0"), (8, b"5.0")]
+    assert lines == ["$SUM/t/+ of node a: its first messages are no longer kept; it begins with those that are"]
+
+
+def test_payloads_stay_where_they_are_read() -> None:
+    """Numbers leave a task, however long the messages are, and each once for all expressions that read alike."""
+    texts = (b"$COUNT/t/+", b"$SUM/t/+", b"$TMPMAX;0:01:00/t/a", b"$SUM;.v/t/+", b"$TMPCOUNT;0:01:00$CONTAINS;x/t/+")
+    registry = Registry().told("a", 1, 1, Wanted(Settings(), [(text, 0) for text in texts]), Beginning())
+    rows = said(registry, "a", (1, 0, b"t/a", b"x" * 1_000_000), (2, 1, b"t/b", b"7"), (3, 2, b"t/b", b'{"v": 1}'))
+    assert len(rows) == 4
+    assert sum(len(part) for _, _, part in rows) < 1000
+    decoded = [msgspec.msgpack.decode(part, type=Said) for _, _, part in rows]
+    assert [(one.offsets, one.values) for one in sorted(decoded, key=lambda one: one.reading)] == [
+        ([0, 1, 2], [1.0, 1.0, 1.0]),
+        ([2], [1.0]),
+        ([1], [7.0]),
+        ([0, 1, 2], [1.0, None, None]),
+    ]
+
+
+def test_what_stops_is_said_once(tmp_path: Path) -> None:
+    lines: list[str] = []
+    wanted = Wanted(Settings(hourly_s=10, anchor="wall", topics=1), [(b"$HOURLYSUM/+", 0)])
+    registry = Registry().told("a", 1, 1, wanted, Beginning())
+    gathering = Gathering(lines.append)
+    rows = Matcher(registry.entries).parts_of(batch_of([(1, b"t", b"1"), (1, b"u", b"1")]))
+    assert gathering.close(registry, 10_000_000, rows) == []
+    assert gathering.close(registry, 90_000_000, rows) == []
+    assert lines == ["$HOURLYSUM/+ of node a has stopped: more than 1 topics"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "since_us", "number", "edition"),
+    [(1, 5, 0, 1), (1, 6, 1, 2), (2, 6, 0, 1)],
+    ids=["unchanged", "subscribed again", "the node was killed"],
+)
+def test_who_is_the_same_subscription(epoch: int, since_us: int, number: int, edition: int) -> None:
+    before = Registry().told("a", 1, 1, Wanted(Settings(), [(b"$HOURLYSUM/t", 5)]), Beginning())
+    after = before.told("a", epoch, 2, Wanted(Settings(), [(b"$HOURLYSUM/t", since_us)]), Beginning())
+    assert [(entry.number, entry.node) for entry in after.entries] == [(number, "a")]
+    assert (after.edition, after.entries[0].since_us) == (edition, 5 if number == 0 else 6)
+    # A node that told of something once more tells it in the same words.
+    again = after.told("a", epoch, 3, Wanted(Settings(), [(b"$HOURLYSUM/t", since_us)]), Beginning())
+    assert again.edition == after.edition
+
+
+def test_an_edition_that_is_gone_is_said(tmp_path: Path) -> None:
+    files = RegistryFiles(str(tmp_path))
+    for edition in (1, 2, 3):
+        files.keep(Registry(edition))
+    files.forget_before(3)
+    assert files.newest().edition == 3
+    with pytest.raises(PipelineError, match="edition 2 cannot be read"):
+        files.load(2)
+
+
+def test_nothing_is_computed_of_nothing() -> None:
+    assert list(Matcher(()).parts([batch_of([(1, b"t", b"1")])])) == [[]]
+    assert list(Matcher(()).parts([])) == []
+
+
+def test_a_task_takes_no_message_that_no_expression_matches() -> None:
+    """Nodes send some of those, too; results of expressions are among them."""
+    registry = Registry().told("a", 1, 1, Wanted(SHORT, [(b"$HOURLYCOUNT/#", 0)]), Beginning())
+    rows = batch_of([(1, b"t", b"1"), (1, b"$HOURLYCOUNT/$ALL", b"1"), (1, b"$SYS/x", b"1")])
+    ((number, _, part),) = Matcher(registry.entries).parts_of(rows)
+    assert (number, msgspec.msgpack.decode(part)) == (0, [[b"t", 1]])

@@ -1,0 +1,132 @@
+"""A batch begins when a window has ended, not shortly before, and else now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from sterna.operators.settings import Settings
+from sterna.pipeline.expressions import trigger_pacing as pace_module
+from sterna.pipeline.expressions.registry import Beginning, Registry
+from sterna.pipeline.expressions.trigger_pacing import BRISK_S, GRACE_S, HOLD_S, PACE_S, Pace
+from sterna.pipeline.feed.client import Wanted
+from sterna.pipeline.source.nodes import Seen
+
+PERIOD_US = 10_000_000
+REGISTRY = Registry().told("a", 1, 1, Wanted(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)]), Beginning())
+
+
+class Clock:
+    """Instead of the module `time`, and of what nodes say."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.nodes = {"a": Seen("a", "", 1, 0, 10, edition=1)}
+        self.lag_s = 0.03
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time(self) -> float:
+        return self.now_s
+
+    def seen(self) -> Mapping[str, Seen]:
+        time_us = int((self.now_s - self.lag_s) * 1e6)
+        return {name: replace(seen, time_us=time_us) for name, seen in self.nodes.items()}
+
+    def wait_for(self, holds: Callable[[Mapping[str, Seen]], bool], within_s: float) -> None:
+        until_s = self.now_s + within_s
+        while not holds(self.seen()) and self.now_s < until_s:
+            self.now_s += 0.01
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    monkeypatch.setattr(pace_module, "time", one)
+    return one
+
+
+class Watching:
+    def __init__(self, clock: Clock) -> None:
+        self.wait_for = clock.wait_for
+        self.nodes = clock.seen
+
+
+def begun(pace: Pace, clock: Clock, took_s: float, time_us: int | None = None) -> float:
+    """When the next batch begins, after one that began now and took so long."""
+    time_us = int((clock.now_s - clock.lag_s) * 1e6) if time_us is None else time_us
+    pace.begin()
+    clock.now_s += took_s
+    pace.rest(Watching(clock), REGISTRY, time_us)  # type: ignore[arg-type]  # all of a watch that is needed
+    return clock.now_s
+
+
+def test_in_between_there_is_a_batch_now_and_then(clock: Clock) -> None:
+    clock.now_s = 1001.0
+    assert begun(Pace(), clock, 0.2) == pytest.approx(1001.0 + PACE_S, abs=0.02)
+    assert begun(Pace(), clock, 2.5) == pytest.approx(1002.0 + 2.5, abs=0.02)
+
+
+@pytest.mark.parametrize("began", [1008.2, 1008.95, 1009.3, 1009.75])
+def test_the_one_that_closes_a_window_begins_when_it_is_over(clock: Clock, began: float) -> None:
+    clock.now_s = began
+    after = begun(Pace(), clock, 0.2)
+    if after < 1010.0:  # one more fits in
+        assert after + 0.2 <= 1010.0
+        after = begun(Pace(), clock, 0.2)
+    assert after == pytest.approx(1010.0 + clock.lag_s, abs=0.02)
+
+
+def test_slow_batches_do_not_wait_for_long(clock: Clock) -> None:
+    clock.now_s = 1003.0
+    assert begun(Pace(), clock, 5.0) <= 1008.0 + HOLD_S
+    assert begun(Pace(), clock, 1.5) == pytest.approx(1010.0 + clock.lag_s, abs=0.02)
+
+
+def test_somebody_who_is_away_does_not_make_it_run(clock: Clock) -> None:
+    """A window is not closed though it is over everywhere in sight: it is tried once, and then at the usual pace."""
+    pace = Pace()
+    clock.now_s, stuck_us = 1009.9, 1_009_000_000
+    assert begun(pace, clock, 0.2, stuck_us) < 1010.2
+    before = clock.now_s
+    assert begun(pace, clock, 0.2, stuck_us) == pytest.approx(before + PACE_S, abs=0.02)
+
+
+def test_a_clock_that_is_behind_is_not_waited_for_for_ever(clock: Clock) -> None:
+    clock.now_s, clock.lag_s = 1009.9, 60.0
+    assert begun(Pace(), clock, 0.2, 1_009_000_000) <= 1010.0 + max(GRACE_S, PACE_S) + 0.02
+
+
+def test_a_new_expression_is_seen_to_at_once(clock: Clock) -> None:
+    clock.now_s = 1001.0
+    clock.nodes["a"] = replace(clock.nodes["a"], edition=2)
+    assert begun(Pace(), clock, 0.2) == pytest.approx(1001.2)
+
+
+def test_a_new_expression_that_nobody_can_learn_of_yet_does_not_make_it_run(clock: Clock) -> None:
+    pace, clock.now_s = Pace(), 1001.0
+    clock.nodes["a"] = replace(clock.nodes["a"], edition=2)
+    assert begun(pace, clock, 0.2) == pytest.approx(1001.2)
+    assert begun(pace, clock, 0.2) == pytest.approx(1001.2 + PACE_S, abs=0.02)
+    clock.nodes["a"] = replace(clock.nodes["a"], edition=3)
+    assert begun(pace, clock, 0.2) == pytest.approx(1002.2 + 0.2, abs=0.03)
+
+
+def test_ends_are_those_of_all_windows() -> None:
+    assert Pace().next_end(REGISTRY, 1) == PERIOD_US
+    assert Pace().next_end(REGISTRY, PERIOD_US) == 2 * PERIOD_US
+    assert Pace().next_end(Registry(), 1) > time.time() * 1e6
+
+
+def test_who_answers_each_message_is_not_kept_waiting_for_long(clock: Clock) -> None:
+    wanted = Wanted(Settings(), [(b"$SUM/t/+", 0), (b"$HOURLYSUM/t/+", 0)])
+    brisk = Registry().told("a", 1, 1, wanted, Beginning())
+    pace = Pace()
+    clock.now_s = 1001.0
+    pace.begin()
+    pace.rest(Watching(clock), brisk, 1)  # type: ignore[arg-type]  # all of a watch that is needed
+    assert clock.now_s == pytest.approx(1001.0 + BRISK_S, abs=0.02)
