@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sterna.pipeline.feed.client import FeedClient
-from sterna.pipeline.feed.errors import FeedError, Refused, Unreachable
+from sterna.pipeline.feed.errors import FeedError, FeedRefused, Unreachable
 
 from .certificates import Authority
 from .conftest import Join
@@ -130,9 +130,9 @@ def test_strangers_are_refused_and_tls_hides_what_is_read(start_node: Start, joi
     join(node).publish("plant/a", b"secret", qos=1)
     with FeedClient(address, "test", TOKEN, tls=str(authority.file)) as client:
         assert payloads(client) == [b"secret"]
-    with pytest.raises(Refused, match="the token is wrong"):
+    with pytest.raises(FeedRefused, match="the token is wrong"):
         FeedClient(address, "test", "wrong", tls=str(authority.file)).status()
-    with pytest.raises(Refused, match="its certificate is not accepted"):
+    with pytest.raises(FeedRefused, match="its certificate is not accepted"):
         FeedClient(address, "test", TOKEN, tls=True).status()
     with pytest.raises(FeedError):
         FeedClient(address, "test", TOKEN, timeout_s=5).status()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sterna.operators.errors import ExpressionError
 from sterna.operators.expression import Family
 from sterna.operators.grammar import EXPRESSION_BYTES_MAX, OPERATORS_MAX, is_expression, parse
-from sterna.operators.keywords import WORDS
-from sterna.operators.types import Stream, check
+from sterna.operators.keywords import KEYWORDS
+from sterna.operators.types import StreamType, check
 
 #: One of each family, in the order of the columns below.
 ONE_OF_EACH = {
@@ -78,10 +78,10 @@ def test_three_operators_are_taken_where_both_pairs_are_and_nothing_hides_an_agg
     }
 
 
-@pytest.mark.parametrize("name", sorted(WORDS))
+@pytest.mark.parametrize("name", sorted(KEYWORDS))
 def test_every_word_is_understood_as_its_example_is_written(name: str) -> None:
-    operator = parse(f"{WORDS[name].example.replace(WORDS[name].name, name)}/t".encode()).operators[0]
-    assert (operator.name, operator.family) == (WORDS[name].name, WORDS[name].family)
+    operator = parse(f"{KEYWORDS[name].example.replace(KEYWORDS[name].name, name)}/t".encode()).operators[0]
+    assert (operator.name, operator.family) == (KEYWORDS[name].name, KEYWORDS[name].family)
 
 
 def test_the_parts_of_an_expression() -> None:
@@ -93,7 +93,7 @@ def test_the_parts_of_an_expression() -> None:
     assert periodic.field == ("sensor", "values", "0")
     assert expression.topic_filter == b"plant/+/t/#"
     assert expression.result_topic == b"$GT;-2.50$MAX$HOURLYAVG;.sensor.values.0/plant/$A/t/$ALL"
-    assert check(expression) == (Stream.SINGLE, Stream.SINGLE, Stream.SET)
+    assert check(expression) == (StreamType.SINGLE, StreamType.SINGLE, StreamType.SET)
 
 
 def test_parameters_are_exact() -> None:

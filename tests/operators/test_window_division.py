@@ -25,7 +25,7 @@ from sterna.operators.expression import Expression
 from sterna.operators.grammar import parse
 from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
-from sterna.operators.window_division import Division, Part, Whole, division
+from sterna.operators.window_division import Division, MergedWindows, PartialWindows, division
 
 Message = tuple[int, bytes, bytes]
 
@@ -55,8 +55,8 @@ def test_parts_engine_and_reference_give_the_same_answers(
     assert how is not Division.NONE
     chosen, dice = SHORT_BY_THE_WALL if by_the_wall else SHORT, random.Random(seed)
     messages = in_order(events)
-    parts = [Part(expression, chosen, SINCE_US) for _ in range(places)]
-    whole, got = Whole(expression, chosen, SINCE_US), []
+    parts = [PartialWindows(expression, chosen, SINCE_US) for _ in range(places)]
+    whole, got = MergedWindows(expression, chosen, SINCE_US), []
     end_us = messages[-1][0] + 100_000_000 if messages else SINCE_US
     done_us = SINCE_US
     while messages:
@@ -83,8 +83,8 @@ def test_parts_engine_and_reference_give_the_same_answers(
     assert [payload for _, payload in expected] == by_reference(expression, chosen, in_order(events), end_us)
 
 
-def restarted(whole: Whole, expression: Expression, chosen: Settings) -> Whole:
-    again = Whole(expression, chosen, SINCE_US)
+def restarted(whole: MergedWindows, expression: Expression, chosen: Settings) -> MergedWindows:
+    again = MergedWindows(expression, chosen, SINCE_US)
     again.restore(whole.snapshot())
     assert again.snapshot() == whole.snapshot()
     return again
@@ -126,7 +126,7 @@ def test_what_can_be_dealt_out_how(text: str, how: Division) -> None:
 @pytest.mark.parametrize("chosen", [Settings(topics=3, hourly_s=10), Settings(buckets=3, hourly_s=10)])
 def test_a_window_that_outgrows_its_bounds_stops_the_expression_when_it_ends(chosen: Settings) -> None:
     expression = parse(b"$HOURLYMEDIAN/t/+")
-    whole, part = Whole(expression, chosen, 0), Part(expression, chosen, 0)
+    whole, part = MergedWindows(expression, chosen, 0), PartialWindows(expression, chosen, 0)
     for number in range(10):
         part.message(b"t/%d" % (number % 3), b"1", 1)
         part.message(b"t/%d" % number, b"%d" % 2**number, 10_000_001)
@@ -140,7 +140,7 @@ def test_a_window_that_outgrows_its_bounds_stops_the_expression_when_it_ends(cho
 
 def test_what_comes_after_its_window_has_ended_counts_in_the_next() -> None:
     expression, chosen = parse(b"$HOURLYSUM/t"), Settings(hourly_s=10)
-    whole, part = Whole(expression, chosen, 0), Part(expression, chosen, 0)
+    whole, part = MergedWindows(expression, chosen, 0), PartialWindows(expression, chosen, 0)
     part.message(b"t", b"1", 5)
     assert list(whole.advance(10_000_000)) == []
     for told in part.take():
@@ -151,4 +151,4 @@ def test_what_comes_after_its_window_has_ended_counts_in_the_next() -> None:
 @pytest.mark.parametrize("part", [b"", b"\xc1", b"\x91\x92\xc4\x01t\xa1x"])
 def test_what_is_no_part_is_refused(part: bytes) -> None:
     with pytest.raises(StateError):
-        Whole(parse(b"$HOURLYSUM/t"), Settings(), 0).merge(1, part)
+        MergedWindows(parse(b"$HOURLYSUM/t"), Settings(), 0).merge(1, part)

@@ -12,7 +12,7 @@ from sterna.operators.aggregates import aggregate_of
 from sterna.operators.exact_sum import NUMBER_MAX
 from sterna.operators.grammar import parse
 from sterna.operators.payload_values import number_of
-from sterna.pipeline.expressions.columnar_aggregates import Tally, numbers_of
+from sterna.pipeline.expressions.columnar_aggregates import ColumnarAggregates, numbers_of
 
 KINDS = ("AVG", "SUM", "MIN", "MAX", "COUNT", "STDDEV", "MEDIAN")
 HALF_MAX = NUMBER_MAX / 2
@@ -30,7 +30,7 @@ VALUES = st.one_of(
 def test_a_column_is_aggregated_as_its_values_are(kind: str, groups: list[list[float]]) -> None:
     operator = parse(f"$HOURLY{kind}/t".encode()).operators[0]
     starts = np.cumsum([0, *map(len, groups)])[:-1]
-    wire = Tally(np.array([value for group in groups for value in group]), starts).wires(operator)
+    wire = ColumnarAggregates(np.array([value for group in groups for value in group]), starts).wires(operator)
     for number, group in enumerate(groups):
         aggregate = aggregate_of(operator)
         aggregate.add_all(group)

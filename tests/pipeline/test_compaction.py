@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from sterna.cli.main import main
 from sterna.journal.table import TABLE_SCHEMA
-from sterna.pipeline.archive.compaction import Compacted, Merge, compact, merge, small_files
+from sterna.pipeline.archive.compaction import Compacted, FileMerge, compact, merge, small_files
 from sterna.pipeline.archive.file_list import Listed
 from sterna.pipeline.archive.files import ArchiveFiles
 from sterna.pipeline.errors import PipelineError
@@ -87,7 +87,7 @@ def test_a_file_that_is_listed_and_gone_is_named(files: ArchiveFiles) -> None:
     gone = files.list.load()[0].file
     gone.unlink()
     with pytest.raises(PipelineError, match=f"{gone.name}.* is in the archive's list, and gone"):
-        merge(Merge((str(gone),), str(files.directory / "x.parquet")))
+        merge(FileMerge((str(gone),), str(files.directory / "x.parquet")))
 
 
 def test_what_somebody_else_has_merged_meanwhile_is_left_alone(files: ArchiveFiles) -> None:

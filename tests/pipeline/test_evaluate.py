@@ -15,7 +15,7 @@ from sterna.operators.functions import Functions
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.expressions.batch_evaluation import Question
+from sterna.pipeline.expressions.batch_evaluation import Evaluation
 from sterna.pipeline.jobs.archive import Archive
 from sterna.pipeline.jobs.evaluate import evaluate
 from sterna.pipeline.table import COLUMNS, spark_schema
@@ -105,7 +105,7 @@ def test_the_archive_answers_as_a_node_would_have(
     spark: SparkSession, kept: tuple[Path, list[Message]], text: str
 ) -> None:
     archive, told = kept
-    question = Question(text.encode(), SHORT, SINCE_US, FAR_US)
+    question = Evaluation(text.encode(), SHORT, SINCE_US, FAR_US)
     found = evaluate(spark, question, None, archive).selectExpr("unix_micros(time) t", "topic", "payload").collect()
     expected = answered(text, told, FAR_US)
     assert len(expected) > 3
@@ -118,7 +118,7 @@ def test_functions_are_called_in_tasks(
 ) -> None:
     (tmp_path / "halving.py").write_text("def half(payload):\n    return float(payload) / 2\n")
     table = FunctionTable(own=(OwnFunction("HALF", "halving:half", "half of a number"),), directory=tmp_path, workers=2)
-    question = Question(text.encode(), SHORT, SINCE_US, FAR_US, table)
+    question = Evaluation(text.encode(), SHORT, SINCE_US, FAR_US, table)
     found = evaluate(spark, question, None, kept[0]).selectExpr("unix_micros(time) t", "topic", "payload").collect()
     expected = answered(text, kept[1], FAR_US)
     assert len(expected) > 3
@@ -128,21 +128,21 @@ def test_functions_are_called_in_tasks(
 def test_windows_count_that_have_ended_by_then(spark: SparkSession, kept: tuple[Path, list[Message]]) -> None:
     archive, told = kept
     until_us = SINCE_US + 35_000_000
-    question = Question(b"$HOURLYCOUNT/t/a", SHORT, SINCE_US, until_us)
+    question = Evaluation(b"$HOURLYCOUNT/t/a", SHORT, SINCE_US, until_us)
     found = evaluate(spark, question, None, archive).collect()
     earlier = [message for message in told if message[0] < until_us]
     assert [bytes(row.payload) for row in found] == [row[2] for row in answered("$HOURLYCOUNT/t/a", earlier, until_us)]
 
 
 def test_what_outgrows_its_bounds_is_an_error(spark: SparkSession, kept: tuple[Path, list[Message]]) -> None:
-    question = Question(b"$HOURLYAVG/t/+", Settings(hourly_s=10, topics=1), SINCE_US, FAR_US)
+    question = Evaluation(b"$HOURLYAVG/t/+", Settings(hourly_s=10, topics=1), SINCE_US, FAR_US)
     with pytest.raises(Exception, match="has outgrown its bounds: more than 1 topics"):
         evaluate(spark, question, None, kept[0]).collect()
 
 
 def test_there_must_be_something_to_evaluate(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="nothing to ask"):
-        evaluate(spark, Question(b"$AVG/t", SHORT, 0, 1), None, tmp_path)
+        evaluate(spark, Evaluation(b"$AVG/t", SHORT, 0, 1), None, tmp_path)
 
 
 def test_archive_and_journal_are_one_stream(
@@ -153,7 +153,7 @@ def test_archive_and_journal_are_one_stream(
     run_archive(spark, archive, node)
     node.publish("plant/b", [6])
     node.publish("office/b", [100])
-    question = Question(b"$AVG/plant/+", Settings(), 0, FAR_US * 2)
+    question = Evaluation(b"$AVG/plant/+", Settings(), 0, FAR_US * 2)
     for past in (archive.directory, None):
         found = evaluate(spark, question, {"nodes": node.feed}, past).collect()
         assert [(row.topic, bytes(row.payload)) for row in found] == [

@@ -13,7 +13,7 @@ import pytest
 from sterna.journal.columns import SCHEMA
 from sterna.node.feed_proofs import reader_proof
 from sterna.pipeline.feed.client import TABLE_SCHEMA, FeedClient
-from sterna.pipeline.feed.errors import FeedError, Refused, Unreachable
+from sterna.pipeline.feed.errors import FeedError, FeedRefused, Unreachable
 from sterna.pipeline.table import SCHEMA as SPARK_TABLE
 
 TOKEN = "a token of sixteen bytes or more"
@@ -62,7 +62,7 @@ def says(*words: object) -> Callable[[socket.socket], None]:
 
 @pytest.mark.parametrize("address", ["", "nowhere", "host:", ":1", "host:port", "host:70000"])
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
-    with pytest.raises(Refused, match="is no address of a feed; write host:port"):
+    with pytest.raises(FeedRefused, match="is no address of a feed; write host:port"):
         FeedClient(address, "test")
 
 
@@ -81,14 +81,18 @@ def test_a_host_without_a_name_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "text"),
     [
-        ([b"SSH-2.0-OpenSSH_9.2\r\n"], Refused, "is no feed of a node"),
-        ([piece(b"\xc1")], Refused, "is no feed of a node"),
-        ([piece([1, 2])], Refused, "is no feed of a node"),
-        ([{"version": 2, "nonce": bytes(32)}], Refused, "speaks another version of the feed"),
-        ([{"version": 1}], Refused, "speaks another version of the feed"),
-        ([GREETING, {"ok": False, "node": "n", "reason": "the token is wrong"}], Refused, "node n at .*: the token"),
-        ([GREETING, {**WELCOME, "schema": b"other"}], Refused, "node n at .* keeps its journal in another format"),
-        ([GREETING, WELCOME, {"node": "n"}], Refused, "is no feed this reader understands"),
+        ([b"SSH-2.0-OpenSSH_9.2\r\n"], FeedRefused, "is no feed of a node"),
+        ([piece(b"\xc1")], FeedRefused, "is no feed of a node"),
+        ([piece([1, 2])], FeedRefused, "is no feed of a node"),
+        ([{"version": 2, "nonce": bytes(32)}], FeedRefused, "speaks another version of the feed"),
+        ([{"version": 1}], FeedRefused, "speaks another version of the feed"),
+        (
+            [GREETING, {"ok": False, "node": "n", "reason": "the token is wrong"}],
+            FeedRefused,
+            "node n at .*: the token",
+        ),
+        ([GREETING, {**WELCOME, "schema": b"other"}], FeedRefused, "node n at .* keeps its journal in another format"),
+        ([GREETING, WELCOME, {"node": "n"}], FeedRefused, "is no feed this reader understands"),
         ([GREETING, WELCOME], Unreachable, "hung up"),
         ([GREETING], Unreachable, "hung up"),
     ],
@@ -115,7 +119,7 @@ def test_a_node_that_does_not_know_the_token_is_not_read(proof: bytes | None) ->
     with (
         door(says(GREETING, welcome, {"node": "n", "epoch": 1, "first": 0, "next": 5})) as address,
         FeedClient(address, "test", TOKEN, timeout_s=5) as client,
-        pytest.raises(Refused, match="does not prove that it knows the token") as caught,
+        pytest.raises(FeedRefused, match="does not prove that it knows the token") as caught,
     ):
         client.status()
     assert caught.value.code == "proof"
@@ -125,14 +129,14 @@ def test_a_nonce_of_another_length_gets_no_proof() -> None:
     """A longer one could be what a node has to prove to somebody else."""
     with door(says({"version": 1, "nonce": bytes(68)}, WELCOME)) as address:
         client = FeedClient(address, "test", TOKEN, timeout_s=5)
-        with pytest.raises(Refused, match="speaks another version of the feed"):
+        with pytest.raises(FeedRefused, match="speaks another version of the feed"):
             client.status()
 
 
 def test_an_endless_greeting_is_not_waited_for() -> None:
     with door(says((1 << 20).to_bytes(4, "big") + bytes(1000))) as address:
         client = FeedClient(address, "test", timeout_s=5)
-        with pytest.raises(Refused, match="is no feed of a node"):
+        with pytest.raises(FeedRefused, match="is no feed of a node"):
             client.status()
 
 
@@ -152,7 +156,7 @@ def test_a_piece_that_is_no_piece_of_a_journal_is_told() -> None:
 
 
 def test_files_that_hold_no_authorities_are_refused_at_once() -> None:
-    with pytest.raises(Refused, match="holds no authorities"):
+    with pytest.raises(FeedRefused, match="holds no authorities"):
         FeedClient("127.0.0.1:1", "test", tls="/no/such/file.pem")
 
 

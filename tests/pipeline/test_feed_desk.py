@@ -9,7 +9,7 @@ import pytest
 
 from live.nodes import wait_until
 from sterna.pipeline.feed.client import FeedClient
-from sterna.pipeline.feed.errors import Refused
+from sterna.pipeline.feed.errors import FeedRefused
 from sterna.runtime.feed_desk import LogClock
 
 from .feeding import FeedingNode
@@ -54,14 +54,14 @@ def test_expressions_that_are_sparks_are_told_and_others_are_not(start_feeding: 
         feed.hand_in([(b"$HOURLYSUM/t/+", 1, b"[" + b"1.0, " * 200_000 + b"1.0]"), (b"$SUM/t/+", 1, b"1.0")])
         feed.hand_in([(b"$HOURLYSUM/t/+", 1, b"[]")])
         wait_until(lambda: feed.status().next == 1, "the journal has one result")
-        with pytest.raises(Refused, match="not a request"):
+        with pytest.raises(FeedRefused, match="not a request"):
             feed.hand_in([(b"$HOURLYSUM/t/+", -1, b"[]")])
 
 
 def test_a_node_that_computes_everything_itself_takes_no_results(feeding: FeedingNode) -> None:
     with FeedClient(feeding.feed, "test") as feed:
         assert feed.expressions().expressions == []
-        with pytest.raises(Refused, match="no expression is computed outside this node"):
+        with pytest.raises(FeedRefused, match="no expression is computed outside this node"):
             feed.hand_in([(b"$HOURLYSUM/t/+", 1, b"[]")])
 
 
@@ -72,7 +72,7 @@ def test_a_message_that_passed_is_handed_in_whole_and_only_if_a_client_could_hav
     node.listen("one", "$GT;1/t/+")
     with FeedClient(node.feed, "test") as feed:
         for topic, properties in ((b"t/+", b""), (b"$SYS/x", b""), (b"t/\xff", b""), (b"t/a", b"\x26\x00")):
-            with pytest.raises(Refused, match="could have published"):
+            with pytest.raises(FeedRefused, match="could have published"):
                 feed.hand_in([(b"$GT;1/t/+", 1, b"2", (topic, 1, properties, 0))])
         feed.hand_in([(b"$GT;1/t/+", 1, b"2", (b"t/a", 1, b"", 0)), (b"$GT;1/t/+", 2, b"3", (b"u/a", 1, b"", 0))])
         wait_until(lambda: feed.status().next == 1, "the journal has one")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.expressions.function_tasks import Caller, check, from_text, to_text
+from sterna.pipeline.expressions.function_tasks import FunctionCaller, check, from_text, to_text
 from sterna.runtime.settings import FunctionTable, OwnFunction
 
 MODULE = """
@@ -36,19 +36,19 @@ def table(tmp_path: Path) -> FunctionTable:
 
 
 @pytest.fixture
-def caller(table: FunctionTable) -> Iterator[Caller]:
-    caller = Caller(table)
+def caller(table: FunctionTable) -> Iterator[FunctionCaller]:
+    caller = FunctionCaller(table)
     yield caller
     caller.close()
 
 
-def test_answers_stand_where_their_payloads_do(caller: Caller) -> None:
+def test_answers_stand_where_their_payloads_do(caller: FunctionCaller) -> None:
     assert caller.numbers("LENGTH", [b"x" * size for size in range(50)]) == [(float(size), "") for size in range(50)]
     assert caller.numbers("LENGTH", []) == []
     assert caller.numbers("NOBODYS", [b"", b""]) == [(None, "no-function")] * 2
 
 
-def test_what_gives_no_number_hurts_nobody_else(caller: Caller) -> None:
+def test_what_gives_no_number_hurts_nobody_else(caller: FunctionCaller) -> None:
     payloads = [b"1", b"raise", b"2", b"die", b"3", b"hang", b"-0.0", b"nan", b"1e39", b"text"]
     answers = caller.numbers("MOODY", payloads)
     assert [reason for _, reason in answers] == [

@@ -18,7 +18,7 @@ from sterna.cli.main import main
 from sterna.pipeline.errors import PublishFailed
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.options import WriteOptions
-from sterna.pipeline.sink.publisher import Publisher
+from sterna.pipeline.sink.publisher import NumberedPublisher
 from sterna.vocabulary.errors import SternaError
 
 from .feeding import FeedingNode, finished
@@ -100,7 +100,7 @@ def test_a_stream_goes_from_a_guarded_feed_to_a_guarded_listener(
 def test_a_sink_that_is_not_let_in_says_why_at_once(guarded: Guarded, change: dict[str, str], said: str) -> None:
     named = {option: guarded.file(text) if option.endswith("File") else text for option, text in change.items()}
     with pytest.raises(SternaError) as caught:
-        Publisher(WriteOptions.parse({**guarded.sink, **named}), "test", 0).__enter__()
+        NumberedPublisher(WriteOptions.parse({**guarded.sink, **named}), "test", 0).__enter__()
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
@@ -111,7 +111,7 @@ def test_a_sink_that_is_not_let_in_says_why_at_once(guarded: Guarded, change: di
 def test_a_sink_that_speaks_no_tls_to_a_node_that_does_is_given_up(guarded: Guarded) -> None:
     plain = {key: text for key, text in guarded.sink.items() if key != "caFile"}
     with pytest.raises(PublishFailed, match=r"did not answer for 0\.5 s"):
-        Publisher(WriteOptions.parse({**plain, "patienceSeconds": "0.5"}), "test", 0).__enter__()
+        NumberedPublisher(WriteOptions.parse({**plain, "patienceSeconds": "0.5"}), "test", 0).__enter__()
 
 
 Told = Callable[[list[str]], str]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.pipeline.source.offsets import Place, Range, advance, capped, named_as_in, packed, ranges
+from sterna.pipeline.source.offsets import OffsetSpec, Range, advance, capped, named_as_in, packed, ranges
 from sterna.vocabulary.errors import ConfigurationError
 
 OFFSETS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10**9), min_size=1)
@@ -71,12 +71,12 @@ def test_a_long_range_is_cut_and_short_ones_share_a_task() -> None:
 
 
 def test_an_instant_is_one_wherever_it_was_written_down() -> None:
-    assert Place.parse("2026-01-31T12:00:00Z", "x") == Place.parse("2026-01-31T13:00:00+01:00", "x")
-    assert Place.parse("2026-01-31T12:00:00", "x").time_us == 1_769_860_800_000_000
+    assert OffsetSpec.parse("2026-01-31T12:00:00Z", "x") == OffsetSpec.parse("2026-01-31T13:00:00+01:00", "x")
+    assert OffsetSpec.parse("2026-01-31T12:00:00", "x").time_us == 1_769_860_800_000_000
 
 
 def test_explicit_offsets_hold_for_the_nodes_they_name() -> None:
-    place = Place.parse('{"b": "latest", "a": 12}', "x")
+    place = OffsetSpec.parse('{"b": "latest", "a": 12}', "x")
     assert place.for_node("a").offsets == (("a", 12),)
     assert place.for_node("b").word == "latest"
     assert place.for_node("c").word == ""
@@ -85,7 +85,7 @@ def test_explicit_offsets_hold_for_the_nodes_they_name() -> None:
 @pytest.mark.parametrize("text", ["yesterday", "{", '{"a": -1}', '{"a": 1.5}', '{"a": "soon"}', '{"a": true}'])
 def test_what_is_no_place_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigurationError, match="startingOffsets"):
-        Place.parse(text, "startingOffsets")
+        OffsetSpec.parse(text, "startingOffsets")
 
 
 def test_offsets_under_the_bare_name_of_a_node_stand_for_the_journal_it_has_when_it_is_seen_again() -> None:

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from sterna.pipeline.expressions import parts_source
 from sterna.pipeline.expressions import result_delivery as couriers_module
 from sterna.pipeline.expressions.matching import TICK
-from sterna.pipeline.expressions.part_merge import Gathering, Result
-from sterna.pipeline.expressions.parts_source import OperatorsReader
+from sterna.pipeline.expressions.part_merge import ExpressionResult, PartMerge
+from sterna.pipeline.expressions.parts_source import PartsReader
 from sterna.pipeline.expressions.registry import RegistryFiles
-from sterna.pipeline.expressions.result_delivery import Couriers
+from sterna.pipeline.expressions.result_delivery import ResultDelivery
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.options import ReadOptions
 
@@ -35,14 +35,14 @@ class Batches:
     def __init__(self, node: FeedingNode, directory: Path) -> None:
         self._options = ReadOptions.parse({"nodes": node.feed, "startingOffsets": "earliest"}, streaming=True)
         self._directory = str(directory)
-        self._gathering = Gathering()
+        self._gathering = PartMerge()
         self.start_again()
         self.offset: dict[str, Any] = self._reader.initialOffset()
         self.read: list[int] = []
-        self.results: list[Result] = []
+        self.results: list[ExpressionResult] = []
 
     def start_again(self) -> None:
-        self._reader = OperatorsReader(self._options, self._directory, away_s=60.0)
+        self._reader = PartsReader(self._options, self._directory, away_s=60.0)
 
     def step(self) -> None:
         start, end = self.offset, self._reader.latestOffset(self.offset, ReadAllAvailable())
@@ -111,8 +111,8 @@ def test_a_node_that_is_slow_is_waited_for_and_one_that_is_away_is_not(
     monkeypatch.setattr(couriers_module, "AT_ONCE", 20)
     node, lines = start_feeding("a", SPARKS), list[str]()
     node.listen("one", "$SUM/t/+")
-    couriers = Couriers(ReadOptions.parse({"nodes": node.feed}, streaming=True), lines.append)
-    couriers.add([Result("a", b"$SUM/t/+", number, b"1.0") for number in range(1, 501)])
+    couriers = ResultDelivery(ReadOptions.parse({"nodes": node.feed}, streaming=True), lines.append)
+    couriers.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(1, 501)])
     couriers.make_room()
     assert len(couriers.owed()) <= 10
     assert couriers.wait_empty(30)
@@ -120,11 +120,11 @@ def test_a_node_that_is_slow_is_waited_for_and_one_that_is_away_is_not(
         assert feed.status().next == 500
     assert lines == []
     node.kill()
-    couriers.add([Result("a", b"$SUM/t/+", number, b"1.0") for number in range(501, 601)])
+    couriers.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(501, 601)])
     waiting = threading.Thread(target=couriers.make_room, daemon=True)
     waiting.start()
     waiting.join(30)
     assert not waiting.is_alive()
-    couriers.add([Result("a", b"$SUM/t/+", 601, b"1.0")])
+    couriers.add([ExpressionResult("a", b"$SUM/t/+", 601, b"1.0")])
     assert [one.number for one in couriers.owed()] == list(range(592, 602))
     assert "91 results for it are lost" in lines[-1]

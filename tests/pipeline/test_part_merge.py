@@ -31,11 +31,11 @@ from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.expressions import part_merge as gathering_module
-from sterna.pipeline.expressions.matching import COLUMNS, MISSED, SAID, Matcher, Row
-from sterna.pipeline.expressions.part_merge import Batch, Gathering, GatheringFiles, Result
+from sterna.pipeline.expressions.matching import COLUMNS, EXTRACTED, MISSED, Matcher, Row
+from sterna.pipeline.expressions.part_merge import ExpressionResult, PartBatch, PartMerge, PartMergeFiles
 from sterna.pipeline.expressions.registry import Beginning, Entry, Registry, RegistryFiles
-from sterna.pipeline.expressions.value_extraction import Picker, Said
-from sterna.pipeline.feed.client import Wanted
+from sterna.pipeline.expressions.value_extraction import ExtractedValues, ValueExtractor
+from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.table import schema_of
 
 Message = tuple[int, str, int, bytes, bytes]
@@ -69,12 +69,12 @@ class Job:
 
     def __init__(self, directory: Path) -> None:
         self.registries = RegistryFiles(str(directory / "registry"))
-        self.files = GatheringFiles(directory / "state", self.registries.load)
-        self.gathering = Gathering()
+        self.files = PartMergeFiles(directory / "state", self.registries.load)
+        self.gathering = PartMerge()
         self.redone = self.files.load(self.gathering)
         _open.append(self)
 
-    def take(self, batch: Batch) -> list[Result]:
+    def take(self, batch: PartBatch) -> list[ExpressionResult]:
         if batch.number <= self.files.last_batch:
             return []
         results = self.files.take(self.gathering, batch, lambda _results: None)
@@ -148,13 +148,13 @@ def test_all_engines_give_the_same_answers(
         before, coming = coming[:come], coming[come:]
         expected |= {one.text: Expected(one, chosen, since[one.text]) for one in before}
         known = registry
-        wanted = Wanted(chosen, [(text, since[text]) for text in expected])
+        wanted = WantedExpressions(chosen, [(text, since[text]) for text in expected])
         registry = registry.told("a", 1, len(expected), wanted, Beginning())
         if registry.edition != known.edition:
             job.registries.keep(registry)
         time_us = max(time_us, dice.choice(unread)[0] + dice.randint(0, 1) if unread else 0)
         read, unread = dealt(unread, time_us, dice)
-        rows = task(registry.entries, read, dice, SAID)
+        rows = task(registry.entries, read, dice, EXTRACTED)
         # New ones get what was read before anybody knew of them.
         fresh = tuple(entry for entry in registry.entries if entry.number >= known.following)
         rows += task(fresh, past, dice, MISSED)
@@ -162,11 +162,11 @@ def test_all_engines_give_the_same_answers(
         for text, one in expected.items():
             one.take(read if text not in {new.text for new in before} else past + read, time_us)
         past += read
-        job, results = taken(job, directory, Batch(number, registry.edition, time_us, rows), dice)
+        job, results = taken(job, directory, PartBatch(number, registry.edition, time_us, rows), dice)
         number += 1
         got += results
     end_us = time_us + 100_000_000
-    got += job.take(Batch(number, registry.edition, end_us, []))
+    got += job.take(PartBatch(number, registry.edition, end_us, []))
     close_all()
     for text, one in expected.items():
         one.take([], end_us)
@@ -183,9 +183,9 @@ def dealt(unread: list[Message], time_us: int, dice: random.Random) -> tuple[lis
     return read, [message for message in unread if message not in read]
 
 
-def taken(job: Job, directory: Path, batch: Batch, dice: random.Random) -> tuple[Job, list[Result]]:
+def taken(job: Job, directory: Path, batch: PartBatch, dice: random.Random) -> tuple[Job, list[ExpressionResult]]:
     """A batch, and perhaps a kill: what was made before is made again, and the same."""
-    results: list[Result] = []
+    results: list[ExpressionResult] = []
     if dice.random() < 0.2:  # killed before it was written down
         lost = Job(directory)
         lost.files._apply(lost.gathering, batch, results.extend)
@@ -208,7 +208,7 @@ def task(entries: tuple[Entry, ...], messages: list[Message], dice: random.Rando
     for message in messages:
         shares.setdefault((dice.randrange(tasks), message[1]), []).append(message)
     matcher = Matcher([entry for entry in entries if not entry.needs_order])
-    picker = Picker([entry for entry in entries if entry.needs_order])
+    picker = ValueExtractor([entry for entry in entries if entry.needs_order])
     rows: list[Row] = []
     for (_, journal), share in shares.items():
         batch = batch_of([(time_us, topic, payload) for time_us, _, _, topic, payload in share])
@@ -234,7 +234,7 @@ def small_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(directory: Path, *texts: bytes) -> tuple[Job, Registry]:
     job = Job(directory)
-    wanted = Wanted(Settings(hourly_s=10, anchor="wall"), [(text, 0) for text in texts])
+    wanted = WantedExpressions(Settings(hourly_s=10, anchor="wall"), [(text, 0) for text in texts])
     registry = Registry().told("a", 1, 1, wanted, Beginning())
     job.registries.keep(registry)
     return job, registry
@@ -248,26 +248,26 @@ def part(registry: Registry, time_us: int, payload: bytes) -> list[tuple[int, in
 def test_a_torn_batch_is_cut_and_taken_again(tmp_path: Path, cut: int, small_snapshots: None) -> None:
     job, registry = started(tmp_path, b"$HOURLYSUM/t")
     for number in range(5):
-        job.take(Batch(number, 1, number, part(registry, number, b"1")))
+        job.take(PartBatch(number, 1, number, part(registry, number, b"1")))
     job.files.close()
     log = tmp_path / "state/batches-3"
     log.write_bytes(log.read_bytes()[: -cut or None])
     job = Job(tmp_path)
     assert job.files.last_batch == (3 if cut else 4)
-    job.take(Batch(4, 1, 4, part(registry, 4, b"1")))
-    results = job.take(Batch(5, 1, 10_000_000, []))
-    assert results == [Result("a", b"$HOURLYSUM/t", 10_000_000, b"5.0")]
+    job.take(PartBatch(4, 1, 4, part(registry, 4, b"1")))
+    results = job.take(PartBatch(5, 1, 10_000_000, []))
+    assert results == [ExpressionResult("a", b"$HOURLYSUM/t", 10_000_000, b"5.0")]
 
 
 def test_a_state_that_is_not_the_checkpoints_is_refused(tmp_path: Path) -> None:
     job, registry = started(tmp_path, b"$HOURLYSUM/t")
     with pytest.raises(PipelineError, match="knows of 0 batches, and this is batch 3"):
-        job.take(Batch(3, 1, 3, part(registry, 3, b"1")))
+        job.take(PartBatch(3, 1, 3, part(registry, 3, b"1")))
 
 
 def test_what_is_owed_stays_owed_over_a_snapshot(tmp_path: Path) -> None:
     job, registry = started(tmp_path, b"$HOURLYSUM/t")
-    results = job.take(Batch(0, 1, 10_000_000, part(registry, 3, b"1")))
+    results = job.take(PartBatch(0, 1, 10_000_000, part(registry, 3, b"1")))
     job.files.snapshot(job.gathering, results)
     job.files.close()
     assert Job(tmp_path).redone == results != []
@@ -275,9 +275,9 @@ def test_what_is_owed_stays_owed_over_a_snapshot(tmp_path: Path) -> None:
 
 def test_a_window_that_is_not_there_wholly_is_left_out_and_said(tmp_path: Path) -> None:
     lines: list[str] = []
-    wanted = Wanted(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)])
+    wanted = WantedExpressions(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)])
     registry = Registry().told("a", 1, 1, wanted, Beginning((), 15_000_000))
-    gathering = Gathering(lines.append)
+    gathering = PartMerge(lines.append)
     rows = [row for time_us in (5, 16_000_000, 20_000_000) for row in part(registry, time_us, b"1")]
     results = gathering.close(registry, 30_000_000, rows)
     assert [(one.number, one.payload) for one in results] == [(30_000_000, b"1.0")]
@@ -288,13 +288,13 @@ def said(registry: Registry, journal: str, *messages: tuple[int, int, bytes, byt
     """(time, offset, topic, payload)."""
     batch = batch_of([(time_us, topic, payload) for time_us, _, topic, payload in messages])
     batch = batch.append_column("offset", pa.array([offset for _, offset, _, _ in messages]))
-    return [(SAID, 0, one) for one in Picker(registry.entries).pick(journal, batch)]
+    return [(EXTRACTED, 0, one) for one in ValueExtractor(registry.entries).pick(journal, batch)]
 
 
 def test_what_came_at_the_same_time_is_ordered_by_journal_whichever_is_read_first() -> None:
-    wanted = Wanted(Settings(), [(b"$DELTA/t", 0)])
+    wanted = WantedExpressions(Settings(), [(b"$DELTA/t", 0)])
     registry = Registry().told("a", 1, 1, wanted, Beginning())
-    gathering = Gathering()
+    gathering = PartMerge()
     assert gathering.close(registry, 5, said(registry, "b", (5, 0, b"t", b"1"), (5, 1, b"t", b"3"))) == []
     results = gathering.close(registry, 6, said(registry, "a", (5, 9, b"t", b"10")))
     assert [(one.number, one.payload) for one in results] == [(5, b"-9.0"), (6, b"2.0")]
@@ -302,10 +302,10 @@ def test_what_came_at_the_same_time_is_ordered_by_journal_whichever_is_read_firs
 
 def test_an_expression_in_order_whose_first_messages_are_gone_begins_with_those_that_are_there() -> None:
     lines: list[str] = []
-    wanted = Wanted(Settings(), [(b"$SUM/t/+", 0)])
+    wanted = WantedExpressions(Settings(), [(b"$SUM/t/+", 0)])
     registry = Registry().told("a", 1, 1, wanted, Beginning(), Beginning((), 7))
     rows = said(registry, "a", (6, 0, b"t/a", b"1"), (7, 1, b"t/b", b"2"), (8, 2, b"t/c", b"3"))
-    results = Gathering(lines.append).close(registry, 9, rows)
+    results = PartMerge(lines.append).close(registry, 9, rows)
     assert [(one.number, one.payload) for one in results] == [(7, b"2.0"), (8, b"5.0")]
     assert lines == ["$SUM/t/+ of node a: its first messages are no longer kept; it begins with those that are"]
 
@@ -313,11 +313,11 @@ def test_an_expression_in_order_whose_first_messages_are_gone_begins_with_those_
 def test_payloads_stay_where_they_are_read() -> None:
     """Numbers leave a task, however long the messages are, and each once for all expressions that read alike."""
     texts = (b"$COUNT/t/+", b"$SUM/t/+", b"$TMPMAX;0:01:00/t/a", b"$SUM;.v/t/+", b"$TMPCOUNT;0:01:00$CONTAINS;x/t/+")
-    registry = Registry().told("a", 1, 1, Wanted(Settings(), [(text, 0) for text in texts]), Beginning())
+    registry = Registry().told("a", 1, 1, WantedExpressions(Settings(), [(text, 0) for text in texts]), Beginning())
     rows = said(registry, "a", (1, 0, b"t/a", b"x" * 1_000_000), (2, 1, b"t/b", b"7"), (3, 2, b"t/b", b'{"v": 1}'))
     assert len(rows) == 4
     assert sum(len(part) for _, _, part in rows) < 1000
-    decoded = [msgspec.msgpack.decode(part, type=Said) for _, _, part in rows]
+    decoded = [msgspec.msgpack.decode(part, type=ExtractedValues) for _, _, part in rows]
     assert [(one.offsets, one.values) for one in sorted(decoded, key=lambda one: one.reading)] == [
         ([0, 1, 2], [1.0, 1.0, 1.0]),
         ([2], [1.0]),
@@ -328,9 +328,9 @@ def test_payloads_stay_where_they_are_read() -> None:
 
 def test_what_stops_is_said_once(tmp_path: Path) -> None:
     lines: list[str] = []
-    wanted = Wanted(Settings(hourly_s=10, anchor="wall", topics=1), [(b"$HOURLYSUM/+", 0)])
+    wanted = WantedExpressions(Settings(hourly_s=10, anchor="wall", topics=1), [(b"$HOURLYSUM/+", 0)])
     registry = Registry().told("a", 1, 1, wanted, Beginning())
-    gathering = Gathering(lines.append)
+    gathering = PartMerge(lines.append)
     rows = Matcher(registry.entries).parts_of(batch_of([(1, b"t", b"1"), (1, b"u", b"1")]))
     assert gathering.close(registry, 10_000_000, rows) == []
     assert gathering.close(registry, 90_000_000, rows) == []
@@ -343,12 +343,12 @@ def test_what_stops_is_said_once(tmp_path: Path) -> None:
     ids=["unchanged", "subscribed again", "the node was killed"],
 )
 def test_who_is_the_same_subscription(epoch: int, since_us: int, number: int, edition: int) -> None:
-    before = Registry().told("a", 1, 1, Wanted(Settings(), [(b"$HOURLYSUM/t", 5)]), Beginning())
-    after = before.told("a", epoch, 2, Wanted(Settings(), [(b"$HOURLYSUM/t", since_us)]), Beginning())
+    before = Registry().told("a", 1, 1, WantedExpressions(Settings(), [(b"$HOURLYSUM/t", 5)]), Beginning())
+    after = before.told("a", epoch, 2, WantedExpressions(Settings(), [(b"$HOURLYSUM/t", since_us)]), Beginning())
     assert [(entry.number, entry.node) for entry in after.entries] == [(number, "a")]
     assert (after.edition, after.entries[0].since_us) == (edition, 5 if number == 0 else 6)
     # A node that told of something once more tells it in the same words.
-    again = after.told("a", epoch, 3, Wanted(Settings(), [(b"$HOURLYSUM/t", since_us)]), Beginning())
+    again = after.told("a", epoch, 3, WantedExpressions(Settings(), [(b"$HOURLYSUM/t", since_us)]), Beginning())
     assert again.edition == after.edition
 
 
@@ -369,7 +369,7 @@ def test_nothing_is_computed_of_nothing() -> None:
 
 def test_a_task_takes_no_message_that_no_expression_matches() -> None:
     """Nodes send some of those, too; results of expressions are among them."""
-    registry = Registry().told("a", 1, 1, Wanted(SHORT, [(b"$HOURLYCOUNT/#", 0)]), Beginning())
+    registry = Registry().told("a", 1, 1, WantedExpressions(SHORT, [(b"$HOURLYCOUNT/#", 0)]), Beginning())
     rows = batch_of([(1, b"t", b"1"), (1, b"$HOURLYCOUNT/$ALL", b"1"), (1, b"$SYS/x", b"1")])
     ((number, _, part),) = Matcher(registry.entries).parts_of(rows)
     assert (number, msgspec.msgpack.decode(part)) == (0, [[b"t", 1]])

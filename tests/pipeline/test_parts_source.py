@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sterna.operators.settings import Settings
-from sterna.pipeline.expressions.parts_source import OperatorsReader, _filters
+from sterna.pipeline.expressions.parts_source import PartsReader, _filters
 from sterna.pipeline.expressions.registry import Beginning, Registry, RegistryFiles
-from sterna.pipeline.expressions.trigger_pacing import Pace
-from sterna.pipeline.feed.client import Wanted
+from sterna.pipeline.expressions.trigger_pacing import TriggerPacing
+from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import Seen
 from sterna.pipeline.source.offsets import node_of
@@ -27,12 +27,12 @@ SHORT = Settings(hourly_s=10, anchor="wall")
 
 
 def registry(*texts: bytes, beginning: Beginning = NOWHERE) -> Registry:
-    return Registry().told("a", 1, 1, Wanted(SHORT, [(text, 0) for text in texts]), beginning)
+    return Registry().told("a", 1, 1, WantedExpressions(SHORT, [(text, 0) for text in texts]), beginning)
 
 
-def reader(directory: Path) -> OperatorsReader:
+def reader(directory: Path) -> PartsReader:
     options = ReadOptions.parse({"nodes": "127.0.0.1:1", "tasks": "1"}, streaming=True)
-    return OperatorsReader(options, str(directory), away_s=60.0)
+    return PartsReader(options, str(directory), away_s=60.0)
 
 
 def offset(edition: int, time_us: int, **nodes: int) -> dict[str, object]:
@@ -63,7 +63,7 @@ def test_an_expression_waits_for_a_node_that_is_out_of_sight(
     for node in (near, far):
         node.publish("t", range(10))
     options = ReadOptions.parse({"nodes": f"{near.feed},{far.feed}", "tasks": "1"}, streaming=True)
-    one = OperatorsReader(options, str(tmp_path / "registry"), away_s=60.0)
+    one = PartsReader(options, str(tmp_path / "registry"), away_s=60.0)
     start = one.initialOffset()
     assert by_node(start) == {"near": 10, "far": 10}
     os.kill(far.pid, signal.SIGSTOP)
@@ -92,7 +92,7 @@ def test_it_is_not_late_yet_at_a_node_that_was_only_heard_of(
         near = start_feeding("near", spark, peers=[f"far={far.feed}"])
         near.listen("one", "$HOURLYCOUNT/t")
         options = ReadOptions.parse({"nodes": near.feed, "tasks": "1"}, streaming=True)
-        one = OperatorsReader(options, str(tmp_path / "registry"), away_s=60.0)
+        one = PartsReader(options, str(tmp_path / "registry"), away_s=60.0)
         start = one.initialOffset()
         assert by_node(start) == {"near": 0}
         assert latest(one, start, one._stream.in_sight) == start
@@ -106,7 +106,7 @@ def by_node(offset: dict[str, Any]) -> dict[str, int]:
     return {node_of(journal): place for journal, place in offset["nodes"].items()}
 
 
-def latest(one: OperatorsReader, start: dict[str, Any], holds: Callable[[], object]) -> dict[str, Any]:
+def latest(one: PartsReader, start: dict[str, Any], holds: Callable[[], object]) -> dict[str, Any]:
     for _ in range(1000):
         start = one.latestOffset(start, ReadAllAvailable())
         if holds():
@@ -124,8 +124,8 @@ def test_nothing_is_read_while_nobody_wants_anything(tmp_path: Path) -> None:
     [(1, 9_999_999, False), (1, 10_000_000, True), (10_000_000, 19_999_999, False), (10_000_000, 20_000_000, True)],
 )
 def test_a_batch_without_messages_is_due_when_a_window_ends(before_us: int, time_us: int, ends: bool) -> None:
-    assert (Pace().next_end(registry(b"$HOURLYSUM/t"), before_us) <= time_us) is ends
-    assert Pace().next_end(Registry(), before_us) > time_us
+    assert (TriggerPacing().next_end(registry(b"$HOURLYSUM/t"), before_us) <= time_us) is ends
+    assert TriggerPacing().next_end(Registry(), before_us) > time_us
 
 
 def test_it_is_as_late_as_at_the_node_where_it_is_earliest(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sterna.pipeline.errors import PublishFailed
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.options import WriteOptions
-from sterna.pipeline.sink.publisher import Publisher
+from sterna.pipeline.sink.publisher import NumberedPublisher
 from sterna.pipeline.sink.rows import Outgoing
 
 from .feeding import FeedingNode
@@ -38,9 +38,9 @@ def kept(node: FeedingNode, topic: str) -> list[int]:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_publisher_that_begins_again_adds_only_what_is_missing(feeding: FeedingNode, topic: str, qos: int) -> None:
     # The first life ends in the middle, with messages under way.
-    with Publisher(options(feeding), topic, 0) as first:
+    with NumberedPublisher(options(feeding), topic, 0) as first:
         first.publish(islice(messages(topic, 100, qos), 70))
-    with Publisher(options(feeding), topic, 0) as second:
+    with NumberedPublisher(options(feeding), topic, 0) as second:
         second.publish(messages(topic, 100, qos))
         second.finish()
         assert second.published == 100
@@ -65,7 +65,7 @@ def test_a_node_killed_while_it_is_published_to_has_each_message_once(start_feed
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with Publisher(options(node), "numbered", 0) as publisher:
+    with NumberedPublisher(options(node), "numbered", 0) as publisher:
         publisher.publish(told())
         publisher.finish()
     killer.join()
@@ -74,7 +74,7 @@ def test_a_node_killed_while_it_is_published_to_has_each_message_once(start_feed
 
 def test_a_later_batch_is_new_and_an_earlier_one_is_known(feeding: FeedingNode, topic: str) -> None:
     for batch in (0, 1, 0):
-        with Publisher(options(feeding), topic, batch) as publisher:
+        with NumberedPublisher(options(feeding), topic, batch) as publisher:
             publisher.publish(messages(topic, 3))
             publisher.finish()
     assert kept(feeding, topic) == [0, 1, 2, 0, 1, 2]
@@ -83,7 +83,7 @@ def test_a_later_batch_is_new_and_an_earlier_one_is_known(feeding: FeedingNode, 
 def test_a_message_the_node_refuses_is_named(start_feeding: StartFeeding) -> None:
     rules = '[authorization]\ndefault = "allow"\n[[authorization.rule]]\nfilters = ["secret/#"]\neffect = "deny"\n'
     node = start_feeding("strict", rules)
-    with Publisher(options(node), "p", 0) as publisher:
+    with NumberedPublisher(options(node), "p", 0) as publisher:
         publisher.publish(messages("secret/a", 1))
         with pytest.raises(PublishFailed, match=r'refused row 0 of the partition, to "secret/a": Not authorized'):
             publisher.finish()

@@ -15,9 +15,9 @@ from live.networks import free_port
 from live.nodes import wait_until
 from sterna.pipeline.errors import DataLoss, NodesMissing, PipelineError
 from sterna.pipeline.feed.client import FeedClient, ParquetFile
-from sterna.pipeline.feed.errors import Busy, Refused
+from sterna.pipeline.feed.errors import Busy, FeedRefused
 from sterna.pipeline.options import Access, ReadOptions
-from sterna.pipeline.source.gaps import Gap, lose, noted
+from sterna.pipeline.source.gaps import JournalGap, lose, noted
 from sterna.pipeline.source.nodes import Seen, survey
 from sterna.pipeline.source.offsets import Range, node_of
 from sterna.pipeline.source.range_reader import read_range
@@ -193,7 +193,7 @@ def test_offsets_beyond_the_journal_are_refused_and_no_loss(start_feeding: Start
 def test_a_gap_found_again_is_counted_once(tmp_path: Path) -> None:
     forgiving = ReadOptions(("a:1",), Access(), fail_on_data_loss=False, gaps=str(tmp_path))
     for start, stop in ((5, 9), (20, 30), (0, 9), (0, 9), (9, 12)):
-        lose(Gap("a", start, stop, stop - start, "x"), forgiving)
+        lose(JournalGap("a", start, stop, stop - start, "x"), forgiving)
     assert sorted((gap.start, gap.stop) for gap in noted(tmp_path)) == [(0, 9), (9, 12), (20, 30)]
 
 
@@ -210,5 +210,5 @@ def test_a_survey_needs_those_it_was_told_of_and_does_without_those_it_heard_of(
 def test_a_wrong_token_is_refused_at_once(start_feeding: StartFeeding) -> None:
     node = start_feeding("guarded", token="t" * 32)
     assert list(survey(Access(token="t" * 32), [node.feed], all_of_them=True)) == ["guarded"]
-    with pytest.raises(Refused, match="guarded"):
+    with pytest.raises(FeedRefused, match="guarded"):
         survey(Access(token="x" * 32), [node.feed], all_of_them=True)

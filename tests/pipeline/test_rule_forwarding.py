@@ -16,12 +16,12 @@ from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.pipeline.expressions import rule_forwarding
-from sterna.pipeline.expressions.matching import MISSED, SAID, Row
-from sterna.pipeline.expressions.part_merge import Batch, Gathering, GatheringFiles, Result
+from sterna.pipeline.expressions.matching import EXTRACTED, MISSED, Row
+from sterna.pipeline.expressions.part_merge import ExpressionResult, PartBatch, PartMerge, PartMergeFiles
 from sterna.pipeline.expressions.registry import Beginning, Registry, RegistryFiles
-from sterna.pipeline.expressions.rule_forwarding import PASSING, Passed
-from sterna.pipeline.expressions.value_extraction import ORDER_COLUMNS, Picker, Said
-from sterna.pipeline.feed.client import Wanted
+from sterna.pipeline.expressions.rule_forwarding import FORWARDED, ForwardedMessage
+from sterna.pipeline.expressions.value_extraction import ORDER_COLUMNS, ExtractedValues, ValueExtractor
+from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.table import schema_of
 
 Message = tuple[int, bytes, bytes]
@@ -30,7 +30,7 @@ Message = tuple[int, bytes, bytes]
 COLUMNS = (*ORDER_COLUMNS, *rule_forwarding.COLUMNS)
 
 
-def rows_of(registry: Registry, messages: list[Message], kind: int = SAID, first: int = 0) -> list[Row]:
+def rows_of(registry: Registry, messages: list[Message], kind: int = EXTRACTED, first: int = 0) -> list[Row]:
     """What a task makes of them, for entries from a number on."""
     times, topics, payloads = zip(*messages, strict=True) if messages else ((), (), ())
     columns = [
@@ -44,15 +44,15 @@ def rows_of(registry: Registry, messages: list[Message], kind: int = SAID, first
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema_of(COLUMNS))
     entries = [entry for entry in registry.entries if entry.number >= first]
-    return [(kind, 0, one) for one in Picker(entries).pick("a", batch)]
+    return [(kind, 0, one) for one in ValueExtractor(entries).pick("a", batch)]
 
 
 def told(registry: Registry, node: str, *wanted: tuple[str, int]) -> Registry:
     some = [(text.encode(), since_us) for text, since_us in wanted]
-    return registry.told(node, 1, registry.edition + 1, Wanted(Settings(), some), Beginning())
+    return registry.told(node, 1, registry.edition + 1, WantedExpressions(Settings(), some), Beginning())
 
 
-def seen(results: list[Result], node: str = "a") -> list[tuple[bytes, int, bytes, bytes]]:
+def seen(results: list[ExpressionResult], node: str = "a") -> list[tuple[bytes, int, bytes, bytes]]:
     return [(one.text, one.number, one.topic, one.payload) for one in results if one.node == node]
 
 
@@ -72,7 +72,7 @@ def test_what_passes_is_what_a_node_lets_pass(
     texts = dict.fromkeys(f"{''.join(chosen)}{field}/{topics}" for chosen, field, topics in drawn)
     registry = told(Registry(), "a", *((text, 0) for text in texts))
     messages = [(time_us, *one) for time_us, one in enumerate(sent, 1)]
-    results = Gathering().close(registry, 1000, rows_of(registry, messages))
+    results = PartMerge().close(registry, 1000, rows_of(registry, messages))
     expected = []
     for text in texts:
         expression = parse(text.encode())
@@ -89,7 +89,7 @@ def test_the_same_rules_pass_a_message_once_to_each_node_in_one_order() -> None:
     registry = told(Registry(), "a", ("$GT;1/t/+", 0), ("$GT;1/t/#", 0), ("$GT;1/t/a", 0), ("$GT;2/t/a", 0))
     registry = told(registry, "b", ("$GT;1/t/a", 0))
     messages = [(5, b"t/a", b"2"), (5, b"t/a/x", b"3"), (5, b"t/b", b"1"), (6, b"t/b", b"4")]
-    results = Gathering().close(registry, 10, rows_of(registry, messages))
+    results = PartMerge().close(registry, 10, rows_of(registry, messages))
     assert seen(results) == [
         (b"$GT;1/t/+", 5, b"t/a", b"2"),
         (b"$GT;1/t/#", 6, b"t/a/x", b"3"),
@@ -100,7 +100,7 @@ def test_the_same_rules_pass_a_message_once_to_each_node_in_one_order() -> None:
 
 def test_one_that_comes_later_gets_what_the_others_have_not_passed_on() -> None:
     before = told(Registry(), "a", ("$GT;1/t/a", 0))
-    gathering, past = Gathering(), [(5, b"t/a", b"2"), (6, b"t/b", b"3")]
+    gathering, past = PartMerge(), [(5, b"t/a", b"2"), (6, b"t/b", b"3")]
     assert len(gathering.close(before, 10, rows_of(before, past))) == 1
     after = told(before, "a", ("$GT;1/t/a", 0), ("$GT;1/t/+", 6))
     rows = rows_of(after, [*past, (7, b"t/a", b"4")], MISSED, first=before.following)
@@ -119,13 +119,13 @@ def test_numbers_and_what_waits_outlive_the_driver(tmp_path: Path) -> None:
     registry = told(Registry(), "a", ("$GT;1/t", 0))
     registries.keep(registry)
 
-    def started() -> tuple[GatheringFiles, Gathering, list[Result]]:
-        files, gathering = GatheringFiles(tmp_path / "state", registries.load), Gathering()
+    def started() -> tuple[PartMergeFiles, PartMerge, list[ExpressionResult]]:
+        files, gathering = PartMergeFiles(tmp_path / "state", registries.load), PartMerge()
         return files, gathering, files.load(gathering)
 
     files, gathering, _ = started()
     rows = rows_of(registry, [(5, b"t", b"2"), (5, b"t", b"3"), (9, b"t", b"4")])
-    made = files.take(gathering, Batch(0, 1, 6, rows), lambda _: None)
+    made = files.take(gathering, PartBatch(0, 1, 6, rows), lambda _: None)
     files.close()
     files, gathering, redone = started()
     assert redone == made
@@ -133,7 +133,7 @@ def test_numbers_and_what_waits_outlive_the_driver(tmp_path: Path) -> None:
     files.close()
     files, gathering, redone = started()
     assert redone == made
-    results = files.take(gathering, Batch(1, 1, 10, rows_of(registry, [(6, b"t", b"9")])), lambda _: None)
+    results = files.take(gathering, PartBatch(1, 1, 10, rows_of(registry, [(6, b"t", b"9")])), lambda _: None)
     files.close()
     assert seen(made + results) == [
         (b"$GT;1/t", number, b"t", payload) for number, payload in ((5, b"2"), (6, b"3"), (7, b"9"), (9, b"4"))
@@ -143,18 +143,18 @@ def test_numbers_and_what_waits_outlive_the_driver(tmp_path: Path) -> None:
 def test_a_message_leaves_its_task_once_for_all_rules_and_not_if_it_is_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rule_forwarding, "PASSED_BYTES_MAX", 1000)
+    monkeypatch.setattr(rule_forwarding, "FORWARDED_BYTES_MAX", 1000)
     registry = told(Registry(), "a", *((f"$CONTAINS;{letter}/#", 0) for letter in "abc"))
     rows = rows_of(registry, [(1, b"t", b"abc" * 200), (2, b"t", b"abc" * 2000), (3, b"t", b"xyz")])
     ((_, _, part),) = rows
-    said = msgspec.msgpack.decode(part, type=Said)
-    assert said.reading == PASSING
+    said = msgspec.msgpack.decode(part, type=ExtractedValues)
+    assert said.reading == FORWARDED
     (message,) = said.values
-    assert isinstance(message, Passed)
+    assert isinstance(message, ForwardedMessage)
     assert len(message.rules) == 3
     assert list(said.left_out.values()) == [1]
     lines: list[str] = []
-    gathering = Gathering(lines.append)
+    gathering = PartMerge(lines.append)
     assert len(gathering.close(registry, 10, rows)) == 3
     gathering.close(registry, 11, rows)
     assert len(lines) == 1

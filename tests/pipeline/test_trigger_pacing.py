@@ -11,12 +11,14 @@ import pytest
 from sterna.operators.settings import Settings
 from sterna.pipeline.expressions import trigger_pacing as pace_module
 from sterna.pipeline.expressions.registry import Beginning, Registry
-from sterna.pipeline.expressions.trigger_pacing import BRISK_S, GRACE_S, HOLD_S, PACE_S, Pace
-from sterna.pipeline.feed.client import Wanted
+from sterna.pipeline.expressions.trigger_pacing import BRISK_S, GRACE_S, HOLD_S, PACE_S, TriggerPacing
+from sterna.pipeline.feed.client import WantedExpressions
 from sterna.pipeline.source.nodes import Seen
 
 PERIOD_US = 10_000_000
-REGISTRY = Registry().told("a", 1, 1, Wanted(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)]), Beginning())
+REGISTRY = Registry().told(
+    "a", 1, 1, WantedExpressions(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)]), Beginning()
+)
 
 
 class Clock:
@@ -56,7 +58,7 @@ class Watching:
         self.nodes = clock.seen
 
 
-def begun(pace: Pace, clock: Clock, took_s: float, time_us: int | None = None) -> float:
+def begun(pace: TriggerPacing, clock: Clock, took_s: float, time_us: int | None = None) -> float:
     """When the next batch begins, after one that began now and took so long."""
     time_us = int((clock.now_s - clock.lag_s) * 1e6) if time_us is None else time_us
     pace.begin()
@@ -67,29 +69,29 @@ def begun(pace: Pace, clock: Clock, took_s: float, time_us: int | None = None) -
 
 def test_in_between_there_is_a_batch_now_and_then(clock: Clock) -> None:
     clock.now_s = 1001.0
-    assert begun(Pace(), clock, 0.2) == pytest.approx(1001.0 + PACE_S, abs=0.02)
-    assert begun(Pace(), clock, 2.5) == pytest.approx(1002.0 + 2.5, abs=0.02)
+    assert begun(TriggerPacing(), clock, 0.2) == pytest.approx(1001.0 + PACE_S, abs=0.02)
+    assert begun(TriggerPacing(), clock, 2.5) == pytest.approx(1002.0 + 2.5, abs=0.02)
 
 
 @pytest.mark.parametrize("began", [1008.2, 1008.95, 1009.3, 1009.75])
 def test_the_one_that_closes_a_window_begins_when_it_is_over(clock: Clock, began: float) -> None:
     clock.now_s = began
-    after = begun(Pace(), clock, 0.2)
+    after = begun(TriggerPacing(), clock, 0.2)
     if after < 1010.0:  # one more fits in
         assert after + 0.2 <= 1010.0
-        after = begun(Pace(), clock, 0.2)
+        after = begun(TriggerPacing(), clock, 0.2)
     assert after == pytest.approx(1010.0 + clock.lag_s, abs=0.02)
 
 
 def test_slow_batches_do_not_wait_for_long(clock: Clock) -> None:
     clock.now_s = 1003.0
-    assert begun(Pace(), clock, 5.0) <= 1008.0 + HOLD_S
-    assert begun(Pace(), clock, 1.5) == pytest.approx(1010.0 + clock.lag_s, abs=0.02)
+    assert begun(TriggerPacing(), clock, 5.0) <= 1008.0 + HOLD_S
+    assert begun(TriggerPacing(), clock, 1.5) == pytest.approx(1010.0 + clock.lag_s, abs=0.02)
 
 
 def test_somebody_who_is_away_does_not_make_it_run(clock: Clock) -> None:
     """A window is not closed though it is over everywhere in sight: it is tried once, and then at the usual pace."""
-    pace = Pace()
+    pace = TriggerPacing()
     clock.now_s, stuck_us = 1009.9, 1_009_000_000
     assert begun(pace, clock, 0.2, stuck_us) < 1010.2
     before = clock.now_s
@@ -98,17 +100,17 @@ def test_somebody_who_is_away_does_not_make_it_run(clock: Clock) -> None:
 
 def test_a_clock_that_is_behind_is_not_waited_for_for_ever(clock: Clock) -> None:
     clock.now_s, clock.lag_s = 1009.9, 60.0
-    assert begun(Pace(), clock, 0.2, 1_009_000_000) <= 1010.0 + max(GRACE_S, PACE_S) + 0.02
+    assert begun(TriggerPacing(), clock, 0.2, 1_009_000_000) <= 1010.0 + max(GRACE_S, PACE_S) + 0.02
 
 
 def test_a_new_expression_is_seen_to_at_once(clock: Clock) -> None:
     clock.now_s = 1001.0
     clock.nodes["a"] = replace(clock.nodes["a"], edition=2)
-    assert begun(Pace(), clock, 0.2) == pytest.approx(1001.2)
+    assert begun(TriggerPacing(), clock, 0.2) == pytest.approx(1001.2)
 
 
 def test_a_new_expression_that_nobody_can_learn_of_yet_does_not_make_it_run(clock: Clock) -> None:
-    pace, clock.now_s = Pace(), 1001.0
+    pace, clock.now_s = TriggerPacing(), 1001.0
     clock.nodes["a"] = replace(clock.nodes["a"], edition=2)
     assert begun(pace, clock, 0.2) == pytest.approx(1001.2)
     assert begun(pace, clock, 0.2) == pytest.approx(1001.2 + PACE_S, abs=0.02)
@@ -117,15 +119,15 @@ def test_a_new_expression_that_nobody_can_learn_of_yet_does_not_make_it_run(cloc
 
 
 def test_ends_are_those_of_all_windows() -> None:
-    assert Pace().next_end(REGISTRY, 1) == PERIOD_US
-    assert Pace().next_end(REGISTRY, PERIOD_US) == 2 * PERIOD_US
-    assert Pace().next_end(Registry(), 1) > time.time() * 1e6
+    assert TriggerPacing().next_end(REGISTRY, 1) == PERIOD_US
+    assert TriggerPacing().next_end(REGISTRY, PERIOD_US) == 2 * PERIOD_US
+    assert TriggerPacing().next_end(Registry(), 1) > time.time() * 1e6
 
 
 def test_who_answers_each_message_is_not_kept_waiting_for_long(clock: Clock) -> None:
-    wanted = Wanted(Settings(), [(b"$SUM/t/+", 0), (b"$HOURLYSUM/t/+", 0)])
+    wanted = WantedExpressions(Settings(), [(b"$SUM/t/+", 0), (b"$HOURLYSUM/t/+", 0)])
     brisk = Registry().told("a", 1, 1, wanted, Beginning())
-    pace = Pace()
+    pace = TriggerPacing()
     clock.now_s = 1001.0
     pace.begin()
     pace.rest(Watching(clock), brisk, 1)  # type: ignore[arg-type]  # all of a watch that is needed

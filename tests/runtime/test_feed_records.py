@@ -12,7 +12,7 @@ from sterna.journal.frames import DELIVERIES, HEADER_BYTES, SEGMENT_HEADER_BYTES
 from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.journal.recovery import recover
 from sterna.pipeline.feed.client import FeedClient
-from sterna.pipeline.feed.errors import Refused, Trimmed
+from sterna.pipeline.feed.errors import FeedRefused, Trimmed
 from sterna.runtime.storage import FileStore
 
 
@@ -101,11 +101,11 @@ def test_what_cannot_be_read_is_said_in_a_line(tmp_path: Path) -> None:
         async with FeedWorld(tmp_path) as world:
             fill(world, 100)
             segments = await world.ask(lambda client: client.segments())
-            with pytest.raises(Refused, match="within one segment"):
+            with pytest.raises(FeedRefused, match="within one segment"):
                 await world.ask(lambda client: list(client.records("deliveries", segments[0][0], segments[1][1])))
             with pytest.raises(Trimmed, match="no longer kept"):
                 await world.ask(lambda client: list(client.records("deliveries", 0, 1)))
-            with pytest.raises(Refused, match="not a request"):
+            with pytest.raises(FeedRefused, match="not a request"):
                 await world.ask(lambda client: list(client.records("letters", *segments[0])))
             file = world.store.segments()[0]
             place = SEGMENT_HEADER_BYTES

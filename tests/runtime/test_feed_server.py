@@ -13,8 +13,8 @@ from feed_world import BEGAN, FeedWorld, everything, message, offsets, rows, run
 
 from sterna.journal.readers import Readers
 from sterna.journal.settings import JournalSettings
-from sterna.pipeline.feed.client import Lost
-from sterna.pipeline.feed.errors import Refused, Trimmed
+from sterna.pipeline.feed.client import ConnectionLost
+from sterna.pipeline.feed.errors import FeedRefused, Trimmed
 
 TOKEN = "a token of sixteen bytes or more"
 MEMORY = JournalSettings(durability="memory", segment_bytes=64 * 1024)
@@ -162,12 +162,12 @@ def test_a_cursor_stays_where_it_was_registered_until_it_is_moved_on(tmp_path: P
 def test_who_is_not_registered_cannot_commit_and_nobody_registers_beyond_the_end(tmp_path: Path) -> None:
     async def scene() -> None:
         async with FeedWorld(tmp_path, readers=1) as world:
-            with pytest.raises(Refused, match=r'node node-1 at .*: reader "test" is not registered'):
+            with pytest.raises(FeedRefused, match=r'node node-1 at .*: reader "test" is not registered'):
                 await world.ask(lambda client: client.commit(1))
-            with pytest.raises(Refused, match="beyond the end"):
+            with pytest.raises(FeedRefused, match="beyond the end"):
                 await world.ask(lambda client: client.register(1))
             await world.ask(lambda client: client.register(), reader="first")
-            with pytest.raises(Refused, match="too many readers are registered"):
+            with pytest.raises(FeedRefused, match="too many readers are registered"):
                 await world.ask(lambda client: client.register(), reader="second")
 
     run(scene)
@@ -199,7 +199,7 @@ def test_retention_holds_what_a_reader_needs_and_tells_who_fell_off(
             assert first > end // 2
             world.feed.tidy()
             status = await world.ask(lambda client: client.status())
-            assert status.fell_off == Lost(end // 2, first)
+            assert status.fell_off == ConnectionLost(end // 2, first)
             assert world.feed.view().lost == first - end // 2
             with pytest.raises(Trimmed) as caught:
                 await world.ask(lambda client: offsets(client.read(end // 2, first + 1)))

@@ -18,7 +18,7 @@ from feed_world import BEGAN, FeedWorld, everything, flip, message, run, until
 
 from sterna.journal.settings import JournalSettings
 from sterna.pipeline.feed.client import FeedClient
-from sterna.pipeline.feed.errors import Busy, FeedError, Refused, Trimmed, Unreachable
+from sterna.pipeline.feed.errors import Busy, FeedError, FeedRefused, Trimmed, Unreachable
 from sterna.runtime import feed_connection
 from sterna.runtime.feed import STRANGERS_MAX
 from sterna.runtime.storage import FileStore
@@ -37,7 +37,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_is_not(tmp_path: Path, caplog:
     async def scene() -> None:
         async with FeedWorld(tmp_path, token=TOKEN) as world:
             for token in (None, "a wrong token of sixteen bytes"):
-                with pytest.raises(Refused, match=r"node node-1 at .*: the token is wrong") as caught:
+                with pytest.raises(FeedRefused, match=r"node node-1 at .*: the token is wrong") as caught:
                     await world.ask(lambda client: client.status(), token=token)
                 assert caught.value.code == "token"
             assert (await world.ask(lambda client: client.status(), token=TOKEN)).next == 0
@@ -123,7 +123,7 @@ def test_junk_instead_of_an_introduction_gets_one_line_and_goodbye(
 )
 def test_a_bad_request_is_refused_and_the_next_one_served(tmp_path: Path, request_: Any, reason: str) -> None:
     def scene_of(client: FeedClient) -> None:
-        with pytest.raises(Refused, match=reason):
+        with pytest.raises(FeedRefused, match=reason):
             client._ask(request_)
         assert client.status().next == 0
 
@@ -140,7 +140,7 @@ def test_junk_after_the_introduction_and_requests_too_long_end_the_connection(tm
         connection = client._connection
         assert connection is not None
         client._send(connection, b"\xc1")
-        with pytest.raises(Refused, match="this is no request"):
+        with pytest.raises(FeedRefused, match="this is no request"):
             client._answer(connection)
         with pytest.raises(FeedError):
             client._ask({"op": "read", "start": 0, "stop": 1, "filters": ["x" * 70_000]})
@@ -318,7 +318,7 @@ def test_a_disk_that_cannot_be_read_is_said_in_one_line_and_the_reader_may_try_a
                 raise OSError(5, "Input/output error")
 
             monkeypatch.setattr(os, "pread", broken)
-            with pytest.raises(Refused, match="Input/output error; check the disk") as caught:
+            with pytest.raises(FeedRefused, match="Input/output error; check the disk") as caught:
                 await world.ask(everything)
             assert caught.value.code == "disk"
             monkeypatch.setattr(os, "pread", read)
@@ -340,7 +340,7 @@ def test_cursors_that_cannot_be_written_are_refused_not_promised(
 
             with monkeypatch.context() as patch:
                 patch.setattr(os, "fsync", full)
-                with pytest.raises(Refused, match="No space left on device"):
+                with pytest.raises(FeedRefused, match="No space left on device"):
                     await world.ask(lambda client: client.register(3))
             assert await world.ask(lambda client: client.commit(5)) == 5
             assert "5" in (tmp_path / "readers.json").read_text()

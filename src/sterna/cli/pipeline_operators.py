@@ -13,7 +13,7 @@ import typer
 
 from sterna.cli.operators import parsed
 from sterna.operators.window_division import division
-from sterna.pipeline.expressions.batch_evaluation import Question
+from sterna.pipeline.expressions.batch_evaluation import Evaluation
 from sterna.pipeline.expressions.function_tasks import check
 from sterna.runtime.configuration import load
 from sterna.runtime.functions import functions_of
@@ -27,7 +27,7 @@ def question(
     until: datetime | None,
     anchor: Literal["subscription", "wall"] | None,
     config: Path | None,
-) -> Question:
+) -> Evaluation:
     configuration = load(config, os.environ)
     settings, known = configuration.operators, functions_of(configuration.functions)
     expression = parsed(text, known)
@@ -44,7 +44,7 @@ def question(
     table = configuration.functions if expression.function else None
     if table is not None:
         check(table)
-    return Question(expression.text, settings, since_us, until_us, table)
+    return Evaluation(expression.text, settings, since_us, until_us, table)
 
 
 def functions(config: Path | None) -> FunctionTable:
@@ -54,7 +54,7 @@ def functions(config: Path | None) -> FunctionTable:
     return table
 
 
-def plan(asked: Question) -> str:
+def plan(asked: Evaluation) -> str:
     if asked.functions is not None:
         return "every task computes the numbers of what it reads; these go through one task, in order"
     return division(asked.expression).value

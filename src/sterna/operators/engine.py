@@ -18,10 +18,10 @@ from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings
-from sterna.operators.sources import Computed, Source, source_of
+from sterna.operators.sources import ComputedSource, Source, source_of
 from sterna.operators.spatial import spatial_of
-from sterna.operators.stages import Change, Counts, Outgrown, Result, Rule, Stage
-from sterna.operators.types import Stream, check
+from sterna.operators.stages import Counts, Difference, Outgrown, ResultStage, RuleStage, Stage
+from sterna.operators.types import StreamType, check
 from sterna.operators.windows import Periodic, sliding_of
 
 _VERSION = 1
@@ -32,9 +32,9 @@ _State = tuple[int, bytes, int, str, tuple[int, int, int, int], list[bytes]]
 def stage_of(operator: Operator, after: Stage, counts: Counts, settings: Settings, since_us: int) -> Stage | None:
     """What does an operator's work; None for functions and text rules, which the source is for."""
     if operator.family is Family.RULE:
-        return Rule(after, counts, operator)
+        return RuleStage(after, counts, operator)
     if operator.family is Family.CHANGE:
-        return Change(after, counts, operator, settings.topics)
+        return Difference(after, counts, operator, settings.topics)
     if operator.family is Family.SPATIAL:
         return spatial_of(after, counts, operator, settings)
     if operator.family is Family.SLIDING:
@@ -68,7 +68,7 @@ class Engine:
         #: Why there will be no more results; empty while there may be.
         self.stopped = ""
         self._periodic: Periodic | None = None
-        self._result = Result(self.counts, check(expression)[0] is Stream.SET and expression.wildcard)
+        self._result = ResultStage(self.counts, check(expression)[0] is StreamType.SET and expression.wildcard)
         self._stages: list[Stage] = []
         last = self._chain(settings, since_us)
         self._source: Source = source_of(expression, last, settings, functions)
@@ -114,7 +114,7 @@ class Engine:
         source = self._source
         try:
             time_us = self._begin(time_us)
-            assert isinstance(source, Computed)
+            assert isinstance(source, ComputedSource)
             if value is None or not source.take_number(time_us, topic, value):
                 self.counts.ignored += 1
         except Outgrown as reason:

@@ -6,7 +6,7 @@ from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings
 from sterna.operators.split import halves
-from sterna.operators.types import Stream, check
+from sterna.operators.types import StreamType, check
 from sterna.operators.window_division import Division, division
 
 _KEPT = {
@@ -105,7 +105,7 @@ def _kept(operator: Operator, settings: Settings, functions: Functions) -> str:
     return "keeps nothing"
 
 
-def _result(expression: Expression, stream: Stream) -> str:
+def _result(expression: Expression, stream: StreamType) -> str:
     if expression.forwards:
         return "the message itself"
-    return "a list of numbers, by topic" if stream is Stream.SET and expression.wildcard else "a number"
+    return "a list of numbers, by topic" if stream is StreamType.SET and expression.wildcard else "a number"

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sterna.operators.expression import Family
-from sterna.operators.keywords import WORDS, Word
+from sterna.operators.keywords import KEYWORDS, Keyword
 
 Compute = Callable[[bytes], float]
 
@@ -58,7 +58,7 @@ class Functions:
         found = Functions()
         found._known.update(self._known)
         for name in re.findall(r"\$([A-Z][A-Z0-9]*)", text.partition(b"/")[0].decode(errors="replace")):
-            if name not in WORDS and name != "SYS" and name not in found._known:
+            if name not in KEYWORDS and name != "SYS" and name not in found._known:
                 found._known[name] = Function(name, None, "")
         return found
 
@@ -76,12 +76,12 @@ class Functions:
             if word.family is Family.FUNCTION and (function := self._known.get(word.name)) is not None
         ]
 
-    def words(self) -> dict[str, Word]:
+    def words(self) -> dict[str, Keyword]:
         """The language with these functions."""
-        return {**WORDS, **{name: self._word(name) for name in self._known}}
+        return {**KEYWORDS, **{name: self._word(name) for name in self._known}}
 
-    def _word(self, name: str) -> Word:
-        return WORDS.get(name) or Word(Family.FUNCTION, name, f"${name}")
+    def _word(self, name: str) -> Keyword:
+        return KEYWORDS.get(name) or Keyword(Family.FUNCTION, name, f"${name}")
 
 
 #: What a node has unless somebody registers something.

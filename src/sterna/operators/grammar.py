@@ -22,7 +22,7 @@ from sterna.operators.errors import ExpressionError
 from sterna.operators.exact_sum import NUMBER_MAX
 from sterna.operators.expression import Expression, Family, Operator
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.operators.keywords import Word
+from sterna.operators.keywords import Keyword
 from sterna.operators.types import check
 
 #: Part of the language rather than settings: an expression that one node takes, every node takes.
@@ -80,7 +80,7 @@ def _check_filter(topic_filter: bytes, position: int) -> None:
         raise ExpressionError(position, shown, "is no topic filter; + and # stand alone between /, # only at the end")
 
 
-def _operators(block: bytes, words: dict[str, Word]) -> tuple[Operator, ...]:
+def _operators(block: bytes, words: dict[str, Keyword]) -> tuple[Operator, ...]:
     pieces = block.decode().split("$")[1:]
     operators = []
     position = 0
@@ -95,7 +95,7 @@ def _operators(block: bytes, words: dict[str, Word]) -> tuple[Operator, ...]:
 class _Written:
     """One operator as it stands there, about to be understood."""
 
-    def __init__(self, piece: str, position: int, innermost: bool, words: dict[str, Word]) -> None:
+    def __init__(self, piece: str, position: int, innermost: bool, words: dict[str, Keyword]) -> None:
         self.name, *self.parameters = piece.split(";")
         self.text = f"${piece}"
         self.position = position
@@ -132,7 +132,7 @@ class _Written:
         near = get_close_matches(self.name.upper(), self.words, 1, 0.5) if len(self.name) <= 64 else []
         return self.fault("unknown operator" + (f"; write ${near[0]}" if near else "; see $SYS/capabilities"))
 
-    def take_field(self, word: Word) -> tuple[str, ...]:
+    def take_field(self, word: Keyword) -> tuple[str, ...]:
         """The last parameter if it is a field.  The first one of CONTAINS is its text, whatever it looks like."""
         least = 2 if word.family is Family.CONTAINS else 1
         if len(self.parameters) < least or not self.parameters[-1].startswith("."):
@@ -147,31 +147,31 @@ class _Written:
             raise self.fault("an empty name in the field; write it like ;.sensor.temperature or ;.values.0")
         return segments
 
-    def only(self, word: Word, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+    def only(self, word: Keyword, pattern: re.Pattern[str], what: str) -> re.Match[str]:
         matched = pattern.fullmatch(self.parameters[0]) if len(self.parameters) == 1 else None
         if matched is None:
             raise self.fault(f"takes {what}; write it like {word.example}")
         return matched
 
-    def number(self, word: Word) -> float:
+    def number(self, word: Keyword) -> float:
         number = float(self.only(word, _NUMBER, "one number (digits, no exponent)")[0])
         if not abs(number) < NUMBER_MAX:
             raise self.fault("the number is out of range; numbers are smaller than 2^127 in magnitude")
         return number + 0.0
 
-    def quantile(self, word: Word) -> Fraction:
+    def quantile(self, word: Keyword) -> Fraction:
         quantile = Fraction(self.only(word, _NUMBER, "one number from 0 to 1")[0])
         if not 0 <= quantile <= 1:
             raise self.fault(f"takes a number from 0 to 1; write it like {word.example}")
         return quantile
 
-    def needle(self, word: Word) -> str:
+    def needle(self, word: Keyword) -> str:
         needle = ";".join(self.parameters)
         if not needle:
             raise self.fault(f"takes the text to look for; write it like {word.example}")
         return needle
 
-    def span_us(self, word: Word) -> int:
+    def span_us(self, word: Keyword) -> int:
         what = "a span H:MM:SS (hours, minutes, seconds) from 0:00:01 to 23:59:59"
         hours, minutes, seconds = map(int, self.only(word, _SPAN, what).groups())
         span_s = (hours * 60 + minutes) * 60 + seconds

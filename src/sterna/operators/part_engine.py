@@ -15,7 +15,7 @@ from sterna.operators.stages import Counts, Outgrown, Stage
 #: Topics that may be listed and gone, beyond as many as there are.
 _GONE_MAX = 1024
 
-_ApartState = list[tuple[bytes, int, float | None]]
+_SharedTopicsState = list[tuple[bytes, int, float | None]]
 
 
 class Silent(Stage):
@@ -35,7 +35,7 @@ class Silent(Stage):
         self.moved = True
 
 
-class Apart(Stage):
+class SharedTopics(Stage):
     """Keys that other places have, too, are kept one by one: of each only the newest value of all places counts.  The
     others go on to the aggregate."""
 
@@ -83,7 +83,7 @@ class Apart(Stage):
 
     def resume(self, state: bytes) -> None:
         self.held = {}
-        for key, time_us, value in msgspec.msgpack.decode(state, type=_ApartState):
+        for key, time_us, value in msgspec.msgpack.decode(state, type=_SharedTopicsState):
             self._hold(key, time_us, value)
 
 
@@ -93,7 +93,7 @@ class PartEngine(Engine):
 
     __slots__ = ("apart", "edition", "silent", "spatial")
 
-    apart: Apart
+    apart: SharedTopics
     #: Of the list of topics admitted: it only grows in one.
     edition: int
     silent: Silent
@@ -105,7 +105,7 @@ class PartEngine(Engine):
         self.spatial = spatial_of(self.silent, self.counts, aggregate, settings)
         self.spatial.admitted = []
         self.edition = 0
-        self.apart = Apart(self.spatial, self.counts)
+        self.apart = SharedTopics(self.spatial, self.counts)
         self._stages += self.spatial, self.apart
         return self._behind(self.apart, tuple(rest), settings, since_us)
 

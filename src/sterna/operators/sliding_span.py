@@ -23,7 +23,7 @@ _KINDS: Final = 2
 _NEVER: Final = 1 << 62
 
 
-class Run:
+class ValueRun:
     __slots__ = ("first_us", "last_us", "runs", "size", "sums", "times", "values")
 
     def __init__(self, sums: Removable) -> None:
@@ -33,7 +33,7 @@ class Run:
         self.first_us = _NEVER
         self.last_us = 0
         #: Either runs, or values and when they came.
-        self.runs: list[Run] = []
+        self.runs: list[ValueRun] = []
         self.times: array[int] = array("q")
         self.values: array[float] = array("d")
 
@@ -46,7 +46,7 @@ class Run:
         self.values.append(value)
         self.sums.add(value)
 
-    def join(self, runs: list[Run]) -> None:
+    def join(self, runs: list[ValueRun]) -> None:
         self.runs = runs
         self.first_us, self.last_us = runs[0].first_us, runs[-1].last_us
         for run in runs:
@@ -65,7 +65,7 @@ class Run:
         return gone
 
 
-class Span:
+class SlidingSpan:
     __slots__ = ("_first_us", "_last_us", "_new", "_old", "_open", "_rows", "size", "sums")
 
     def __init__(self, new: Callable[[], Removable]) -> None:
@@ -82,9 +82,9 @@ class Span:
         self._first_us = _NEVER
         self._last_us = 0
         #: Oldest first: runs that grow no more, those that are to become longer ones (the longest first), the newest.
-        self._old: deque[Run] = deque()
-        self._rows: list[list[Run]] = [[] for _ in range(_KINDS)]
-        self._open = Run(new())
+        self._old: deque[ValueRun] = deque()
+        self._rows: list[list[ValueRun]] = [[] for _ in range(_KINDS)]
+        self._open = ValueRun(new())
 
     def add(self, time_us: int, value: float) -> None:
         if not self.size:
@@ -94,10 +94,10 @@ class Span:
         self.sums.add(value)
         self._open.add(time_us, value)
         if self._open.size >= VALUES:
-            full, self._open = self._open, Run(self._new())
+            full, self._open = self._open, ValueRun(self._new())
             self._put(full, 0)
 
-    def _put(self, run: Run, kind: int) -> None:
+    def _put(self, run: ValueRun, kind: int) -> None:
         if kind == _KINDS:
             self._old.append(run)
             return
@@ -105,7 +105,7 @@ class Span:
         row.append(run)
         if len(row) == RUNS:
             self._rows[kind] = []
-            longer = Run(self._new())
+            longer = ValueRun(self._new())
             longer.join(row)
             self._put(longer, kind + 1)
 
@@ -128,14 +128,14 @@ class Span:
                     self.sums.remove(value)
             self._first_us = self._oldest().first_us if self.size else _NEVER
 
-    def _oldest(self) -> Run:
+    def _oldest(self) -> ValueRun:
         if not self._old:
             for row in reversed(self._rows):
                 self._old.extend(row)
                 row.clear()
             if not self._old:
                 self._old.append(self._open)
-                self._open = Run(self._new())
+                self._open = ValueRun(self._new())
         return self._old[0]
 
     def items(self) -> list[tuple[int, float]]:

@@ -27,7 +27,7 @@ class Source:
         raise NotImplementedError
 
 
-class Numbers(Source):
+class NumberSource(Source):
     """The payload's text, or a field of it, is a number."""
 
     __slots__ = ()
@@ -40,7 +40,7 @@ class Numbers(Source):
         return True
 
 
-class Anything(Source):
+class AnySource(Source):
     """That there is a message, or the field in it, is all that counts."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class Anything(Source):
         return True
 
 
-class Texts(Source):
+class TextSource(Source):
     """The text rules of an expression, all at once, and what the operator outside of them needs of the text."""
 
     __slots__ = ("needles", "numeric")
@@ -80,7 +80,7 @@ class Texts(Source):
         return True
 
 
-class Computed(Source):
+class ComputedSource(Source):
     """A function makes the number; without one here, only numbers that were computed elsewhere count."""
 
     __slots__ = ("compute",)
@@ -105,7 +105,7 @@ class Computed(Source):
         return True
 
 
-class Heard(Stage):
+class LastValue(Stage):
     """Instead of an expression, behind a source that is asked what single messages say."""
 
     __slots__ = ("value",)
@@ -123,11 +123,11 @@ def source_of(expression: Expression, after: Stage, settings: Settings, function
     field, bytes_max = innermost.field, settings.field_payload_bytes
     if innermost.family is Family.FUNCTION:
         function = functions.get(innermost.name)
-        return Computed(after, None if function is None else function.compute)
+        return ComputedSource(after, None if function is None else function.compute)
     if innermost.family is Family.CONTAINS:
         needles = [operator.needle for operator in expression.operators if operator.family is Family.CONTAINS]
         outer = [operator for operator in expression.operators if operator.family is not Family.CONTAINS]
-        return Texts(after, field, bytes_max, needles, bool(outer) and outer[-1].aggregate != "COUNT")
+        return TextSource(after, field, bytes_max, needles, bool(outer) and outer[-1].aggregate != "COUNT")
     if innermost.aggregate == "COUNT":
-        return Anything(after, field, bytes_max)
-    return Numbers(after, field, bytes_max)
+        return AnySource(after, field, bytes_max)
+    return NumberSource(after, field, bytes_max)

@@ -75,7 +75,7 @@ class Answering(Stage):
         self.after.change(time_us, b"", answer)
 
 
-class Result(Stage):
+class ResultStage(Stage):
     """The end: what is to be published, if anything."""
 
     __slots__ = ("as_list", "text", "time_us")
@@ -109,7 +109,7 @@ _NEQ: Final = 5
 _RELATIONS = {"GT": _GT, "GTE": _GTE, "LT": _LT, "LTE": _LTE, "EQ": _EQ, "NEQ": _NEQ}
 
 
-class Rule(Stage):
+class RuleStage(Stage):
     __slots__ = ("number", "relation")
 
     def __init__(self, after: Stage, counts: Counts, operator: Operator) -> None:
@@ -140,7 +140,7 @@ class Rule(Stage):
         return value != self.number
 
 
-class Change(Stage):
+class Difference(Stage):
     """DELTA and RATE: how a topic's value differs from its previous one."""
 
     __slots__ = ("per_second", "previous", "topics_max")

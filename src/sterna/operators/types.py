@@ -12,7 +12,7 @@ from sterna.operators.errors import ExpressionError
 from sterna.operators.expression import Expression, Family, Operator
 
 
-class Stream(Enum):
+class StreamType(Enum):
     """What flows between two operators; the value is how a plan calls it."""
 
     PAYLOADS = "messages"
@@ -23,11 +23,11 @@ class Stream(Enum):
     SINGLE = "at each window's end, one number"
 
 
-_P, _T, _N, _1 = Stream.PAYLOADS, Stream.TEXTS, Stream.NUMBERS, Stream.NUMBER
-_S, _W = Stream.SET, Stream.SINGLE
+_P, _T, _N, _1 = StreamType.PAYLOADS, StreamType.TEXTS, StreamType.NUMBERS, StreamType.NUMBER
+_S, _W = StreamType.SET, StreamType.SINGLE
 
 #: Family -> what it takes -> what it then gives.
-TABLE: dict[Family, dict[Stream, Stream]] = {
+TABLE: dict[Family, dict[StreamType, StreamType]] = {
     Family.RULE: {_P: _N, _N: _N, _1: _1, _S: _S, _W: _W},
     Family.CONTAINS: {_P: _T, _T: _T},
     Family.CHANGE: {_P: _N, _N: _N},
@@ -46,10 +46,10 @@ _INSTEAD: dict[Family, str] = {
 }
 
 
-def check(expression: Expression) -> tuple[Stream, ...]:
+def check(expression: Expression) -> tuple[StreamType, ...]:
     """The type of what each operator gives, in the order they are written; or an ExpressionError."""
     _one_period(expression.operators)
-    stream = Stream.PAYLOADS
+    stream = StreamType.PAYLOADS
     found = []
     for operator in reversed(expression.operators):
         given = TABLE[operator.family].get(stream)

@@ -1,9 +1,10 @@
-"""An expression computed in parts: where its messages are, and where the parts meet.
+"""Computes an expression with a period from parts: where its messages are, and where the parts meet.
 
-What stands inside a period can be computed wherever its messages are, in any order: a `Part` holds, per window and key,
-an aggregate of those it was given.  Where the parts meet, a `Whole` merges them, and when a window has ended it gives
-what an engine would that had taken all messages in the order of their times: what comes for a window that has ended
-already counts in the one that is open then.  Which messages may be dealt out how, `division` says.
+The operators inside the period can be computed at any place and in any order: a `PartialWindows` holds, per window and
+key, an aggregate of the messages it was given.  A `MergedWindows` merges these parts.  When a window has ended, it
+gives the result of an engine that took all messages in the order of their times; a part that comes after its window's
+end counts in the window that is open then.  `division` says how the messages of an expression may be divided among
+places.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def division(expression: Expression) -> Division:
     return Division.BY_TOPIC if Family.CHANGE in inside else Division.BY_MESSAGE
 
 
-class Windows(Stage):
+class WindowAggregates(Stage):
     """The innermost aggregate of every window, per key; what comes last in a part."""
 
     __slots__ = ("anchor_us", "length_us", "operator", "settings", "windows")
@@ -139,7 +140,7 @@ def _inside(expression: Expression, after: Stage, settings: Settings, functions:
     return source_of(expression, after, settings, functions)
 
 
-class Reading:
+class InnerValues:
     """What is aggregated of a topic's messages, where each can be looked at by itself."""
 
     def __init__(self, expression: Expression, settings: Settings) -> None:
@@ -155,7 +156,7 @@ class Reading:
         return end.times, end.values
 
 
-class Part:
+class PartialWindows:
     """Where messages are.  Those before the subscription do not count."""
 
     def __init__(
@@ -163,7 +164,7 @@ class Part:
     ) -> None:
         self.counts = Counts()
         self.since_us = since_us
-        self._ends = Windows(self.counts, _periodic(expression), settings, since_us)
+        self._ends = WindowAggregates(self.counts, _periodic(expression), settings, since_us)
         self._source = _inside(expression, self._ends, settings, functions)
 
     def message(self, topic: bytes, payload: bytes, time_us: int) -> None:
@@ -176,17 +177,17 @@ class Part:
         return sum(len(window.held) for window in self._ends.windows.values())
 
     def take(self) -> list[tuple[int, bytes]]:
-        """What has come since the last time: (end of the window, what `Whole.merge` takes)."""
+        """What has come since the last time: (end of the window, what `MergedWindows.merge` takes)."""
         windows, self._ends.windows = self._ends.windows, {}
         return [(end_us, window.to_wire()) for end_us, window in sorted(windows.items())]
 
 
-class Whole:
+class MergedWindows:
     """Where parts meet."""
 
     def __init__(self, expression: Expression, settings: Settings, since_us: int) -> None:
         self.engine = Engine(expression, settings, since_us)
-        self._ends = Windows(self.engine.counts, _periodic(expression), settings, since_us)
+        self._ends = WindowAggregates(self.engine.counts, _periodic(expression), settings, since_us)
         #: Windows that ended by then are closed.
         self.now_us = since_us
 

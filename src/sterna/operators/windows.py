@@ -7,7 +7,7 @@ import msgspec
 from sterna.operators.aggregates import Aggregate, Removable, aggregate_of
 from sterna.operators.expression import Operator
 from sterna.operators.settings import Settings
-from sterna.operators.sliding_span import Peaks, Span
+from sterna.operators.sliding_span import Peaks, SlidingSpan
 from sterna.operators.stages import Answering, Counts, Outgrown, Stage
 
 
@@ -101,7 +101,7 @@ class SlidingSum(Sliding):
         self.clear()
 
     def clear(self) -> None:
-        self.span = Span(self._new)
+        self.span = SlidingSpan(self._new)
 
     def _new(self) -> Removable:
         sums = aggregate_of(self.operator)

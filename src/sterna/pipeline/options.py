@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from sterna.mqtt.topics import is_topic_filter
-from sterna.pipeline.source.offsets import BEGINNING, END, Place
+from sterna.pipeline.source.offsets import BEGINNING, END, OffsetSpec
 from sterna.pipeline.table import COLUMNS
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -64,8 +64,8 @@ class ReadOptions:
     sift: bool = True
     """Or may there be messages of other topics among what is read?"""
     columns: tuple[str, ...] = COLUMNS
-    starting: Place = BEGINNING
-    ending: Place = END
+    starting: OffsetSpec = BEGINNING
+    ending: OffsetSpec = END
     most_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     ignore_missing_nodes: bool = False
@@ -86,8 +86,8 @@ class ReadOptions:
             access=_access(given),
             topics=given.take("topics", _filters, ()),
             columns=given.take("columns", _columns, COLUMNS),
-            starting=given.take("startingOffsets", Place.parse, END if streaming else BEGINNING),
-            ending=given.take("endingOffsets", Place.parse, END),
+            starting=given.take("startingOffsets", OffsetSpec.parse, END if streaming else BEGINNING),
+            ending=given.take("endingOffsets", OffsetSpec.parse, END),
             most_per_trigger=given.take("maxOffsetsPerTrigger", _positive, None),
             fail_on_data_loss=given.take("failOnDataLoss", _truth, True),
             ignore_missing_nodes=given.take("ignoreMissingNodes", _truth, False),

@@ -31,7 +31,7 @@ GROUP_ROWS, GROUP_BYTES = 256 * 1024, 64 * 1024 * 1024
 """Rows of a merged file are written in groups that have so many rows, or bytes."""
 
 
-class Merge(NamedTuple):
+class FileMerge(NamedTuple):
     """What becomes one file: plain values, which may travel to another machine."""
 
     sources: tuple[str, ...]
@@ -46,10 +46,10 @@ class Compacted(NamedTuple):
     """Files removed whose place was taken long enough ago."""
 
 
-Run = Callable[[Sequence[Merge]], Iterable[object]]
+Run = Callable[[Sequence[FileMerge]], Iterable[object]]
 
 
-def in_threads(merges: Sequence[Merge]) -> Iterator[object]:
+def in_threads(merges: Sequence[FileMerge]) -> Iterator[object]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from pool.map(merge, merges)
 
@@ -92,13 +92,13 @@ def _cut(small: list[Listed], target_bytes: int) -> Iterator[list[Listed]]:
     yield group
 
 
-def _planned(files: ArchiveFiles, group: list[Listed], place: Path, number: int) -> Merge:
+def _planned(files: ArchiveFiles, group: list[Listed], place: Path, number: int) -> FileMerge:
     directory = place / group[0].file.parent.relative_to(files.messages.absolute())
     target = directory / f"merged-{place.name}-{number}.zstd.parquet"
-    return Merge(tuple(str(one.file) for one in group), str(target))
+    return FileMerge(tuple(str(one.file) for one in group), str(target))
 
 
-def merge(plan: Merge) -> None:
+def merge(plan: FileMerge) -> None:
     """Make the one file of the many; anything less than all rows of all of them is an error."""
     target = Path(plan.target)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ Part = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Numbers:
+class SessionNumbers:
     over: str | None = None
     came: int | None = None
     went: int | None = None
@@ -75,9 +75,9 @@ def _parts(subscriptions: DataFrame) -> DataFrame:
 
 def _joined(rows: pa.Table) -> pa.Table:
     """All sessions of one client."""
-    found: dict[Part, Numbers] = {}
+    found: dict[Part, SessionNumbers] = {}
     for row in rows.to_pylist():
-        one = found.setdefault((row["node"], row["session"]), Numbers())
+        one = found.setdefault((row["node"], row["session"]), SessionNumbers())
         one.over, one.came, one.went = one.over or row["over"], one.came or row["came"], one.went or row["went"]
     left = {one.went: part for part, one in found.items() if one.went is not None}
     before = {part: left[one.came] for part, one in found.items() if one.came in left}

@@ -42,7 +42,7 @@ DELIVERIES = (
 )
 
 
-class Records(NamedTuple):
+class AuditRecords(NamedTuple):
     """What the nodes have noted."""
 
     subscriptions: DataFrame
@@ -52,7 +52,7 @@ class Records(NamedTuple):
     """Nodes that note nothing, and so cannot be audited."""
 
 
-def read_records(spark: SparkSession, source: Mapping[str, str], since_us: int | None = None) -> Records:
+def read_records(spark: SparkSession, source: Mapping[str, str], since_us: int | None = None) -> AuditRecords:
     """`source` are options of the source.  Deliveries before `since_us` are left out, subscriptions are not."""
     options = ReadOptions.parse(source, streaming=False)
     nodes = patiently(options, lambda: whole_network(options))
@@ -68,7 +68,7 @@ def read_records(spark: SparkSession, source: Mapping[str, str], since_us: int |
         .persist(_APART)
     )
     whole, came = continued(subscriptions, deliveries)
-    return Records(whole, came, nodes, sorted(name for name in nodes if name not in lives))
+    return AuditRecords(whole, came, nodes, sorted(name for name in nodes if name not in lives))
 
 
 def _segments(access: Access, seen: Seen) -> list[tuple[str, str, int, int]]:

@@ -20,7 +20,7 @@ from sterna.operators.expression import Expression
 from sterna.operators.functions import NO_FUNCTIONS
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
-from sterna.operators.window_division import Part, Whole
+from sterna.operators.window_division import MergedWindows, PartialWindows
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.expressions.function_tasks import caller_of
 from sterna.runtime.settings import FunctionTable
@@ -41,7 +41,7 @@ RESULTS: Any = pa.schema(
 )
 
 
-class Question(msgspec.Struct, frozen=True):
+class Evaluation(msgspec.Struct, frozen=True):
     """What is to be evaluated, as it travels to the tasks."""
 
     text: bytes
@@ -71,10 +71,10 @@ def rows_of(batch: Any, interest: Interest) -> Iterator[tuple[bytes, bytes, int]
             yield topic, payload, time_us
 
 
-def parts_of(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+def parts_of(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
     expression = question.expression
     interest = Interest([expression.topic_filter])
-    part = Part(expression, question.settings, question.since_us)
+    part = PartialWindows(expression, question.settings, question.since_us)
     for batch in batches:
         for topic, payload, time_us in rows_of(batch, interest):
             part.message(topic, payload, time_us)
@@ -83,16 +83,16 @@ def parts_of(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
     yield _parts(part)
 
 
-def _parts(part: Part) -> Any:
+def _parts(part: PartialWindows) -> Any:
     made = part.take()
     columns = [pa.array([end_us for end_us, _ in made], pa.int64()), pa.array([one for _, one in made], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)
 
 
-def results_of_parts(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+def results_of_parts(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
     """Parts come in the order of the ends of their windows."""
     expression = question.expression
-    whole = Whole(expression, question.settings, question.since_us)
+    whole = MergedWindows(expression, question.settings, question.since_us)
     results = _Results(expression)
     for batch in batches:
         for end_us, part in zip(batch.column("end_us").to_pylist(), batch.column("part").to_pylist(), strict=True):
@@ -108,7 +108,7 @@ def results_of_parts(question: Question, batches: Iterable[Any]) -> Iterator[Any
     yield results.take()
 
 
-def results_of_messages(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+def results_of_messages(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
     """Messages come in the order of their times."""
     expression = question.expression
     interest = Interest([expression.topic_filter])
@@ -130,7 +130,7 @@ def results_of_messages(question: Question, batches: Iterable[Any]) -> Iterator[
     yield results.take()
 
 
-def numbers_of_messages(question: Question, batches: Iterable[Any]) -> Iterator[Any]:
+def numbers_of_messages(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
     """The same messages, those without a number left out, with numbers instead of payloads."""
     expression = question.expression
     interest = Interest([expression.topic_filter])

@@ -46,7 +46,7 @@ def numbers_of(payloads: Any) -> Numbers:
     return values
 
 
-class Tally:
+class ColumnarAggregates:
     """Values in groups, one behind the other; group g begins at `starts[g]`, and none is empty."""
 
     def __init__(self, values: Numbers, starts: Numbers) -> None:

@@ -26,7 +26,7 @@ Answer = tuple[float | None, str]
 """A number, or None and why."""
 
 
-class Caller:
+class FunctionCaller:
     """One pool, in a thread with a loop of its own."""
 
     def __init__(self, table: FunctionTable) -> None:
@@ -87,16 +87,16 @@ def _checked(value: float | None, reason: str) -> Answer:
 
 
 @lru_cache(maxsize=2)
-def caller_of(table: FunctionTable) -> Caller:
+def caller_of(table: FunctionTable) -> FunctionCaller:
     """A worker keeps its processes."""
-    return Caller(table)
+    return FunctionCaller(table)
 
 
 def check(table: FunctionTable) -> None:
     """PipelineError if a function of one's own cannot be loaded here."""
     if not table.own:
         return
-    caller = Caller(table)
+    caller = FunctionCaller(table)
     failed = caller.failed
     caller.close()
     if failed:

@@ -16,16 +16,16 @@ import pyarrow as pa
 
 from sterna.mqtt.topics import FilterTree
 from sterna.operators.expression import Family, Operator
-from sterna.operators.window_division import Reading
+from sterna.operators.window_division import InnerValues
 from sterna.operators.windows import window_end
-from sterna.pipeline.expressions.columnar_aggregates import Numbers, Tally, Wire, numbers_of
+from sterna.pipeline.expressions.columnar_aggregates import ColumnarAggregates, Numbers, Wire, numbers_of
 from sterna.pipeline.expressions.registry import Entry
 
 ROWS_AT_ONCE = 262_144
 TOPICS_KNOWN_MAX = 100_000
 
 COLUMNS = ("topic", "payload", "ingress_time")
-TICK, SAID, MISSED = -1, -2, -3
+TICK, EXTRACTED, MISSED = -1, -2, -3
 """Instead of an entry's number: the batch itself, with how late it is and the edition; what messages say to all who
 need order (`picking`); and what those say that were read before anybody knew of the entries that are new."""
 PARTS: Any = pa.schema([pa.field("number", pa.int64()), pa.field("end_us", pa.int64()), pa.field("part", pa.binary())])
@@ -49,7 +49,7 @@ RELATIONS = {
 }
 
 
-class Wanting(Generic[_Value]):
+class TopicMatches(Generic[_Value]):
     """Who wants messages of a topic, each once; of topics that come again and again it is remembered."""
 
     def __init__(self) -> None:
@@ -130,13 +130,13 @@ class Matcher:
             yield self.parts_of(pa.concat_batches(gathered))
 
     def parts_of(self, rows: Any) -> list[Row]:
-        sheet = Sheet(rows, self._matching)
+        sheet = SortedRows(rows, self._matching)
         held: dict[tuple[int, int], _Parts] = {}
         for (values, cut), wanted in self._wanted(sheet).items():
             _Groups(sheet, values.of(sheet, sorted(wanted)), cut).add(held, wanted)
         return [(number, end_us, msgspec.msgpack.encode(parts)) for (number, end_us), parts in held.items()]
 
-    def _wanted(self, sheet: Sheet) -> dict[tuple[_Values, _Cut | None], dict[int, list[_Windowed]]]:
+    def _wanted(self, sheet: SortedRows) -> dict[tuple[_Values, _Cut | None], dict[int, list[_Windowed]]]:
         """For which topics, by their places, who wants what."""
         found: dict[tuple[_Values, _Cut | None], dict[int, list[_Windowed]]] = {}
         cuts = {one.number: one.cut(sheet.first_us, sheet.last_us) for one in self._all}
@@ -151,7 +151,7 @@ class Matcher:
         return found
 
 
-class Sheet:
+class SortedRows:
     """Rows by topic, and those of a topic in their order; others than those of topics that somebody wants are left out.
 
     They would be in the way: payloads of one kind are read much faster than several kinds mixed.
@@ -213,9 +213,9 @@ class _Values:
     """What is aggregated of messages: here, what each says by itself, asked one by one."""
 
     def __init__(self, entry: Entry) -> None:
-        self._reading = Reading(entry.expression, entry.settings)
+        self._reading = InnerValues(entry.expression, entry.settings)
 
-    def of(self, sheet: Sheet, places: list[int]) -> _Columns:
+    def of(self, sheet: SortedRows, places: list[int]) -> _Columns:
         """Of the messages of these topics that have a value: which topic, when, and the value."""
         counts, times, values = [], [], []
         for place in places:
@@ -227,7 +227,7 @@ class _Values:
 
 
 class _Anything(_Values):
-    def of(self, sheet: Sheet, places: list[int]) -> _Columns:
+    def of(self, sheet: SortedRows, places: list[int]) -> _Columns:
         chosen = sheet.rows_at(places)
         times = sheet.times[chosen]
         return sheet.places[chosen], times, np.ones(len(times))
@@ -240,7 +240,7 @@ class _Numbers(_Values):
         super().__init__(entry)
         self._rules = [(RELATIONS[operator.name], operator.number) for operator in _inside(entry)]
 
-    def of(self, sheet: Sheet, places: list[int]) -> _Columns:
+    def of(self, sheet: SortedRows, places: list[int]) -> _Columns:
         numbers = sheet.numbers
         chosen = sheet.rows_at(places) & ~np.isnan(numbers)
         for relation, number in self._rules:
@@ -260,7 +260,7 @@ def _values_of(entry: Entry) -> _Values:
 class _Groups:
     """Values of a topic and a window together."""
 
-    def __init__(self, sheet: Sheet, columns: _Columns, cut: _Cut | None) -> None:
+    def __init__(self, sheet: SortedRows, columns: _Columns, cut: _Cut | None) -> None:
         self._topics = sheet.topics
         self._first_us = sheet.first_us
         places, times, values = columns
@@ -282,7 +282,7 @@ class _Groups:
         self._places = places[starts].tolist()
         #: Empty if all are in one window, which differs from expression to expression.
         self._ends = ends[starts].tolist() if ends is not None else []
-        self._tally = Tally(values, starts)
+        self._tally = ColumnarAggregates(values, starts)
 
     def add(self, held: dict[tuple[int, int], _Parts], wanted: dict[int, list[_Windowed]]) -> None:
         wires: dict[str, Wire] = {}

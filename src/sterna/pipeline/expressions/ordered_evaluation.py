@@ -1,8 +1,8 @@
-"""Expressions that take values one after the other, from journals that are each read for themselves.
+"""Evaluates expressions that need their values in order, from journals that are read independently.
 
-What every node has taken in up to an instant can be put in order: by time, and what is of the same time by journal and
-offset.  So values wait (`Line`) until that instant is over everywhere, and then go through the engine that nodes have.
-The order, and with it every answer, follows from the journals alone.
+Messages that all nodes took in before an instant have a defined order: by time, then by journal and offset.  Values
+wait in a `ReorderBuffer` until every node has passed that instant, and then go through the same engine that nodes use.
+The order, and so every answer, follows from the journals alone.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.pipeline.expressions.matching import TOPICS_KNOWN_MAX
 from sterna.pipeline.expressions.registry import Entry
-from sterna.pipeline.expressions.rule_forwarding import Passed, PassingEntry
-from sterna.pipeline.expressions.value_extraction import Reading, Said
+from sterna.pipeline.expressions.rule_forwarding import ForwardedMessage, ForwardingEntry
+from sterna.pipeline.expressions.value_extraction import ExtractedValues, PayloadReading
 
-Waiting = tuple[int, str, int, bytes, int, int, bytes, float | Passed | None]
+Waiting = tuple[int, str, int, bytes, int, int, bytes, float | ForwardedMessage | None]
 """Time, journal, offset, reading, first number of an entry it is for and the one behind the last, topic, value (or the
 message itself)."""
 
@@ -29,12 +29,12 @@ _PLACE = itemgetter(0, 1, 2)
 _TIME = _NUMBER = itemgetter(0)
 
 
-class InOrder:
+class OrderedExpression:
     """One expression."""
 
     def __init__(self, entry: Entry) -> None:
         self.engine = Engine(entry.expression, entry.settings, entry.since_us)
-        self.reading = Reading(entry).name
+        self.reading = PayloadReading(entry).name
         self.topic_filter = entry.expression.topic_filter
         self._since_us = entry.since_us
         if entry.expression.periodic is None:  # else the windows are left out that are not there wholly
@@ -71,10 +71,10 @@ class InOrder:
         self.engine.restore(engine)
 
 
-Taker = InOrder | PassingEntry
+Taker = OrderedExpression | ForwardingEntry
 
 
-class Line:
+class ReorderBuffer:
     """Where values wait for their turn."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Line:
 
     def join(self, part: bytes, low: int, high: int) -> None:
         """What a task has picked, for entries from one number up to and without another.  May raise DecodeError."""
-        said = msgspec.msgpack.decode(part, type=Said)
+        said = msgspec.msgpack.decode(part, type=ExtractedValues)
         journal, reading, topics = said.journal, said.reading, said.topics
         for reason, count in said.left_out.items():
             self.left_out[reason] = self.left_out.get(reason, 0) + count
@@ -110,20 +110,22 @@ class Line:
         stop = bisect_left(self.waiting, before_us, key=_TIME)
         due, self.waiting = self.waiting[:stop], self.waiting[stop:]
         for time_us, _, _, reading, low, high, topic, value in due:
-            if isinstance(value, Passed):
+            if isinstance(value, ForwardedMessage):
                 for rules in value.rules:
                     self._pass_on(rules, time_us, low, high, topic, value)
                 continue
             for number, one in self._takers(reading, topic):
                 if low <= number < high:
-                    assert isinstance(one, InOrder)
+                    assert isinstance(one, OrderedExpression)
                     one.take(time_us, topic, value)
 
-    def _pass_on(self, rules: bytes, time_us: int, low: int, high: int, topic: bytes, message: Passed) -> None:
+    def _pass_on(
+        self, rules: bytes, time_us: int, low: int, high: int, topic: bytes, message: ForwardedMessage
+    ) -> None:
         """To each node once: in the name of the first of its expressions that is concerned."""
         served: list[object] = []
         for number, one in self._takers(rules, topic):
-            assert isinstance(one, PassingEntry)
+            assert isinstance(one, ForwardingEntry)
             if time_us >= one.since_us and one.passing not in served:
                 served.append(one.passing)
                 if low <= number < high:  # else it has had it

@@ -1,7 +1,7 @@
 """Where the parts of all expressions meet, batch after batch, and what is remembered of them on the disk.
 
-Windows get parts; expressions that need order get values (`in_order`).  A `Gathering` is a function of the batches so
-far: it can be had again from a snapshot and the batches after it, which `GatheringFiles` keeps.  So whatever is killed
+Windows get parts; expressions that need order get values (`in_order`).  A `PartMerge` is a function of the batches so
+far: it can be had again from a snapshot and the batches after it, which `PartMergeFiles` keeps.  So whatever is killed
 when, no result is lost and none comes out differently.
 """
 
@@ -17,12 +17,12 @@ from typing import BinaryIO
 import msgspec
 
 from sterna.operators.errors import StateError
-from sterna.operators.window_division import Whole
+from sterna.operators.window_division import MergedWindows
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.expressions.matching import MISSED, SAID, Row
-from sterna.pipeline.expressions.ordered_evaluation import InOrder, Line, Waiting
+from sterna.pipeline.expressions.matching import EXTRACTED, MISSED, Row
+from sterna.pipeline.expressions.ordered_evaluation import OrderedExpression, ReorderBuffer, Waiting
 from sterna.pipeline.expressions.registry import Entry, Registry, write_whole
-from sterna.pipeline.expressions.rule_forwarding import Passed, Passing, PassingEntry
+from sterna.pipeline.expressions.rule_forwarding import ForwardedMessage, ForwardingEntry, RuleForwarding
 
 SNAPSHOT_BATCHES = 256
 SNAPSHOT_BYTES = 16 * 1024 * 1024
@@ -32,7 +32,7 @@ _HEAD_BYTES = 8
 _STATE = re.compile(r"state-(\d+)")
 
 
-class Result(msgspec.Struct, frozen=True, array_like=True):
+class ExpressionResult(msgspec.Struct, frozen=True, array_like=True):
     """What a window came to, or a message led to, and for which node."""
 
     node: str
@@ -51,7 +51,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
         return len(self.text) + len(self.payload) + len(self.topic) + len(self.properties)
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class PartBatch(msgspec.Struct, frozen=True, array_like=True):
     """What a batch brought."""
 
     number: int
@@ -61,29 +61,29 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     rows: list[Row]
 
 
-class _Snapshot(msgspec.Struct, array_like=True):
+class _MergeSnapshot(msgspec.Struct, array_like=True):
     batch: int
     registry: Registry
     wholes: list[tuple[int, bytes]]
-    owed: list[Result]
+    owed: list[ExpressionResult]
     waiting: list[Waiting] = []
 
 
-class Gathering:
+class PartMerge:
     def __init__(self, tell: Callable[[str], None] = lambda _line: None, *, computed: bool = False) -> None:
         """`computed`: of expressions with a data processing function, and no others."""
         self.registry = Registry()
         self._computed = computed
         self._tell = tell
         self._wholes: dict[int, tuple[Entry, _Kept]] = {}
-        self._passing: dict[tuple[str, bytes], Passing] = {}
+        self._passing: dict[tuple[str, bytes], RuleForwarding] = {}
         self._left_out: set[str] = set()
-        self.line = Line()
+        self.line = ReorderBuffer()
 
     def __len__(self) -> int:
         return len(self._wholes)
 
-    def close(self, registry: Registry, time_us: int, rows: Iterable[Row]) -> list[Result]:
+    def close(self, registry: Registry, time_us: int, rows: Iterable[Row]) -> list[ExpressionResult]:
         """What a batch ends: which expressions there are, how late it is everywhere, and parts of what is over."""
         known = self.registry.following
         if registry.edition != self.registry.edition:
@@ -102,12 +102,12 @@ class Gathering:
     def merge(self, rows: Iterable[Row], known: int = 0) -> None:
         """Entries with numbers below `known` were there before the batch: they have had what others had missed."""
         for number, end_us, part in rows:
-            if number in (SAID, MISSED):
-                self.line.join(part, 0 if number == SAID else known, self.registry.following)
+            if number in (EXTRACTED, MISSED):
+                self.line.join(part, 0 if number == EXTRACTED else known, self.registry.following)
                 continue
             found = self._wholes.get(number)
             if found is not None:
-                assert isinstance(found[1], Whole)
+                assert isinstance(found[1], MergedWindows)
                 found[1].merge(end_us, part)
 
     def _go_by(self, registry: Registry) -> None:
@@ -120,30 +120,30 @@ class Gathering:
         self._passing = {
             (entry.node, entry.rules): one.passing
             for entry, one in self._wholes.values()
-            if isinstance(one, PassingEntry)
+            if isinstance(one, ForwardingEntry)
         }
         found = ((number, one) for number, (_, one) in self._wholes.items())
-        self.line.go_by((number, one) for number, one in found if isinstance(one, InOrder | PassingEntry))
+        self.line.go_by((number, one) for number, one in found if isinstance(one, OrderedExpression | ForwardingEntry))
         self.registry = registry
 
     def _begun(self, entry: Entry) -> _Kept:
         if not entry.needs_order:
-            return Whole(entry.expression, entry.settings, entry.since_us)
+            return MergedWindows(entry.expression, entry.settings, entry.since_us)
         if entry.expression.periodic is None and entry.beginning.complete_us > entry.since_us:
             self._tell(f"{_named(entry)}: its first messages are no longer kept; it begins with those that are")
         if not entry.expression.forwards:
-            return InOrder(entry)
-        return PassingEntry(entry, self._passing.setdefault((entry.node, entry.rules), Passing()))
+            return OrderedExpression(entry)
+        return ForwardingEntry(entry, self._passing.setdefault((entry.node, entry.rules), RuleForwarding()))
 
-    def _closed(self, entry: Entry, whole: _Kept, time_us: int) -> Iterable[Result]:
-        if isinstance(whole, PassingEntry):
+    def _closed(self, entry: Entry, whole: _Kept, time_us: int) -> Iterable[ExpressionResult]:
+        if isinstance(whole, ForwardingEntry):
             for text, number, topic, message in whole.passing.take():
                 yield _passed_on(entry.node, text, number, topic, message)
             return
         running = not whole.engine.stopped
         for number, payload in whole.advance(time_us):
             if is_complete(entry, number):
-                yield Result(entry.node, entry.text, number, payload)
+                yield ExpressionResult(entry.node, entry.text, number, payload)
             else:
                 self._tell(f"{_named(entry)}: messages of its first window are no longer kept; it is left out")
         if running and whole.engine.stopped:
@@ -160,12 +160,12 @@ class Gathering:
             self._wholes[number][1].restore(state)
 
 
-_Kept = Whole | InOrder | PassingEntry
+_Kept = MergedWindows | OrderedExpression | ForwardingEntry
 """What becomes of one expression."""
 
 
-def _passed_on(node: str, text: bytes, number: int, topic: bytes, message: Passed) -> Result:
-    return Result(
+def _passed_on(node: str, text: bytes, number: int, topic: bytes, message: ForwardedMessage) -> ExpressionResult:
+    return ExpressionResult(
         node, text, number, message.payload, topic, message.qos, message.properties, message.expires_us
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def _named(entry: Entry) -> str:
     return f"{entry.text.decode()} of node {entry.node}"
 
 
-class GatheringFiles:
+class PartMergeFiles:
     """`state-N` holds everything up to batch N, `batches-N` what came after it."""
 
     def __init__(self, directory: Path, registries: Callable[[int], Registry]) -> None:
@@ -193,15 +193,15 @@ class GatheringFiles:
         self._written = self._batches = self._snapshot_bytes = 0
         self.last_batch = -1
 
-    def load(self, gathering: Gathering) -> list[Result]:
+    def load(self, gathering: PartMerge) -> list[ExpressionResult]:
         """Bring back what was; results since the last snapshot may have been delivered or not."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        owed: list[Result] = []
+        owed: list[ExpressionResult] = []
         try:
             state = self._newest()
             if state >= 0:
                 content = (self._directory / f"state-{state}").read_bytes()
-                kept = msgspec.msgpack.decode(content, type=_Snapshot)
+                kept = msgspec.msgpack.decode(content, type=_MergeSnapshot)
                 gathering.restore(kept.registry, kept.wholes, kept.waiting)
                 self._snapshot_bytes = len(content)
                 self.last_batch, owed = kept.batch, kept.owed
@@ -215,8 +215,13 @@ class GatheringFiles:
         return owed
 
     def take(
-        self, gathering: Gathering, batch: Batch, hand_in: Callable[[list[Result]], None], *, repeats: bool = True
-    ) -> list[Result]:
+        self,
+        gathering: PartMerge,
+        batch: PartBatch,
+        hand_in: Callable[[list[ExpressionResult]], None],
+        *,
+        repeats: bool = True,
+    ) -> list[ExpressionResult]:
         """The batch is on the disk when this returns what came of it.
 
         Results are handed in before: if it does not come to the disk any more, the batch is run again, from the same
@@ -234,7 +239,9 @@ class GatheringFiles:
             self._keep(batch)
         return results
 
-    def _apply(self, gathering: Gathering, batch: Batch, hand_in: Callable[[list[Result]], None]) -> list[Result]:
+    def _apply(
+        self, gathering: PartMerge, batch: PartBatch, hand_in: Callable[[list[ExpressionResult]], None]
+    ) -> list[ExpressionResult]:
         """Windows that are still open can wait until the results of others have left."""
         registry = gathering.registry
         if batch.edition != registry.edition:
@@ -245,7 +252,7 @@ class GatheringFiles:
         self.last_batch = batch.number
         return results
 
-    def _keep(self, batch: Batch) -> None:
+    def _keep(self, batch: PartBatch) -> None:
         assert self._log is not None
         body = msgspec.msgpack.encode(batch)
         self._log.write(len(body).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body)
@@ -259,10 +266,10 @@ class GatheringFiles:
         # A great state is not written again and again for a little more.
         return self._batches >= SNAPSHOT_BATCHES or self._written >= max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
 
-    def snapshot(self, gathering: Gathering, owed: list[Result]) -> None:
+    def snapshot(self, gathering: PartMerge, owed: list[ExpressionResult]) -> None:
         """Everything so far, `owed` with it: results that nobody is known to have."""
         batch = self.last_batch
-        kept = _Snapshot(batch, gathering.registry, gathering.snapshot(), owed, gathering.line.waiting)
+        kept = _MergeSnapshot(batch, gathering.registry, gathering.snapshot(), owed, gathering.line.waiting)
         content = msgspec.msgpack.encode(kept)
         write_whole(self._directory / f"state-{batch}", content)
         self._snapshot_bytes = len(content)
@@ -289,7 +296,7 @@ class GatheringFiles:
             self._log.close()
 
 
-def _read(log: bytes) -> Iterable[tuple[Batch, int]]:
+def _read(log: bytes) -> Iterable[tuple[PartBatch, int]]:
     """Batches that are there wholly, each with where it ends."""
     place = 0
     while place + _HEAD_BYTES <= len(log):
@@ -298,4 +305,4 @@ def _read(log: bytes) -> Iterable[tuple[Batch, int]]:
         if len(body) < size or zlib.crc32(body).to_bytes(4, "big") != log[place + 4 : place + _HEAD_BYTES]:
             return
         place += _HEAD_BYTES + size
-        yield msgspec.msgpack.decode(body, type=Batch), place
+        yield msgspec.msgpack.decode(body, type=PartBatch), place

@@ -26,16 +26,25 @@ from pyspark.sql.types import StructType
 from sterna.mqtt.topics import covers, levels_of
 from sterna.pipeline.expressions import rule_forwarding
 from sterna.pipeline.expressions.function_tasks import from_text
-from sterna.pipeline.expressions.matching import COLUMNS, MISSED, SAID, SPARK_PARTS, TICK, Row, matcher_of, parts_batch
+from sterna.pipeline.expressions.matching import (
+    COLUMNS,
+    EXTRACTED,
+    MISSED,
+    SPARK_PARTS,
+    TICK,
+    Row,
+    matcher_of,
+    parts_batch,
+)
 from sterna.pipeline.expressions.registry import Beginning, Entry, Registry, RegistryFiles, expression_of, needs_order
-from sterna.pipeline.expressions.trigger_pacing import Pace
-from sterna.pipeline.expressions.value_extraction import ORDER_COLUMNS, picker_of
-from sterna.pipeline.feed.client import FeedClient, Wanted
-from sterna.pipeline.feed.errors import FeedError, Refused
+from sterna.pipeline.expressions.trigger_pacing import TriggerPacing
+from sterna.pipeline.expressions.value_extraction import ORDER_COLUMNS, extractor_of
+from sterna.pipeline.feed.client import FeedClient, WantedExpressions
+from sterna.pipeline.feed.errors import FeedError, FeedRefused
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import Seen, open_feed
 from sterna.pipeline.source.offsets import Offsets, Range, capped, named_as_in, node_of, ranges
-from sterna.pipeline.source.readers import Piece, StreamReader, read
+from sterna.pipeline.source.readers import StreamReader, TablePartition, read
 from sterna.runtime.feed_requests import FILTERS_MAX
 from sterna.runtime.settings import FunctionTable
 
@@ -58,10 +67,10 @@ MARGIN_US = 5_000_000
 
 
 @dataclass(frozen=True)
-class OperatorsPiece(InputPartition):
+class PartsPartition(InputPartition):
     """What one task reads, and for whom."""
 
-    piece: Piece
+    piece: TablePartition
     entries: tuple[Entry, ...]
     tick: tuple[int, int] | None = None
     """How late it is, and the edition."""
@@ -69,7 +78,7 @@ class OperatorsPiece(InputPartition):
     """Others have had it before these entries were known."""
 
 
-class OperatorsSource(DataSource):
+class PartsSource(DataSource):
     """Options are those of the source `sterna`, and `registry`, a directory, `awaySeconds`, and `functions`."""
 
     @classmethod
@@ -89,13 +98,13 @@ class OperatorsSource(DataSource):
         return SPARK_PARTS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return OperatorsReader(self._options, self._directory, self._away_s, self._table)
+        return PartsReader(self._options, self._directory, self._away_s, self._table)
 
 
 _Arguments = tuple[ReadOptions, str, float, FunctionTable | None]
 
 
-class OperatorsReader(DataSourceStreamReader):
+class PartsReader(DataSourceStreamReader):
     """One object in one process for the life of a query; copies of it go to the tasks and only read."""
 
     def __init__(
@@ -106,7 +115,7 @@ class OperatorsReader(DataSourceStreamReader):
         self._table = table
         self._away_s = away_s
         self._stream = StreamReader(options, WAIT_MS, TASK_ROWS)
-        self._pace = Pace()
+        self._pace = TriggerPacing()
         self._files = RegistryFiles(directory)
         self._registry: Registry | None = None
         #: Node -> when it was last in sight, by the steady clock, and how late it was there.
@@ -191,7 +200,7 @@ class OperatorsReader(DataSourceStreamReader):
                 try:
                     with open_feed(self._options.access, seen.address) as feed:
                         reached, there = feed.reach(start[seen.journal], max(1, room))
-                except Refused:  # a node of an earlier release: by rows alone
+                except FeedRefused:  # a node of an earlier release: by rows alone
                     continue
                 except FeedError:
                     reached, there = start[seen.journal], 0
@@ -264,12 +273,12 @@ class OperatorsReader(DataSourceStreamReader):
             near = self._beginning(min(in_order), here, self._light(nearest, start, here) if passes else nearest)
         return registry.told(seen.name, seen.epoch, seen.edition, wanted, beginning, near)
 
-    def _chosen(self, wanted: Wanted) -> Wanted:
+    def _chosen(self, wanted: WantedExpressions) -> WantedExpressions:
         """The query for functions knows of no others; the other one knows of all, and leaves these to it."""
         if self._table is None:
             return wanted
         expressions = [one for one in wanted.expressions if expression_of(one[0]).function]
-        return Wanted(wanted.settings, expressions)
+        return WantedExpressions(wanted.settings, expressions)
 
     def _light(self, nearest: Mapping[str, int], start: Offsets, here: dict[str, Seen]) -> dict[str, int]:
         """So near that what lies between there and `start` may be held at once, messages and all."""
@@ -298,19 +307,19 @@ class OperatorsReader(DataSourceStreamReader):
 
     # -- the rows --
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OperatorsPiece]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PartsPartition]:
         entries = self._mine(self._files.load(end["registry"]))
         known = {entry.number for entry in self._files.load(start["registry"]).entries}
         fresh = tuple(entry for entry in entries if entry.number not in known)
         pieces = self._stream.partitions(start["nodes"], end["nodes"]) if entries else []
-        found = [OperatorsPiece(one, entries) for one in pieces]
+        found = [PartsPartition(one, entries) for one in pieces]
         missed = self._stream.pieces(_missed(fresh, named_as_in(start["nodes"], end["nodes"])))
-        found += [OperatorsPiece(one, fresh, is_missed=True) for one in missed]
-        first, *others = found or [OperatorsPiece(Piece((), ()), ())]
+        found += [PartsPartition(one, fresh, is_missed=True) for one in missed]
+        first, *others = found or [PartsPartition(TablePartition((), ()), ())]
         return [replace(first, tick=(end["time_us"], end["registry"])), *others]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, OperatorsPiece)
+        assert isinstance(partition, PartsPartition)
         if partition.tick is not None:
             time_us, edition = partition.tick
             yield parts_batch([(TICK, time_us, edition.to_bytes(8, "big"))])
@@ -318,7 +327,7 @@ class OperatorsReader(DataSourceStreamReader):
             for rows in self._rows(partition):
                 yield parts_batch(rows)
 
-    def _rows(self, partition: OperatorsPiece) -> Iterator[list[Row]]:
+    def _rows(self, partition: PartsPartition) -> Iterator[list[Row]]:
         # Who matches looks at every topic, and does not need this done before.
         options = replace(self._options, topics=_filters(partition.entries), sift=False)
         in_parts, in_order = _dealt(partition.entries)
@@ -326,7 +335,7 @@ class OperatorsReader(DataSourceStreamReader):
             yield from matcher_of(in_parts).parts(read(partition.piece, options))
             return
         picked: list[Row] = []
-        picker, kind = picker_of(in_order, self._table), MISSED if partition.is_missed else SAID
+        picker, kind = extractor_of(in_order, self._table), MISSED if partition.is_missed else EXTRACTED
         passes = any(entry.expression.forwards for entry in in_order)
         columns = (*ORDER_COLUMNS, *rule_forwarding.COLUMNS) if passes else ORDER_COLUMNS
 

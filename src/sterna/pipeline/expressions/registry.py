@@ -20,7 +20,7 @@ from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.operators.window_division import Division, division
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.feed.client import Wanted
+from sterna.pipeline.feed.client import WantedExpressions
 
 _NUMBER = re.compile(r"\d+")
 
@@ -82,13 +82,19 @@ class Registry(msgspec.Struct, frozen=True):
     def is_news(self, node: str, epoch: int, edition: int) -> bool:
         return self.nodes.get(node) != (epoch, edition)
 
-    def fresh(self, node: str, epoch: int, wanted: Wanted) -> list[tuple[bytes, int]]:
+    def fresh(self, node: str, epoch: int, wanted: WantedExpressions) -> list[tuple[bytes, int]]:
         """What a node wants that has no entry yet."""
         known = self._known(node, epoch, wanted)
         return [one for one in wanted.expressions if one[0] not in known]
 
     def told(
-        self, node: str, epoch: int, edition: int, wanted: Wanted, beginning: Beginning, near: Beginning | None = None
+        self,
+        node: str,
+        epoch: int,
+        edition: int,
+        wanted: WantedExpressions,
+        beginning: Beginning,
+        near: Beginning | None = None,
     ) -> Registry:
         """What the node wants now; `beginning` is that of all its fresh expressions, `near` of those that need order:
         their messages are all held at once."""
@@ -109,7 +115,7 @@ class Registry(msgspec.Struct, frozen=True):
         changed = {entry.number for entry in entries} != {entry.number for entry in self.entries}
         return Registry(self.edition + changed, number, entries, nodes)
 
-    def _known(self, node: str, epoch: int, wanted: Wanted) -> Mapping[bytes, Entry]:
+    def _known(self, node: str, epoch: int, wanted: WantedExpressions) -> Mapping[bytes, Entry]:
         """Entries that go on: the same subscription, or that of a node which was started again in between."""
         restarted = node in self.nodes and self.nodes[node][0] != epoch
         told = dict(wanted.expressions)

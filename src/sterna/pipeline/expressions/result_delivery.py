@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from sterna.pipeline.errors import NodesMissing
-from sterna.pipeline.expressions.part_merge import Result
+from sterna.pipeline.expressions.part_merge import ExpressionResult
 from sterna.pipeline.feed.client import FeedClient
-from sterna.pipeline.feed.errors import FeedError, Refused
+from sterna.pipeline.feed.errors import FeedError, FeedRefused
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import open_feed, survey
 
@@ -28,7 +28,7 @@ AGAIN_S = 0.5
 Tell = Callable[[str], None]
 
 
-class Courier:
+class NodeDelivery:
     """One node's."""
 
     def __init__(self, node: str, options: ReadOptions, tell: Tell) -> None:
@@ -37,12 +37,12 @@ class Courier:
         self._tell = tell
         self._trouble = ""
         self._lock = threading.Condition()
-        self._owed: deque[Result] = deque()
+        self._owed: deque[ExpressionResult] = deque()
         self._bytes = 0
         self._feed: FeedClient | None = None
         threading.Thread(target=self._run, name=f"results for {node}", daemon=True).start()
 
-    def add(self, results: Iterable[Result]) -> None:
+    def add(self, results: Iterable[ExpressionResult]) -> None:
         lost = 0
         with self._lock:
             for result in results:
@@ -61,7 +61,7 @@ class Courier:
     def _has_room(self) -> bool:
         return len(self._owed) <= OWED_MAX and self._bytes <= OWED_BYTES_MAX
 
-    def owed(self) -> list[Result]:
+    def owed(self) -> list[ExpressionResult]:
         with self._lock:
             return list(self._owed)
 
@@ -88,7 +88,7 @@ class Courier:
                     self._bytes -= self._owed.popleft().size
                 self._lock.notify_all()
 
-    def _deliver(self, some: list[Result]) -> bool:
+    def _deliver(self, some: list[ExpressionResult]) -> bool:
         """Does the node have them, or not want them?"""
         try:
             if self._feed is None:
@@ -97,7 +97,7 @@ class Courier:
                     raise NodesMissing(f"node {self._node} is away")
                 self._feed = open_feed(self._options.access, found.address)
             self._feed.hand_in([_said(one) for one in some])
-        except Refused as error:
+        except FeedRefused as error:
             self._say(str(error))
             return error.code == "operators"
         except (FeedError, NodesMissing) as error:
@@ -115,13 +115,13 @@ class Courier:
             self._tell(f"results for node {self._node} wait: {trouble}")
 
 
-def _said(one: Result) -> tuple[object, ...]:
+def _said(one: ExpressionResult) -> tuple[object, ...]:
     if not one.topic:
         return one.text, one.number, one.payload
     return one.text, one.number, one.payload, (one.topic, one.qos, one.properties, one.expires_us)
 
 
-def _fitting(owed: Iterable[Result]) -> Iterator[Result]:
+def _fitting(owed: Iterable[ExpressionResult]) -> Iterator[ExpressionResult]:
     """The first ones, as many as go into a request."""
     size = 0
     for number, one in enumerate(owed):
@@ -131,22 +131,22 @@ def _fitting(owed: Iterable[Result]) -> Iterator[Result]:
         yield one
 
 
-class Couriers:
+class ResultDelivery:
     def __init__(self, options: ReadOptions, tell: Tell) -> None:
         self._options = options
         self._tell = tell
-        self._by_node: dict[str, Courier] = {}
+        self._by_node: dict[str, NodeDelivery] = {}
 
-    def add(self, results: Iterable[Result]) -> None:
-        by_node: dict[str, list[Result]] = {}
+    def add(self, results: Iterable[ExpressionResult]) -> None:
+        by_node: dict[str, list[ExpressionResult]] = {}
         for result in results:
             by_node.setdefault(result.node, []).append(result)
         for node, some in by_node.items():
             if node not in self._by_node:
-                self._by_node[node] = Courier(node, self._options, self._tell)
+                self._by_node[node] = NodeDelivery(node, self._options, self._tell)
             self._by_node[node].add(some)
 
-    def owed(self) -> list[Result]:
+    def owed(self) -> list[ExpressionResult]:
         return [result for courier in self._by_node.values() for result in courier.owed()]
 
     def make_room(self) -> None:

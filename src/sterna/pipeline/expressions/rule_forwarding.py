@@ -2,7 +2,7 @@
 
 A rule looks at one message, so a task needs nothing else to decide, and only what passes leaves it: once, whole, with
 the names of the rules.  Two expressions of a node with the same rules are one publication to it (`broker.outside`), so
-they are one `Passing` here, with numbers in common, and a message is passed on in the name of the older one.
+they are one `RuleForwarding` here, with numbers in common, and a message is passed on in the name of the older one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Family
 from sterna.pipeline.expressions.columnar_aggregates import numbers_of
-from sterna.pipeline.expressions.matching import RELATIONS, Wanting
+from sterna.pipeline.expressions.matching import RELATIONS, TopicMatches
 from sterna.pipeline.expressions.registry import Entry
 
-PASSING = b"passing"
+FORWARDED = b"passing"
 """What is read of a message that passes: everything."""
 COLUMNS = ("qos", "property_block", "expires_us")
 """Of the feed, besides what everybody needs."""
-PASSED_BYTES_MAX = 8 * 1024 * 1024
+FORWARDED_BYTES_MAX = 8 * 1024 * 1024
 """Of one message; a longer one would not fit into a request to a node."""
-TOO_LONG = f"longer than {PASSED_BYTES_MAX} bytes"
+TOO_LONG = f"longer than {FORWARDED_BYTES_MAX} bytes"
 _NAME_BYTES = 8
 
 
-class Passed(msgspec.Struct, frozen=True, array_like=True):
+class ForwardedMessage(msgspec.Struct, frozen=True, array_like=True):
     """A message, but for its topic, and which rules it passed."""
 
     payload: bytes
@@ -69,18 +69,18 @@ class _Rules:
         return self._engine.message(topic, payload, 0) is not None
 
 
-class Sieve:
+class RuleFilter:
     """All rules of a batch."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._wanting: Wanting[_Rules] = Wanting()
+        self._wanting: TopicMatches[_Rules] = TopicMatches()
         rules: dict[bytes, _Rules] = {}
         for entry in entries:
             name = name_of(entry)
             one = rules[name] if name in rules else rules.setdefault(name, _Rules(entry))
             self._wanting.add(entry.expression.topic_filter, name, one)
 
-    def passed(self, topics: list[bytes], codes: Any, rows: Any) -> tuple[Any, list[Passed], dict[str, int]]:
+    def passed(self, topics: list[bytes], codes: Any, rows: Any) -> tuple[Any, list[ForwardedMessage], dict[str, int]]:
         """Places of rows that pass, what they are, and how many are left out for which reason."""
         names: dict[int, list[bytes]] = {}
         for rules, places in self._wanted(topics, codes).items():
@@ -92,10 +92,10 @@ class Sieve:
         columns = [rows.column(name).take(places).to_pylist() for name in ("payload", *COLUMNS)]
         whole = zip(places, *columns, strict=True)
         found = [
-            (place, Passed(payload, qos, properties, expires_us, names[place]))
+            (place, ForwardedMessage(payload, qos, properties, expires_us, names[place]))
             for place, payload, qos, properties, expires_us in whole
         ]
-        kept = [(place, one) for place, one in found if one.size <= PASSED_BYTES_MAX]
+        kept = [(place, one) for place, one in found if one.size <= FORWARDED_BYTES_MAX]
         left_out = {TOO_LONG: len(found) - len(kept)} if len(kept) < len(found) else {}
         return np.array([place for place, _ in kept], np.int64), [one for _, one in kept], left_out
 
@@ -119,28 +119,28 @@ class Sieve:
         ]
 
 
-class Passing:
+class RuleForwarding:
     """What expressions of one node with the same rules have in common."""
 
     def __init__(self) -> None:
         #: The last message's: its time in microseconds, or one more than the one before it.
         self.number = 0
-        self._made: list[tuple[bytes, int, bytes, Passed]] = []
+        self._made: list[tuple[bytes, int, bytes, ForwardedMessage]] = []
 
-    def add(self, text: bytes, time_us: int, topic: bytes, message: Passed) -> None:
+    def add(self, text: bytes, time_us: int, topic: bytes, message: ForwardedMessage) -> None:
         self.number = max(self.number + 1, time_us)
         self._made.append((text, self.number, topic, message))
 
-    def take(self) -> list[tuple[bytes, int, bytes, Passed]]:
+    def take(self) -> list[tuple[bytes, int, bytes, ForwardedMessage]]:
         """(expression, number, topic, message), in order."""
         made, self._made = self._made, []
         return made
 
 
-class PassingEntry:
+class ForwardingEntry:
     """One expression."""
 
-    def __init__(self, entry: Entry, passing: Passing) -> None:
+    def __init__(self, entry: Entry, passing: RuleForwarding) -> None:
         self.passing = passing
         self.reading = name_of(entry)
         self.topic_filter = entry.expression.topic_filter

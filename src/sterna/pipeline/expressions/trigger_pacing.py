@@ -25,7 +25,7 @@ GRACE_S = 0.25
 NEVER_US = 1 << 62
 
 
-class Pace:
+class TriggerPacing:
     def __init__(self) -> None:
         #: By the steady clock: when the last batch began, and how long it took.
         self._begun_s = -PACE_S

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from sterna.operators.functions import NO_FUNCTIONS
-from sterna.operators.sources import Anything, Heard, Numbers, Texts, source_of
+from sterna.operators.sources import AnySource, LastValue, NumberSource, TextSource, source_of
 from sterna.operators.stages import Counts
 from sterna.pipeline.expressions.columnar_aggregates import numbers_of
-from sterna.pipeline.expressions.function_tasks import Caller, caller_of
-from sterna.pipeline.expressions.matching import Wanting
+from sterna.pipeline.expressions.function_tasks import FunctionCaller, caller_of
+from sterna.pipeline.expressions.matching import TopicMatches
 from sterna.pipeline.expressions.registry import Entry
-from sterna.pipeline.expressions.rule_forwarding import PASSING, Passed, Sieve
+from sterna.pipeline.expressions.rule_forwarding import FORWARDED, ForwardedMessage, RuleFilter
 from sterna.runtime.settings import FunctionTable
 
 ORDER_COLUMNS = ("topic", "payload", "ingress_time", "offset")
@@ -31,7 +31,7 @@ ORDER_COLUMNS = ("topic", "payload", "ingress_time", "offset")
 _WHY = {"no-function": "this job has no such function; name one in [functions] of the file --config names"}
 
 
-class Said(msgspec.Struct, frozen=True, array_like=True):
+class ExtractedValues(msgspec.Struct, frozen=True, array_like=True):
     """What messages of one journal say to one kind of reading."""
 
     journal: str
@@ -41,22 +41,24 @@ class Said(msgspec.Struct, frozen=True, array_like=True):
     """Of each message's topic, among these."""
     times_us: list[int]
     offsets: list[int]
-    values: list[float | Passed | None]
+    values: list[float | ForwardedMessage | None]
     """None: the topic has no value any more."""
     left_out: dict[str, int] = {}
     """Why messages say nothing that should, and how many."""
 
 
-class Reading:
+class PayloadReading:
     """How payloads are read for an expression."""
 
-    def __init__(self, entry: Entry, caller: Caller | None = None) -> None:
+    def __init__(self, entry: Entry, caller: FunctionCaller | None = None) -> None:
         self._caller = caller
         self._function = entry.expression.function
-        self._heard = Heard(Counts())
+        self._heard = LastValue(Counts())
         self._source = source = source_of(entry.expression, self._heard, entry.settings, NO_FUNCTIONS)
-        texts = (source.needles, source.numeric) if isinstance(source, Texts) else ()
-        kind = "anything" if isinstance(source, Anything) else "numbers" if isinstance(source, Numbers) else "texts"
+        texts = (source.needles, source.numeric) if isinstance(source, TextSource) else ()
+        kind = (
+            "anything" if isinstance(source, AnySource) else "numbers" if isinstance(source, NumberSource) else "texts"
+        )
         kind = "function" if self._function else kind
         bounds = (self._function,) if self._function else (source.field, source.bytes_max) if source.field else ()
         #: The same for all that read alike.
@@ -96,18 +98,18 @@ class Reading:
         return said, values
 
 
-class Picker:
+class ValueExtractor:
     """All expressions of a batch that need order."""
 
     def __init__(self, entries: Sequence[Entry], table: FunctionTable | None = None) -> None:
         caller = None if table is None else caller_of(table)
-        self._wanting: Wanting[Reading] = Wanting()
-        self._sieve = Sieve([entry for entry in entries if entry.expression.forwards])
-        readings: dict[bytes, Reading] = {}
+        self._wanting: TopicMatches[PayloadReading] = TopicMatches()
+        self._sieve = RuleFilter([entry for entry in entries if entry.expression.forwards])
+        readings: dict[bytes, PayloadReading] = {}
         for entry in entries:
             if entry.expression.forwards:
                 continue
-            reading = Reading(entry, caller)
+            reading = PayloadReading(entry, caller)
             reading = readings.setdefault(reading.name, reading)
             self._wanting.add(entry.expression.topic_filter, reading.name, reading)
 
@@ -115,14 +117,14 @@ class Picker:
         """What somebody wants of these, which are of one journal."""
         coded = rows.column("topic").dictionary_encode()
         topics = [topic.encode() for topic in coded.dictionary.to_pylist()]
-        wanted: dict[Reading, list[int]] = {}
+        wanted: dict[PayloadReading, list[int]] = {}
         for code, topic in enumerate(topics):
             for reading in self._wanting.of(topic):
                 wanted.setdefault(reading, []).append(code)
         codes = coded.indices.to_numpy(zero_copy_only=False)
         places, passed, left_out = self._sieve.passed(topics, codes, rows)
         if len(places) or left_out:
-            yield _encoded(journal, PASSING, topics, codes[places], rows, places, passed, left_out)
+            yield _encoded(journal, FORWARDED, topics, codes[places], rows, places, passed, left_out)
         for reading, chosen in wanted.items():
             is_chosen = np.zeros(len(topics), bool)
             is_chosen[chosen] = True
@@ -130,7 +132,7 @@ class Picker:
             yield _said(journal, reading, topics, codes[mask], rows.filter(pa.array(mask)))
 
 
-def _said(journal: str, reading: Reading, topics: list[bytes], codes: Any, rows: Any) -> bytes:
+def _said(journal: str, reading: PayloadReading, topics: list[bytes], codes: Any, rows: Any) -> bytes:
     said, values, left_out = reading.of([topics[code] for code in codes.tolist()], rows.column("payload"))
     return _encoded(journal, reading.name, topics, codes[said], rows, said, values, left_out)
 
@@ -144,11 +146,11 @@ def _encoded(
     offsets = rows.column("offset").to_numpy()[said]
     names = [topics[code] for code in used.tolist()]
     return msgspec.msgpack.encode(
-        Said(journal, reading, names, places.tolist(), times.tolist(), offsets.tolist(), values, left_out)
+        ExtractedValues(journal, reading, names, places.tolist(), times.tolist(), offsets.tolist(), values, left_out)
     )
 
 
 @lru_cache(maxsize=8)
-def picker_of(entries: tuple[Entry, ...], table: FunctionTable | None) -> Picker:
+def extractor_of(entries: tuple[Entry, ...], table: FunctionTable | None) -> ValueExtractor:
     """A worker keeps what it has prepared for an edition."""
-    return Picker(entries, table)
+    return ValueExtractor(entries, table)

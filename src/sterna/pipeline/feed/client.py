@@ -26,7 +26,7 @@ from sterna.node.feed_pieces import Question, table_of, unpack
 from sterna.node.feed_proofs import NONCE_BYTES, node_proof, reader_proof
 from sterna.node.feed_records import unpack_records
 from sterna.operators.settings import Settings
-from sterna.pipeline.feed.errors import Busy, FeedError, Refused, Trimmed, Unreachable
+from sterna.pipeline.feed.errors import Busy, FeedError, FeedRefused, Trimmed, Unreachable
 from sterna.vocabulary.errors import JournalCorrupt
 
 VERSION = 1
@@ -39,14 +39,14 @@ ANSWER_BYTES_MAX = 1 << 26
 GREETING_BYTES_MAX = 1 << 16
 """No node sends more at once; who does is no node."""
 
-__all__ = ["TABLE_SCHEMA", "FeedClient", "Lost", "ParquetFile", "ReadEnd", "Status", "Wanted"]
+__all__ = ["TABLE_SCHEMA", "ConnectionLost", "FeedClient", "ParquetFile", "ReadEnd", "Status", "WantedExpressions"]
 
 _LENGTH_BYTES = 4
 #: Words of goodbye that say nothing against the next request.
 _COME_AGAIN = ("idle", "stopping", "time")
 
 
-class Lost(msgspec.Struct, frozen=True):
+class ConnectionLost(msgspec.Struct, frozen=True):
     """What retention took before this reader committed it: the offsets [committed, first)."""
 
     committed: int
@@ -65,7 +65,7 @@ class Status(msgspec.Struct, frozen=True):
     """Other nodes of the network and the addresses of their feeds, as far as this one knows."""
     away: dict[str, str] = {}
     """The same of nodes that it cannot reach now, and that are expected to come back."""
-    fell_off: Lost | None = None
+    fell_off: ConnectionLost | None = None
     """Set until this reader has committed past what it lost."""
     durable: bool = True
     """False if a restart of the node forgets its journal and begins again at offset 0."""
@@ -89,7 +89,7 @@ class ReadEnd(msgspec.Struct, frozen=True):
     """Messages of the range whose bytes on the node's disk are damaged."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedExpressions(msgspec.Struct, frozen=True):
     """What Spark is to compute for a node."""
 
     settings: Settings
@@ -110,12 +110,12 @@ class ParquetFile(msgspec.Struct, frozen=True):
 
 
 # msgspec looks a type up when it is first used, and crashes if two threads do that at once: so it is done here.
-for _kind in (Status, ReadEnd, Wanted, ParquetFile):
+for _kind in (Status, ReadEnd, WantedExpressions, ParquetFile):
     msgspec.msgpack.Decoder(_kind)
 
 
 @dataclass(slots=True)
-class _Connection:
+class _FeedConnection:
     socket: socket.socket
     node: str
     fresh: bool = True
@@ -137,10 +137,10 @@ class FeedClient:
         self.reader = reader
         self._token = token.encode() if isinstance(token, str) else token or b""
         self._timeout_s = timeout_s
-        self._connection: _Connection | None = None
+        self._connection: _FeedConnection | None = None
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise Refused(f'"{address}" is no address of a feed; write host:port', "address")
+            raise FeedRefused(f'"{address}" is no address of a feed; write host:port', "address")
         self._host, self._port = host.strip("[]"), int(port)
         self._tls = _context(tls)
         #: Of the node, when the connection was made that was last used.
@@ -230,8 +230,8 @@ class FeedClient:
                 self.close()  # what is left of the range would be taken for the next answer
         self.last_read = _as(ReadEnd, end, self)
 
-    def expressions(self) -> Wanted:
-        found: Wanted = _as(Wanted, self._ask({"op": "expressions"}), self)
+    def expressions(self) -> WantedExpressions:
+        found: WantedExpressions = _as(WantedExpressions, self._ask({"op": "expressions"}), self)
         return found
 
     def reach(self, start: int, bytes_max: int) -> tuple[int, int]:
@@ -271,7 +271,7 @@ class FeedClient:
         self.last_read = _as(ReadEnd, end, self)
 
     def _batches(
-        self, connection: _Connection, question: Question, columns: Sequence[str] | None
+        self, connection: _FeedConnection, question: Question, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         node = connection.node
         try:
@@ -295,14 +295,14 @@ class FeedClient:
         # It worked before: the node was started again, or let an idle reader go.  Every request may be said twice.
         return self._exchange(self._connect(), request, patience_s)
 
-    def _exchange(self, connection: _Connection, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
+    def _exchange(self, connection: _FeedConnection, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
         connection.socket.settimeout(self._timeout_s + patience_s)
         self._send(connection, msgspec.msgpack.encode(request))
         answer = self._answer(connection)
         connection.fresh = False
         return answer
 
-    def _connect(self) -> _Connection:
+    def _connect(self) -> _FeedConnection:
         self.close()
         try:
             raw = socket.create_connection((self._host, self._port), self._timeout_s)
@@ -314,11 +314,11 @@ class FeedClient:
                 raw = self._tls.wrap_socket(raw, server_hostname=self._host)
         except ssl.SSLError as error:
             raw.close()
-            raise Refused(f"no TLS with {self.address}: {_why(error)}", "tls") from None
+            raise FeedRefused(f"no TLS with {self.address}: {_why(error)}", "tls") from None
         except OSError as error:
             raw.close()
             raise Unreachable(f"{self.address} hung up: {_why(error)}") from None
-        self._connection = connection = _Connection(raw, "?")
+        self._connection = connection = _FeedConnection(raw, "?")
         try:
             self._introduce(connection)
         except FeedError:
@@ -326,7 +326,7 @@ class FeedClient:
             raise
         return connection
 
-    def _introduce(self, connection: _Connection) -> None:
+    def _introduce(self, connection: _FeedConnection) -> None:
         greeting = self._answer(connection, GREETING_BYTES_MAX)
         nonce, ours = greeting.get("nonce"), secrets.token_bytes(NONCE_BYTES)
         if greeting.get("version") != VERSION or not isinstance(nonce, bytes) or len(nonce) != NONCE_BYTES:
@@ -351,15 +351,15 @@ class FeedClient:
 
     def _refuse(self, text: str, code: str) -> NoReturn:
         self.close()
-        raise Refused(text, code)
+        raise FeedRefused(text, code)
 
-    def _send(self, connection: _Connection, body: bytes) -> None:
+    def _send(self, connection: _FeedConnection, body: bytes) -> None:
         try:
             connection.socket.sendall(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
         except OSError as error:
             self._lost(error)
 
-    def _answer(self, connection: _Connection, bytes_max: int = ANSWER_BYTES_MAX) -> dict[str, Any]:
+    def _answer(self, connection: _FeedConnection, bytes_max: int = ANSWER_BYTES_MAX) -> dict[str, Any]:
         """A piece that says something; what speaks of no success is raised."""
         try:
             said = msgspec.msgpack.decode(self._receive(connection, bytes_max), type=dict[str, Any])
@@ -376,16 +376,16 @@ class FeedClient:
             raise Busy(text)
         if said.get("code") in _COME_AGAIN:
             raise Unreachable(text)
-        raise Refused(text, str(said.get("code")))
+        raise FeedRefused(text, str(said.get("code")))
 
-    def _receive(self, connection: _Connection, bytes_max: int = PIECE_BYTES_MAX) -> memoryview:
+    def _receive(self, connection: _FeedConnection, bytes_max: int = PIECE_BYTES_MAX) -> memoryview:
         """The next piece."""
         size = int.from_bytes(self._exactly(connection, _LENGTH_BYTES), "big")
         if size > bytes_max:
             self._refuse(f"{self.address} is no feed of a node", "protocol")
         return self._exactly(connection, size)
 
-    def _exactly(self, connection: _Connection, size: int) -> memoryview:
+    def _exactly(self, connection: _FeedConnection, size: int) -> memoryview:
         # A buffer of its own for each piece: the batches made of it refer to it.  Arrow's are not zeroed first.
         buffer = memoryview(pa.allocate_buffer(size)).cast("B")
         done = 0
@@ -444,7 +444,7 @@ def _context(tls: str | bool | ssl.SSLContext | None) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=tls if isinstance(tls, str) else None)
     except OSError as error:
-        raise Refused(f"{tls} holds no authorities: {_why(error)}", "tls") from None
+        raise FeedRefused(f"{tls} holds no authorities: {_why(error)}", "tls") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
@@ -463,4 +463,4 @@ def _as(kind: type[Any], said: dict[str, Any], client: FeedClient) -> Any:
     try:
         return msgspec.convert(said, kind)
     except msgspec.ValidationError as error:
-        raise Refused(f"{client.address} is no feed this reader understands: {error}", "protocol") from None
+        raise FeedRefused(f"{client.address} is no feed this reader understands: {error}", "protocol") from None

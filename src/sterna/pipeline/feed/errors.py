@@ -16,7 +16,7 @@ class FeedError(SternaError):
     """Everything `FeedClient` raises on purpose."""
 
 
-class Refused(FeedError):
+class FeedRefused(FeedError):
     """The node said no; the text says which node, and why.  `code` is the reason for programs."""
 
     def __init__(self, text: str, code: str = "refused") -> None:
@@ -24,7 +24,7 @@ class Refused(FeedError):
         self.code = code
 
 
-class Trimmed(Refused):
+class Trimmed(FeedRefused):
     """The journal begins at `first` by now; what lies before it is gone."""
 
     def __init__(self, text: str, first: int) -> None:

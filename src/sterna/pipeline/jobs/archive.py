@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sterna.pipeline.archive.compaction import TARGET_BYTES, Merge, Run, compact, merge, small_files
+from sterna.pipeline.archive.compaction import TARGET_BYTES, FileMerge, Run, compact, merge, small_files
 from sterna.pipeline.archive.file_list import last_batch
 from sterna.pipeline.archive.files import ArchiveFiles
 from sterna.pipeline.archive.topic_levels import directory_of, first_level, level_of
@@ -145,7 +145,7 @@ def _keeper(files: ArchiveFiles, merge_at: int, target_bytes: int) -> Callable[[
 
 
 def _in_tasks(spark: SparkSession) -> Run:
-    def run(merges: Sequence[Merge]) -> Sequence[object]:
+    def run(merges: Sequence[FileMerge]) -> Sequence[object]:
         return spark.sparkContext.parallelize(merges, max(1, len(merges))).map(merge).collect()
 
     return run

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from sterna.operators.window_division import Division, division
 from sterna.pipeline.expressions.batch_evaluation import (
-    Question,
+    Evaluation,
     numbers_of_messages,
     parts_of,
     results_of_messages,
@@ -33,11 +33,11 @@ _MESSAGES = spark_schema(_COLUMNS)
 _PARTS = "end_us long, part binary"
 _RESULTS = "time timestamp, topic string, payload binary"
 
-_Step = Callable[[Question, Iterable[Any]], Iterator[Any]]
+_Step = Callable[[Evaluation, Iterable[Any]], Iterator[Any]]
 
 
 def evaluate(
-    spark: SparkSession, question: Question, source: Mapping[str, str] | None, archive: Path | None = None
+    spark: SparkSession, question: Evaluation, source: Mapping[str, str] | None, archive: Path | None = None
 ) -> DataFrame:
     """The results, in order: (time, topic, payload).  At least one of source and archive must be named."""
     told = _messages(spark, question, source, archive)
@@ -53,7 +53,7 @@ def evaluate(
 
 
 def _messages(
-    spark: SparkSession, question: Question, source: Mapping[str, str] | None, archive: Path | None
+    spark: SparkSession, question: Evaluation, source: Mapping[str, str] | None, archive: Path | None
 ) -> DataFrame:
     since, until = (datetime.fromtimestamp(at_us / 1e6, UTC) for at_us in (question.since_us, question.until_us))
     if source is not None:
@@ -72,5 +72,5 @@ def _in_one_task(table: DataFrame, order: tuple[str, ...]) -> DataFrame:
     return table.repartition(1).sortWithinPartitions(*order)
 
 
-def _step(step: _Step, question: Question) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _step(step: _Step, question: Evaluation) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return lambda batches: step(question, batches)

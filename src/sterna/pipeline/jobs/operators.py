@@ -27,10 +27,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.expressions.function_tasks import to_text
 from sterna.pipeline.expressions.matching import TICK
-from sterna.pipeline.expressions.part_merge import Batch, Gathering, GatheringFiles
-from sterna.pipeline.expressions.parts_source import NAME, OperatorsSource
+from sterna.pipeline.expressions.part_merge import PartBatch, PartMerge, PartMergeFiles
+from sterna.pipeline.expressions.parts_source import NAME, PartsSource
 from sterna.pipeline.expressions.registry import RegistryFiles
-from sterna.pipeline.expressions.result_delivery import Couriers, Tell
+from sterna.pipeline.expressions.result_delivery import ResultDelivery, Tell
 from sterna.pipeline.jobs.archive import reader_name
 from sterna.pipeline.options import ReadOptions
 from sterna.runtime.settings import FunctionTable
@@ -61,7 +61,7 @@ class OperatorsJob:
         self._begin: Callable[[_Served], StreamingQuery] | None = None
 
     def start(self, spark: SparkSession, away_s: float = 60.0) -> StreamingQuery:
-        spark.dataSource.register(OperatorsSource)
+        spark.dataSource.register(PartsSource)
         self._begin = lambda served: served.start(spark, away_s)
         query = self._begin(self._served)
         self._look_for_functions()
@@ -99,9 +99,9 @@ class _Served:
         self._functions = functions
         self._changed = changed
         self._registries = RegistryFiles(str(directory / "registry"))
-        self._files = GatheringFiles(directory / "state", self._registries.load)
-        self._gathering = Gathering(tell, computed=functions is not None)
-        self._couriers = Couriers(ReadOptions.parse(self._source, streaming=True), tell)
+        self._files = PartMergeFiles(directory / "state", self._registries.load)
+        self._gathering = PartMerge(tell, computed=functions is not None)
+        self._couriers = ResultDelivery(ReadOptions.parse(self._source, streaming=True), tell)
         self._query: StreamingQuery | None = None
 
     @property
@@ -139,7 +139,7 @@ class _Served:
 
         return take
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: PartBatch) -> None:
         edition, expressions = self._gathering.registry.edition, len(self._gathering)
         # A function that timed out, or drew lots, may say something else the next time.
         repeats = self._functions is None
@@ -161,8 +161,8 @@ class _Served:
         self._files.close()
 
 
-def _batch(parts: DataFrame, number: int) -> Batch:
+def _batch(parts: DataFrame, number: int) -> PartBatch:
     table = parts.toArrow()
     rows = list(zip(*(table.column(name).to_pylist() for name in ("number", "end_us", "part")), strict=True))
     ((_, time_us, edition),) = (row for row in rows if row[0] == TICK)
-    return Batch(number, int.from_bytes(edition, "big"), time_us, [row for row in rows if row[0] != TICK])
+    return PartBatch(number, int.from_bytes(edition, "big"), time_us, [row for row in rows if row[0] != TICK])

@@ -33,7 +33,7 @@ RELEASED_BEFORE = 0x92
 """Packet identifier not found: the answer to a PUBREL that comes again."""
 
 
-class Publisher:
+class NumberedPublisher:
     """`with Publisher(options, client_id, batch) as publisher: publisher.publish(messages)`."""
 
     def __init__(self, options: WriteOptions, client_id: str, batch: int) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from sterna.pipeline.errors import BadRow
 from sterna.pipeline.options import WriteOptions
-from sterna.pipeline.sink.publisher import Publisher
+from sterna.pipeline.sink.publisher import NumberedPublisher
 from sterna.pipeline.sink.rows import check_columns, outgoing
 
 # Spark tells a stream's writer neither; these are what it calls them among its own.
@@ -86,7 +86,7 @@ def _of_the_task(name: str) -> str:
 
 def _write(batches: Iterator[Any], options: WriteOptions, name: str, batch: int) -> Written:
     rows = 0
-    with Publisher(options, f"spark-{name}-{_task().partitionId()}", batch) as publisher:
+    with NumberedPublisher(options, f"spark-{name}-{_task().partitionId()}", batch) as publisher:
         for record_batch in batches:
             try:
                 messages = outgoing(record_batch, rows)

@@ -25,7 +25,7 @@ FORGOTTEN = "it was started again, and its journal was in memory"
 REPLACED = "its data directory was replaced"
 
 
-class Gap(msgspec.Struct, frozen=True):
+class JournalGap(msgspec.Struct, frozen=True):
     node: str
     start: int
     stop: int
@@ -38,7 +38,7 @@ class Gap(msgspec.Struct, frozen=True):
     """Whose offsets these are: a node may have had several."""
 
     @classmethod
-    def of(cls, journal: str, start: int, stop: int, messages: int | None, cause: str) -> Gap:
+    def of(cls, journal: str, start: int, stop: int, messages: int | None, cause: str) -> JournalGap:
         return cls(node_of(journal), start, stop, messages, cause, journal=journal)
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ def make_room(options: ReadOptions) -> None:
             raise ConfigurationError(f"gaps: {options.gaps} cannot be made: {error.strerror}") from None
 
 
-def lose(gap: Gap, options: ReadOptions) -> None:
+def lose(gap: JournalGap, options: ReadOptions) -> None:
     """Comes back if the query may go on without these messages."""
     if options.fail_on_data_loss:
         raise DataLoss(f"{gap}; set failOnDataLoss to false to go on without them")
@@ -69,15 +69,15 @@ def lose(gap: Gap, options: ReadOptions) -> None:
                 _file(directory, other).unlink(missing_ok=True)  # found by an earlier attempt that got further
 
 
-def _file(directory: Path, gap: Gap) -> Path:
+def _file(directory: Path, gap: JournalGap) -> Path:
     return directory / f"{_whose(gap)}-{gap.start}.json"
 
 
-def _whose(gap: Gap) -> str:
+def _whose(gap: JournalGap) -> str:
     return gap.journal or gap.node
 
 
-def noted(directory: Path) -> list[Gap]:
+def noted(directory: Path) -> list[JournalGap]:
     """The gaps in a directory, the oldest first."""
-    found = [msgspec.json.decode(file.read_bytes(), type=Gap) for file in directory.glob("*.json")]
+    found = [msgspec.json.decode(file.read_bytes(), type=JournalGap) for file in directory.glob("*.json")]
     return sorted(found, key=lambda gap: gap.noticed)

@@ -19,7 +19,7 @@ from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed.client import FeedClient, ParquetFile, Status
 from sterna.pipeline.feed.errors import Busy, FeedError, Unreachable
 from sterna.pipeline.options import Access, ReadOptions
-from sterna.pipeline.source.offsets import BEFORE_IDENTITY, LATEST, Offsets, Place, node_of
+from sterna.pipeline.source.offsets import BEFORE_IDENTITY, LATEST, Offsets, OffsetSpec, node_of
 from sterna.vocabulary.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def ask(access: Access, address: str) -> tuple[Seen, Mapping[str, str]]:
     return _seen(status, address), {**status.away, **status.peers}
 
 
-class Network(NamedTuple):
+class NetworkSurvey(NamedTuple):
     """What was found."""
 
     nodes: dict[str, Seen]
@@ -103,7 +103,7 @@ class Network(NamedTuple):
     """Nodes that others know of and that do not answer, with the reason."""
 
 
-def look_around(access: Access, addresses: Iterable[str], *, all_of_them: bool) -> Network:
+def look_around(access: Access, addresses: Iterable[str], *, all_of_them: bool) -> NetworkSurvey:
     """Every node that can be found from these addresses.
 
     `all_of_them`: whoever is named must answer; else it is enough if somebody does.
@@ -130,7 +130,7 @@ def look_around(access: Access, addresses: Iterable[str], *, all_of_them: bool) 
         raise first if isinstance(first, Busy) else NodesMissing(f"no feed answers: {first}")
     elsewhere = Unreachable("another node answers there")
     missing = {name: silent.get(at, elsewhere) for name, at in sorted(known.items()) if name not in found}
-    return Network(dict(sorted(found.items())), missing)
+    return NetworkSurvey(dict(sorted(found.items())), missing)
 
 
 def survey(access: Access, addresses: Iterable[str], *, all_of_them: bool) -> dict[str, Seen]:
@@ -170,7 +170,7 @@ def _try(access: Access, address: str) -> tuple[Seen, Mapping[str, str]] | FeedE
         return error
 
 
-def resolve(access: Access, seen: Seen, place: Place) -> int:
+def resolve(access: Access, seen: Seen, place: OffsetSpec) -> int:
     """The offset that a place means at this node."""
     wanted = place.for_node(seen.journal, seen.name)
     if wanted.offsets:
@@ -181,7 +181,7 @@ def resolve(access: Access, seen: Seen, place: Place) -> int:
     return seen.next if wanted.word == LATEST else seen.first
 
 
-def check_place(place: Place, nodes: Mapping[str, Seen], option: str) -> None:
+def check_place(place: OffsetSpec, nodes: Mapping[str, Seen], option: str) -> None:
     """Offsets of a node that nobody knows are a mistake, as are those that it does not have yet; those of a journal
     that is gone are history."""
     known = {seen.name for seen in nodes.values()}

@@ -109,7 +109,7 @@ def _cut(piece: Range, longest: int) -> list[Range]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OffsetSpec:
     """Where to begin or end, as a user says it: the first or the last there is, an instant, or an offset per node."""
 
     word: str = ""
@@ -117,7 +117,7 @@ class Place:
     offsets: tuple[tuple[str, int | str], ...] = ()
 
     @classmethod
-    def parse(cls, text: str, option: str) -> Place:
+    def parse(cls, text: str, option: str) -> OffsetSpec:
         if text in (EARLIEST, LATEST):
             return cls(text)
         if text.lstrip().startswith("{"):
@@ -135,17 +135,17 @@ class Place:
     def named(self) -> list[str]:
         return [node for node, _ in self.offsets]
 
-    def for_node(self, *names: str) -> Place:
+    def for_node(self, *names: str) -> OffsetSpec:
         """What it means for the node of these names; one that is not named is read from its first message to its
         last."""
         if not self.offsets:
             return self
         node, chosen = next(((name, at) for name, at in self.offsets if name in names), ("", ""))
-        return Place(chosen) if isinstance(chosen, str) else Place(offsets=((node, chosen),))
+        return OffsetSpec(chosen) if isinstance(chosen, str) else OffsetSpec(offsets=((node, chosen),))
 
 
-BEGINNING = Place(EARLIEST)
-END = Place(LATEST)
+BEGINNING = OffsetSpec(EARLIEST)
+END = OffsetSpec(LATEST)
 
 
 def _explicit(text: str, option: str) -> tuple[tuple[str, int | str], ...]:

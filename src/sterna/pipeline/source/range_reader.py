@@ -14,7 +14,7 @@ from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed.client import FeedClient, ReadEnd
 from sterna.pipeline.feed.errors import Busy, FeedError, Trimmed, Unreachable
 from sterna.pipeline.options import Access, ReadOptions
-from sterna.pipeline.source.gaps import FORGOTTEN, REPLACED, Gap, lose
+from sterna.pipeline.source.gaps import FORGOTTEN, REPLACED, JournalGap, lose
 from sterna.pipeline.source.nodes import open_feed, survey
 from sterna.pipeline.source.offsets import Range, identity_of, node_of
 from sterna.pipeline.table import only
@@ -102,7 +102,7 @@ class _Reading:
         self.offset = stop
 
     def _lose(self, start: int, stop: int, messages: int, cause: str) -> None:
-        lose(Gap.of(self._piece.node, start, stop, messages, cause), self._options)
+        lose(JournalGap.of(self._piece.node, start, stop, messages, cause), self._options)
 
     def _known_address(self) -> str:
         if self._address is None:

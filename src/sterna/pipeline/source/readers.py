@@ -25,7 +25,7 @@ from sterna.pipeline.feed.errors import FeedError, Unreachable
 from sterna.pipeline.options import ReadOptions, WriteOptions, is_of_a_table
 from sterna.pipeline.sink.writers import BatchWriter, StreamWriter
 from sterna.pipeline.source.catalog_tables import options_in, with_options
-from sterna.pipeline.source.gaps import FORGOTTEN, REPLACED, Gap, lose, make_room
+from sterna.pipeline.source.gaps import FORGOTTEN, REPLACED, JournalGap, lose, make_room
 from sterna.pipeline.source.nodes import (
     WAIT_MS,
     Cursors,
@@ -44,7 +44,7 @@ from sterna.pipeline.source.offsets import (
     END,
     SPLIT_ROWS_MIN,
     Offsets,
-    Place,
+    OffsetSpec,
     Range,
     advance,
     capped,
@@ -66,7 +66,7 @@ NEWS_S = 0.25
 
 
 @dataclass(frozen=True)
-class Piece(InputPartition):
+class TablePartition(InputPartition):
     """What one task reads: ranges, and where their nodes were last seen."""
 
     parts: tuple[Range, ...]
@@ -119,15 +119,17 @@ def _with_columns(options: ReadOptions, schema: StructType) -> ReadOptions:
 
 def plan(
     start: Offsets, end: Offsets, options: ReadOptions, nodes: Mapping[str, Seen], task_rows: int = SPLIT_ROWS_MIN
-) -> list[Piece]:
+) -> list[TablePartition]:
     addresses = {seen.name: seen.address for seen in nodes.values()}
     return [
-        Piece(tuple(parts), tuple((part.node, at) for part in parts if (at := addresses.get(node_of(part.node)))))
+        TablePartition(
+            tuple(parts), tuple((part.node, at) for part in parts if (at := addresses.get(node_of(part.node))))
+        )
         for parts in packed(ranges(start, end), options.tasks, task_rows)
     ]
 
 
-def read(piece: Piece, options: ReadOptions) -> Iterator[Any]:
+def read(piece: TablePartition, options: ReadOptions) -> Iterator[Any]:
     for file in piece.sealed:
         yield from read_sealed(file, options)
     addresses = dict(piece.addresses)
@@ -140,32 +142,32 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
-    def partitions(self) -> list[Piece]:
+    def partitions(self) -> list[TablePartition]:
         make_room(self._options)
         return patiently(self._options, self._plan)
 
-    def _plan(self) -> list[Piece]:
+    def _plan(self) -> list[TablePartition]:
         options = self._options
         nodes = by_journal(whole_network(options))
         check_place(options.starting, nodes, "startingOffsets")
         check_place(options.ending, nodes, "endingOffsets")
         end = {name: resolve(options.access, seen, _ending(options.ending, seen)) for name, seen in nodes.items()}
         start = {name: resolve(options.access, seen, options.starting) for name, seen in nodes.items()}
-        sealed: list[Piece] = []
+        sealed: list[TablePartition] = []
         if options.parquet is not None:
             for name, seen in nodes.items():
                 files = before_the_journal(seen, sealed_files(options.access, seen), end[name], options)
-                sealed += [Piece((), (), (file,)) for file in files]
+                sealed += [TablePartition((), (), (file,)) for file in files]
                 start[name] = max(start[name], seen.first)
         # A task for nothing, rather than no task: Spark then has the table's columns even if no node has a message.
-        return sealed + plan(start, end, options, nodes) or [Piece((), ())]
+        return sealed + plan(start, end, options, nodes) or [TablePartition((), ())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Piece)
+        assert isinstance(partition, TablePartition)
         return read(partition, self._options)
 
 
-def _ending(place: Place, seen: Seen) -> Place:
+def _ending(place: OffsetSpec, seen: Seen) -> OffsetSpec:
     """A node that the explicit offsets do not name is read to its end."""
     return END if place.offsets and not {seen.journal, seen.name} & set(place.named()) else place
 
@@ -277,7 +279,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if seen.next >= start or seen.journal != name:
             return start
         cause = f"{REPLACED}; its new journal, with {seen.next}, is read from its beginning"
-        lose(Gap.of(name, start, start, None, cause), self._options)
+        lose(JournalGap.of(name, start, start, None, cause), self._options)
         return seen.first
 
     def _check_forgotten(self, new: Iterable[str], start: Offsets) -> None:
@@ -288,23 +290,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 before = max(known, key=lambda one: (len(identity_of(one)), identity_of(one)))
                 is_on_disk = self._nodes[journal].durable
                 cause = f"{REPLACED}; its new journal is read from its beginning" if is_on_disk else FORGOTTEN
-                lose(Gap.of(before, start[before], start[before], None, cause), self._options)
+                lose(JournalGap.of(before, start[before], start[before], None, cause), self._options)
 
     # -- the rows --
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Piece]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TablePartition]:
         if not {part.node for part in ranges(start, end)} <= set(self._nodes):
             with suppress(NodesMissing, FeedError):  # tasks have patience, and look for nodes themselves
                 self._nodes.update(by_journal(survey(self._options.access, self._options.nodes, all_of_them=False)))
         return plan(start, end, self._options, self._nodes, self._task_rows)
 
-    def pieces(self, parts: Sequence[Range]) -> list[Piece]:
+    def pieces(self, parts: Sequence[Range]) -> list[TablePartition]:
         """Other ranges, dealt out to tasks."""
         start = {part.node: part.start for part in parts}
         return plan(start, {part.node: part.stop for part in parts}, self._options, self._nodes, self._task_rows)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Piece)
+        assert isinstance(partition, TablePartition)
         return read(partition, self._options)
 
     def commit(self, end: dict[str, int]) -> None:

@@ -20,9 +20,9 @@ from sterna.journal.table import rows_between, rows_of_interest
 from sterna.pipeline.errors import DataLoss, PipelineError
 from sterna.pipeline.feed.client import ParquetFile
 from sterna.pipeline.options import ReadOptions
-from sterna.pipeline.source.gaps import Gap, lose
+from sterna.pipeline.source.gaps import JournalGap, lose
 from sterna.pipeline.source.nodes import Seen
-from sterna.pipeline.source.offsets import EARLIEST, Place
+from sterna.pipeline.source.offsets import EARLIEST, OffsetSpec
 from sterna.pipeline.table import only, with_columns
 
 BATCH_ROWS = 8192
@@ -58,23 +58,25 @@ def _within(directory: Path, name: str, seen: Seen) -> Path:
     return directory / name
 
 
-def _is_of_interest(file: ParquetFile, place: Place) -> bool:
+def _is_of_interest(file: ParquetFile, place: OffsetSpec) -> bool:
     return file.newest_us >= place.time_us if place.time_us is not None else True
 
 
-def _start(place: Place) -> int:
+def _start(place: OffsetSpec) -> int:
     """The offset to begin at; every other place is before or within the first file it is of interest to."""
     if place.offsets and isinstance(place.offsets[0][1], int):
         return place.offsets[0][1]
     return 0 if place.word in ("", EARLIEST) else 1 << 62
 
 
-def _check_nothing_is_missing(seen: Seen, place: Place, files: Sequence[ParquetFile], options: ReadOptions) -> None:
+def _check_nothing_is_missing(
+    seen: Seen, place: OffsetSpec, files: Sequence[ParquetFile], options: ReadOptions
+) -> None:
     oldest = min((file.first for file in files), default=seen.first)
     start = _start(place)
     if place.offsets and start < min(oldest, seen.first):
         lose(
-            Gap.of(seen.journal, start, oldest, oldest - start, "they are neither in its journal nor in a file"),
+            JournalGap.of(seen.journal, start, oldest, oldest - start, "they are neither in its journal nor in a file"),
             options,
         )
 
