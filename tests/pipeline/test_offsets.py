@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.pipeline.source.offsets import OffsetSpec, Range, advance, capped, named_as_in, packed, ranges
+from sterna.pipeline.offsets import OffsetSpec, Range, advance, capped, named_as_in, packed, ranges
 from sterna.vocabulary.errors import ConfigurationError
 
 OFFSETS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10**9), min_size=1)

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from sterna.pipeline.expressions import parts_source
-from sterna.pipeline.expressions import result_delivery as couriers_module
+from sterna.pipeline.expressions import parts_source, result_delivery
 from sterna.pipeline.expressions.matching import TICK
 from sterna.pipeline.expressions.part_merge import ExpressionResult, PartMerge
 from sterna.pipeline.expressions.parts_source import PartsReader
@@ -107,8 +106,8 @@ def test_an_expression_of_which_too_much_was_missed_begins_later(
 def test_a_node_that_is_slow_is_waited_for_and_one_that_is_away_is_not(
     start_feeding: StartFeeding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(couriers_module, "OWED_MAX", 10)
-    monkeypatch.setattr(couriers_module, "AT_ONCE", 20)
+    monkeypatch.setattr(result_delivery, "OWED_MAX", 10)
+    monkeypatch.setattr(result_delivery, "AT_ONCE", 20)
     node, lines = start_feeding("a", SPARKS), list[str]()
     node.listen("one", "$SUM/t/+")
     couriers = ResultDelivery(ReadOptions.parse({"nodes": node.feed}, streaming=True), lines.append)

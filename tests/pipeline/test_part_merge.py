@@ -30,7 +30,7 @@ from sterna.operators.expression import Expression
 from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.expressions import part_merge as gathering_module
+from sterna.pipeline.expressions import part_merge as part_merge_module
 from sterna.pipeline.expressions.matching import COLUMNS, EXTRACTED, MISSED, Matcher, Row
 from sterna.pipeline.expressions.part_merge import ExpressionResult, PartBatch, PartMerge, PartMergeFiles
 from sterna.pipeline.expressions.registry import Beginning, Entry, Registry, RegistryFiles
@@ -208,13 +208,13 @@ def task(entries: tuple[Entry, ...], messages: list[Message], dice: random.Rando
     for message in messages:
         shares.setdefault((dice.randrange(tasks), message[1]), []).append(message)
     matcher = Matcher([entry for entry in entries if not entry.needs_order])
-    picker = ValueExtractor([entry for entry in entries if entry.needs_order])
+    extractor = ValueExtractor([entry for entry in entries if entry.needs_order])
     rows: list[Row] = []
     for (_, journal), share in shares.items():
         batch = batch_of([(time_us, topic, payload) for time_us, _, _, topic, payload in share])
         batch = batch.append_column("offset", pa.array([offset for _, _, offset, _, _ in share]))
         rows += [row for some in matcher.parts([batch]) for row in some]
-        rows += [(kind, 0, said) for said in picker.pick(journal, batch)]
+        rows += [(kind, 0, said) for said in extractor.extract(journal, batch)]
     return rows
 
 
@@ -229,7 +229,7 @@ def in_order(events: list[Event], dice: random.Random) -> list[Message]:
 
 @pytest.fixture
 def small_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering_module, "SNAPSHOT_BATCHES", 2)
+    monkeypatch.setattr(part_merge_module, "SNAPSHOT_BATCHES", 2)
 
 
 def started(directory: Path, *texts: bytes) -> tuple[Job, Registry]:
@@ -288,7 +288,7 @@ def said(registry: Registry, journal: str, *messages: tuple[int, int, bytes, byt
     """(time, offset, topic, payload)."""
     batch = batch_of([(time_us, topic, payload) for time_us, _, topic, payload in messages])
     batch = batch.append_column("offset", pa.array([offset for _, offset, _, _ in messages]))
-    return [(EXTRACTED, 0, one) for one in ValueExtractor(registry.entries).pick(journal, batch)]
+    return [(EXTRACTED, 0, one) for one in ValueExtractor(registry.entries).extract(journal, batch)]
 
 
 def test_what_came_at_the_same_time_is_ordered_by_journal_whichever_is_read_first() -> None:

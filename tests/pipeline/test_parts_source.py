@@ -16,9 +16,9 @@ from sterna.pipeline.expressions.parts_source import PartsReader, _filters
 from sterna.pipeline.expressions.registry import Beginning, Registry, RegistryFiles
 from sterna.pipeline.expressions.trigger_pacing import TriggerPacing
 from sterna.pipeline.feed.client import WantedExpressions
+from sterna.pipeline.offsets import node_of
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import Seen
-from sterna.pipeline.source.offsets import node_of
 
 from .feeding import FeedingNode
 

@@ -16,10 +16,10 @@ from live.nodes import wait_until
 from sterna.pipeline.errors import DataLoss, NodesMissing, PipelineError
 from sterna.pipeline.feed.client import FeedClient, ParquetFile
 from sterna.pipeline.feed.errors import Busy, FeedRefused
+from sterna.pipeline.offsets import Range, node_of
 from sterna.pipeline.options import Access, ReadOptions
 from sterna.pipeline.source.gaps import JournalGap, lose, noted
 from sterna.pipeline.source.nodes import Seen, survey
-from sterna.pipeline.source.offsets import Range, node_of
 from sterna.pipeline.source.range_reader import read_range
 from sterna.pipeline.source.readers import BatchReader, StreamReader
 from sterna.pipeline.source.sealed_segments import before_the_journal

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from operators.expression_making import PLAIN, RULES, STRUCTURED, TEXT_RULES
 from sterna.mqtt.topics import levels_of, matches
 from sterna.operators.engine import Engine
-from sterna.operators.grammar import parse
+from sterna.operators.grammar import OPERATORS_MAX, parse
 from sterna.operators.settings import Settings
 from sterna.pipeline.expressions import rule_forwarding
 from sterna.pipeline.expressions.matching import EXTRACTED, MISSED, Row
@@ -44,7 +44,7 @@ def rows_of(registry: Registry, messages: list[Message], kind: int = EXTRACTED, 
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema_of(COLUMNS))
     entries = [entry for entry in registry.entries if entry.number >= first]
-    return [(kind, 0, one) for one in ValueExtractor(entries).pick("a", batch)]
+    return [(kind, 0, one) for one in ValueExtractor(entries).extract("a", batch)]
 
 
 def told(registry: Registry, node: str, *wanted: tuple[str, int]) -> Registry:
@@ -56,7 +56,9 @@ def seen(results: list[ExpressionResult], node: str = "a") -> list[tuple[bytes, 
     return [(one.text, one.number, one.topic, one.payload) for one in results if one.node == node]
 
 
-rules = st.lists(st.sampled_from(RULES), min_size=1, max_size=3) | st.lists(st.sampled_from(TEXT_RULES), min_size=1)
+rules = st.lists(st.sampled_from(RULES), min_size=1, max_size=3) | st.lists(
+    st.sampled_from(TEXT_RULES), min_size=1, max_size=OPERATORS_MAX
+)
 
 written = st.tuples(rules, st.sampled_from(["", ";.v"]), st.sampled_from(["t/+", "t/a", "#"]))
 

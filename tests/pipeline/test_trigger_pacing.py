@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sterna.operators.settings import Settings
-from sterna.pipeline.expressions import trigger_pacing as pace_module
+from sterna.pipeline.expressions import trigger_pacing
 from sterna.pipeline.expressions.registry import Beginning, Registry
 from sterna.pipeline.expressions.trigger_pacing import BRISK_S, GRACE_S, HOLD_S, PACE_S, TriggerPacing
 from sterna.pipeline.feed.client import WantedExpressions
@@ -48,7 +48,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
-    monkeypatch.setattr(pace_module, "time", one)
+    monkeypatch.setattr(trigger_pacing, "time", one)
     return one
 
 

@@ -1,20 +1,23 @@
 """MQTT+: subscriptions that compute.  `$AVG/room/+/temp` gives the average of what the rooms said last.
 
-The language (`grammar`), its type check (`types`), what payloads mean (`values`), aggregates that can be merged
-(`aggregates`, `sketch`, `exact`), an incremental engine (`engine`; `sources`, `stages`, `spatial`, `windows`), the same
-in parts, at many places (`parts`, `window_parts`) and merged (`merging`), the same once more, slow and obvious
-(`reference`), and what a user can be told of an expression (`plan`).  No I/O, no clock, no dice: the engine is told the
-time.
+* `grammar` (with `keywords`, `functions`) parses an expression; `types` checks it; `explain` describes it to a user.
+* `engine` computes it, message by message: `payload_values` and `sources` read payloads; `stages`, `spatial`, `windows`
+  and `sliding_span` are its stages; `aggregates`, `sketch` and `exact_sum` its arithmetic.
+* `split` cuts it in two.  Many places compute the inner half (`part_engine`, `window_parts`); one merges the parts and
+  computes the outer half (`part_merging`).  `window_division` does this for Spark, where the places are tasks.
+* `reference` computes it once more, slowly and plainly, for the tests.
+
+No I/O, no clock, no dice: the caller passes the time.
 
 What an expression means
 ------------------------
 `$GT;25$HOURLYMAX/plant/#` is read from right to left: messages under `plant/#`, the greatest of each hour per topic, of
 these the ones above 25.  Each operator is a stage; what goes from stage to stage is an *update*: (time, {key: value},
-whole).  A key is a topic, or empty behind an aggregate.  A key without a value any more is said so.  A whole update is
-the entire set (what a window gives); any other is a change of one key.
+whole).  A key is a topic, or empty behind an aggregate.  A key may lose its value.  A whole update is the entire set
+(what a window gives); any other is a change of one key.
 
-* Source: one message changes one key.  Its number is the payload's text, or a field of a JSON or CBOR payload.  What is
-  no number is ignored and counted.  COUNT and CONTAINS take any payload.
+* Source: one message changes one key.  Its number is the payload's text, or a field of a JSON or CBOR payload.  A
+  payload without a number is ignored and counted.  COUNT and CONTAINS take any payload.
 * Rule (GT GTE LT LTE EQ NEQ CONTAINS): key by key; a value that fails is none.  `$AVG$GT;5/t/+` is the average of the
   topics that stand above 5; a topic that falls below leaves it.
 * DELTA, RATE: the difference to the topic's previous value; that difference per second.  The first value has none.
@@ -32,7 +35,7 @@ the entire set (what a window gives); any other is a change of one key.
 
 Why two engines give the same answer to the bit
 -----------------------------------------------
-Between stages values are doubles.  Sums are held as integers, multiples of 2^-128 (`exact`), so the order of adding
+Between stages values are doubles.  Sums are held as integers, multiples of 2^-128 (`exact_sum`), so the order of adding
 does not matter and taking away is exact; each answer is rounded once, correctly.  Quantiles come from counts in fixed
 buckets (`sketch`).  Times are integers, microseconds since the epoch.  Merged aggregates are those of the values
 together.

@@ -1,8 +1,8 @@
-"""Aggregates that can be merged: what several places computed of their values becomes what one would have of all.
+"""Aggregates that can be merged: the merged aggregate of several places is that of all their values together.
 
 `merge` is commutative and associative to the bit.  It is meant for disjoint parts: different topics, or different
-messages.  Values can be taken out again (`remove`) where that is exact; the greatest and the newest of what is left
-cannot be known from the greatest and the newest.
+messages.  Values can be removed again (`remove`) where that is exact.  The greatest and the newest of the remaining
+values cannot be known from the greatest and the newest.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""One expression at work: messages in, results out, each step in time that does not grow with what came before.
+"""The engine of one expression: messages in, results out, each step in time that does not grow with the history.
 
 Drive it with `message` and `advance`; `next_deadline` tells when to advance if no message comes.  Times are
 microseconds since the epoch and never go back: an earlier one counts as the newest seen.  `message` and `advance`
-return what is to be published, or None: an expression with a period gives a result only when a window ends, and any
-other only for the message at hand, so there is never more than one.
+return the payload to publish, or None.  There is never more than one: an expression with a period gives a result only
+when a window ends, and any other only for the message at hand.
 
-Everything it remembers is bounded by its settings.  An expression that outgrows them gives up what it holds and stays
-silent (`stopped` says why), since an answer from part of the values would be a wrong one.
+The settings bound its memory.  An expression that outgrows them drops its state and stays silent (`stopped` says why),
+since an answer from some of the values would be wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be wrong with an expression, or with the state an engine is to go on from."""
+"""Errors of an expression, and of the saved state of an engine."""
 
 from __future__ import annotations
 

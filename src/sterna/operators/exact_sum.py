@@ -1,7 +1,7 @@
 """Sums without rounding: a double becomes an integer, a multiple of 2^-128, and stays one until the answer.
 
-Integers can be added and taken away in any order with the same outcome, which doubles cannot.  What a double has below
-2^-128 (3e-39) is cut off, everywhere alike; a double of 2^-75 (3e-23) or more has nothing there.
+Integers can be added and subtracted in any order with the same outcome; doubles cannot.  Digits of a double below
+2^-128 (3e-39) are cut off, everywhere alike; a double of 2^-75 (3e-23) or more has none there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 BITS: Final = 128
 _SCALE: Final = 2.0**128
 
-#: Numbers in payloads are smaller than this in magnitude; so is whatever they are compared with.
+#: Numbers in payloads are smaller than this in magnitude; so are the numbers they are compared with.
 NUMBER_MAX: Final = 2.0**127
 
 

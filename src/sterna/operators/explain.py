@@ -1,4 +1,4 @@
-"""What a user is told of an expression: the type after each step, what is kept for it, and where it runs."""
+"""Explains an expression to a user: the type after each step, the state it keeps, and where it runs."""
 
 from __future__ import annotations
 

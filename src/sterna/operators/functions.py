@@ -1,12 +1,12 @@
-"""Data processing operators: functions that make one number of a payload, under a name of their own.
+"""Data processing operators: functions that compute one number from a payload, each under a name of its own.
 
     functions = Functions()
     functions.register("BRIGHTNESS", brightness, "mean brightness of an image, 0 to 255")
 
 makes `$BRIGHTNESS/camera/+` and `$MAX$HOURLYAVG$BRIGHTNESS/camera/+` expressions.  A function may be slow and may
-raise: whoever calls it (not the engine, in a node) decides where and for how long it runs.  In a node that is a process
-of its own (`runtime/functions.py`), which is all that ever imports it; here it then is a name and what to say of it.
-The counting operators of MQTT+ are part of the language whether or not a function stands behind them.
+raise: its caller decides where and for how long it runs.  In a node the caller is not the engine but a pool of
+processes (`runtime/functions.py`); only these processes import the function, and here it is a name and a description.
+The counting operators of MQTT+ are part of the language, with or without a function behind them.
 """
 
 from __future__ import annotations

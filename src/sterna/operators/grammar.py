@@ -1,4 +1,4 @@
-"""From the text of a subscription to a checked expression, or to an error that points at the operator at fault.
+"""Parses the text of a subscription into a checked expression, or into an error that points at the operator at fault.
 
     expression := ("$" operator)+ "/" topic-filter          split at the first "/"
     operator   := NAME (";" parameter)* [";" field]         the field on the innermost operator only
@@ -7,8 +7,8 @@
     span       := H ":" MM ":" SS                           0:00:01 to 23:59:59
 
 Parameters hold no "/" and no "$", which end them, and no "+" and "#": for MQTT an expression is a topic filter, where
-these stand alone or not at all [MQTT-4.7.1].  Anybody may send anything here: all is bounded, and the only outcome
-beside an expression is an ExpressionError.
+these stand alone or not at all [MQTT-4.7.1].  The text comes from any client: everything is bounded, and the only
+outcome besides an expression is an ExpressionError.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class _Written:
         return self.fault("unknown operator" + (f"; write ${near[0]}" if near else "; see $SYS/capabilities"))
 
     def take_field(self, word: Keyword) -> tuple[str, ...]:
-        """The last parameter if it is a field.  The first one of CONTAINS is its text, whatever it looks like."""
+        """The last parameter if it is a field.  The first one of CONTAINS is always its text."""
         least = 2 if word.family is Family.CONTAINS else 1
         if len(self.parameters) < least or not self.parameters[-1].startswith("."):
             return ()

@@ -1,4 +1,4 @@
-"""The words of the language: every operator's name, what kind of operator it is, and how one is written."""
+"""The keywords of the language: every operator's name, its family, and an example."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The inner half of an expression (`halves`) at work: every place runs it over its own messages (`PartEngine`); one
-merges what they come to (`merging`) and applies the outer half.
+"""The engine of an expression's inner half (`split`), which every place runs over its own messages.
+
+One place merges the parts (`part_merging`) and applies the outer half.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SharedTopicsState = list[tuple[bytes, int, float | None]]
 
 
 class Silent(Stage):
-    """The end of the inner half: nobody is told, whoever wants to know asks."""
+    """The end of the inner half: it publishes nothing, the owner asks."""
 
     __slots__ = ("moved",)
 

@@ -1,8 +1,8 @@
-"""One answer of many parts: what every place computed of its own messages, merged to what one place would have of all.
+"""Merges the parts of many places, each computed from that place's own messages, into the answer over all messages.
 
-A place's part is the aggregate of the topics that it alone has, and the names of these.  A topic that turns up at a
-second place has one last value, not two: both are asked to keep it apart, and of what they say of it the newest counts
-(of one instant, that of the place whose name comes last).  Until they have, there is no answer rather than a wrong one.
+A place's part is the aggregate of the topics that this place alone has, and their names.  A topic that turns up at a
+second place still has one last value: both places are asked to report it separately, and the newest report counts (of
+one instant, that of the place whose name comes last).  Until both do, there is no answer rather than a wrong one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Merge:
         #: Of the other places, until one of them changes; and whether they have nothing.
         self._others: Aggregate | None = None
         self._alone = True
-        #: Place -> topics it is to keep apart; whoever sends that takes it out.
+        #: Place -> topics it must keep apart; the sender of that request removes the entry.
         self.asks: dict[str, list[bytes]] = {}
         self.own_apart(list(own.apart.held))
 
@@ -167,7 +167,7 @@ class Merge:
             self._share(topic)
 
     def _share(self, topic: bytes) -> None:
-        """Whoever has it is to keep it apart."""
+        """The place that has it must keep it apart."""
         claimant = self._claimed.pop(topic, None)
         if claimant is not None:
             self._ask(claimant, topic)

@@ -1,7 +1,7 @@
-"""What a payload says: a number, a text, or what stands in one field of it.
+"""Reads payloads: a number, a text, or one field of a JSON or CBOR document.
 
-Whatever the bytes, the outcome is a value or None; never an exception, never NaN or an infinity.  Shared by every
-engine, so that no two of them read a payload differently.
+For any bytes the outcome is a value or None; never an exception, never NaN or an infinity.  All engines share this
+module, so that no two of them read a payload differently.
 """
 
 from __future__ import annotations

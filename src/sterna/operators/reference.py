@@ -1,8 +1,9 @@
-"""What an expression means, written down once more as plainly as possible, to hold engines against.
+"""A second implementation of the language, as plain as possible, to test engines against.
 
-The whole history is kept, and at every event everything is computed from it again.  Each stage is a function from all
-updates so far to all updates so far; numbers are fractions.  Nothing is shared with the engine but the grammar and how
-payloads are read.  Data processing functions are left out: what they compute could as well have been in the payload.
+It keeps the whole history and computes everything from it again at every event.  Each stage is a function from all
+updates so far to all updates so far; numbers are fractions.  It shares the grammar and the reading of payloads with
+the engine, and nothing else.  Data processing functions are left out: their numbers could as well have been the
+payload.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Reference:
         self.given = 0
 
     def message(self, topic: bytes, payload: bytes, time: int) -> list[bytes]:
-        """What is to be published because of this message."""
+        """The payload to publish because of this message."""
         self.now = max(self.now, time)
         self.history.append((self.now, topic, payload))
         return self._new()

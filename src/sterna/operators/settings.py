@@ -1,4 +1,4 @@
-"""What an operator of a network may set about expressions."""
+"""Settings of computing subscriptions: engine choice, windows and bounds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The values of a span of time, which come one by one and may go all at once.
+"""The values of a sliding span of time, which come one by one and may expire many at once.
 
-Values stand in runs, and runs in longer runs, each with the aggregate of what is in it.  What has become too old goes
-by the longest runs that are too old altogether: some dozens of steps, however many values there are.  Nothing is
-rounded, so an aggregate that runs were taken out of is the one of the values that are left.
+Values are grouped into runs, and runs into longer runs, each with the aggregate of its values.  Expired values are
+removed by the longest runs that have expired entirely: some dozens of steps for any number of values.  Nothing is
+rounded, so after removal the aggregate is exactly that of the values left.
 """
 
 from __future__ import annotations

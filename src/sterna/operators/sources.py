@@ -1,7 +1,7 @@
-"""Where an expression begins: what a message says becomes the value of its topic.
+"""The sources of an expression: each turns a message into the value of its topic.
 
-One class per kind of beginning, so that the engine asks nothing per message.  `take` is False if the message holds no
-such value; the engine counts it and nothing else happens.
+There is one class per kind of source, so that the engine makes no choice per message.  `take` is False if the message
+holds no such value; the engine counts it, and nothing else happens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Aggregates over the last value of each key, kept up to date: never a walk over all keys.
+"""Aggregates over the last value of each key, kept up to date without ever walking over all keys.
 
-Each subclass keeps the one answer it is asked for.  What can be taken out of an aggregate again is; the least, the
-greatest and the newest come from a heap whose stale entries are passed over, and thrown out when they are the most.
+Each subclass keeps the one answer it is asked for.  A value is removed from the aggregate where that is exact.  The
+least, the greatest and the newest come from a heap: stale entries are skipped, and swept out when they are the
+majority.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Spatial(Answering):
         self.newest_us = 0
         #: One entry per key of `heard`: not before when it expires.  It is brought up to date only when that is over.
         self.expiring: list[tuple[int, bytes]] = []
-        #: Keys as they came to be known, for whoever has to tell of each of them; None: nobody has.
+        #: Keys in the order in which they became known, if they must be reported; else None.
         self.admitted: list[bytes] | None = None
 
     def change(self, time_us: int, key: bytes, value: float | None) -> None:

@@ -1,4 +1,4 @@
-"""An expression in two: what can be computed where the messages are, and what is left to do with the parts of it.
+"""Splits an expression: an inner half for the places that have the messages, an outer half for the merged parts.
 
 The inner half reaches up to the innermost aggregate and is an expression of its own.
 """
@@ -16,8 +16,8 @@ _MERGED = (Family.SPATIAL, Family.PERIODIC)
 #: Inside the aggregate: what looks at one message alone.  A difference to the previous value would have to know which
 #: place had that one.
 _INSIDE = (Family.RULE, Family.CONTAINS)
-#: Outside: what depends on the newest answer only.  Parts over topics come less often than messages do, so whoever
-#: counts the answers would count others.
+#: Outside: what depends on the newest answer only.  Parts over topics come less often than messages do, so an
+#: operator that counts the answers would count others.
 _OUTSIDE = (Family.RULE, Family.SPATIAL)
 
 

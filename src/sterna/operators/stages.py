@@ -1,7 +1,8 @@
-"""What all stages share, and those that look at one key at a time: rules, changes, and the result at the end.
+"""The base of all stages, and the stages that look at one key at a time: rules, differences, and the result at the
+end.
 
-A stage is told of one key's new value (`change`) or of an entire set (`replace`) and tells the stage after it.  These
-two calls are the updates of the package's description; no object is made per message.
+A stage receives one key's new value (`change`) or an entire set (`replace`) and calls the stage after it.  These two
+calls are the updates in the package's description; no object is made per message.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Answering(Stage):
 
 
 class ResultStage(Stage):
-    """The end: what is to be published, if anything."""
+    """The end of the chain: the payload to publish, if any."""
 
     __slots__ = ("as_list", "text", "time_us")
 

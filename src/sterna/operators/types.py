@@ -1,7 +1,7 @@
-"""The static type check: every operator is handed what it can work with, or the expression is refused.
+"""The static type check: every operator gets a stream it can work with, or the expression is refused.
 
-Read from right to left, each operator takes a stream of one type and gives one.  The two tables are the whole of it;
-one more rule (one periodic operator at most) stands beside them, since a second one would pass by type.
+Read from right to left, each operator takes a stream of one type and gives one.  The two tables are the whole check,
+with one rule beside them (at most one periodic operator), since a second one would pass by type.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Periods in parts: every place reports, at the end of each window, what it had of every topic in it.
+"""Periods in parts: at the end of each window every place reports its aggregate of every topic.
 
-Parts of a window are of different messages, so a topic that several places have needs no care: its aggregates are
-merged.  The window is closed, once, when every place has reported it, or has been waited for long enough.
+Parts of a window come from different messages, so a topic that several places have needs no care: its aggregates are
+merged.  The window is closed once, when every place has reported it or has been waited for long enough.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class WindowsMerge:
         return results_of(found, counts)
 
     def close(self, end_us: int) -> list[str]:
-        """It is over, whoever has not reported it; the places that have."""
+        """Close the window without the places that have not reported it; gives those that have."""
         told = []
         for place, remote in self.remotes.items():
             if remote.closed_us < end_us:

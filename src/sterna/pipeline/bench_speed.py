@@ -21,7 +21,7 @@ from sterna.pipeline.bench_plan import Plan
 from sterna.pipeline.bench_publisher import Load
 from sterna.pipeline.bench_queries import Batch, run_to_its_end, running, stream, wait_for_batches
 from sterna.pipeline.bench_ready_made import Dealt, ReadyMade, make_ready
-from sterna.pipeline.source.offsets import Range, packed
+from sterna.pipeline.offsets import Range, packed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,10 +1,10 @@
-"""What can go wrong between a network and Spark; every text is one line that says who, what and what to do.
+"""Errors between a network and Spark.  Every text is one line that names the actor, the fault and the remedy.
 
 PipelineError
 ├── DataLoss           a node no longer has what a query still needs
-├── NodesMissing       no feed answers, or nobody knows the address of a node
-├── BadRow             a row that is no message
-└── PublishFailed      a node did not take what was to be published
+├── NodesMissing       no feed answers, or the address of a node is unknown
+├── BadRow             a row is not a message
+└── PublishFailed      a node did not accept a message
 """
 
 from __future__ import annotations

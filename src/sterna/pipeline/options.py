@@ -1,7 +1,6 @@
-"""What a user may say to `format("sterna")`, read once and carried to wherever it is needed.
+"""Options of `format("sterna")`, parsed once and carried from the driver to the tasks as plain values.
 
-Options are plain values: they travel from the driver to the tasks.  What cannot be used is refused in one line that
-names the option and says what to write.
+An option that cannot be used is refused in one line that names the option and says what to write.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from sterna.mqtt.topics import is_topic_filter
-from sterna.pipeline.source.offsets import BEGINNING, END, OffsetSpec
+from sterna.pipeline.offsets import BEGINNING, END, OffsetSpec
 from sterna.pipeline.table import COLUMNS
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -57,7 +56,7 @@ class ReadOptions:
     """Everything about a read."""
 
     nodes: tuple[str, ...]
-    """Addresses of feeds; whoever they know is read too."""
+    """Addresses of feeds; all nodes that these know are read too."""
     access: Access
     topics: tuple[str, ...] = ()
     """MQTT filters; empty: every topic."""
@@ -161,7 +160,7 @@ def options_of(words: Words) -> dict[str, str]:
 
 
 class _Given:
-    """The options of one read or write, each taken once, whatever the case of its letters."""
+    """The options of one read or write, each taken once; upper and lower case are the same."""
 
     def __init__(self, words: Words) -> None:
         self._words = options_of(words)

@@ -1,8 +1,8 @@
-"""Payloads into columns.
+"""Parses payloads into columns: JSON, CSV, Protobuf, Avro.
 
-JSON and CSV are parsed by Spark itself.  Protobuf and Avro are parsed by Python tasks, because the package of Spark
-that is installed here brings no parsers for them.  What cannot be parsed becomes null, and the message stays:
-`where("value is null")` finds it.
+Spark itself parses JSON and CSV.  Python tasks parse Protobuf and Avro, because the installed Spark package brings no
+parsers for them.  A payload that cannot be parsed becomes null, and the message stays: `where("value is null")` finds
+it.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _avro_reader(avro: str, names: list[str]) -> _Reader:
         datum = BytesIO(payload.removeprefix(header))
         try:
             found: Any = schemaless_reader(datum, kind, None)
-        except Exception:  # whatever it makes of bytes that are something else
+        except Exception:  # it may raise anything on bytes that are something else
             return None
         # Other bytes may begin like a datum: one that leaves a rest was none.
         return {name: found.get(name) for name in names} if not datum.read(1) else None

@@ -1,8 +1,8 @@
-"""A streaming query that Spark gave up at its start, with nothing wrong, is begun again.
+"""Starts a streaming query again when Spark gave up on its start for no reason of the query's own.
 
-Spark starts a process for a Python source and waits ten seconds for it, whatever else the machine has to do; there is
-no setting for it.  On a busy machine that may be too short, and the query ends before its first batch.  As it goes on
-from its checkpoint, its user would start it again.
+Spark starts a process for a Python source and waits ten seconds for it; no setting changes that.  On a busy machine
+ten seconds may be too short, and the query ends before its first batch.  The query continues from its checkpoint, so a
+user would simply start it again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A Spark session with the settings that make small batches quick, and Spark's errors in one line.
+"""Opens a Spark session with settings that make small batches quick, and puts Spark's errors into one line.
 
-Each setting was measured; a user's own settings win.  Spark runs within this process's machine unless it is given the
-address of a cluster.
+Each setting was measured; a user's own settings win.  Spark runs on this machine unless it is given the address of a
+cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, str] = {
 def open_session(name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this process, made if there is none yet."""
     _check_java()
-    # Without this, workers run whatever python3 comes first in the path, which knows nothing of Sterna.
+    # Without this, workers run the first python3 in the path, which may not have Sterna.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -73,7 +73,7 @@ _SPARKS = re.compile(r"^\[(?P<kind>[A-Z_.]+)\] (?P<text>.+)$", re.MULTILINE)
 
 
 def one_line(error: BaseException) -> str:
-    """What is to be told of an error that came through Spark: our own words if there are any, else its first line."""
+    """An error that came through Spark, in one line: Sterna's own text if there is one, else Spark's first line."""
     text = str(error)
     ours = _OURS.findall(text)
     if ours:

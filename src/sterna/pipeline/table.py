@@ -1,7 +1,7 @@
-"""The table of the network for Spark: one row per message, at the node where it entered.
+"""The table of a network for Spark: one row per message, at the node where it entered.
 
-The columns are the feed's (`sterna.journal.table`); here they are spelled as Spark spells them, and cut to those a
-query asked for.  Nothing here needs Spark.
+The columns are the feed's (`sterna.journal.table`); this module gives their Spark types and selects those that a query
+asked for.  Needs no Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What keeps Spark's Python workers quick when tasks are small."""
+"""Keeps Spark's Python workers quick when tasks are small."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Small files of an archive become large ones; whoever reads it notices nothing.
+"""Compaction of an archive: small files become large ones, unnoticed by readers.
 
 Files are merged within their directory (a day and a first topic level), row for row.  The merged file is counted and
-synced before it takes the place of the others in the list, so each message is in the archive once whenever a compaction
-is killed, and two at a time do no harm.  Needs no Spark; a job of Spark lends its tasks.
+synced before it replaces the others in the list.  So each message is in the archive once, at whichever moment a
+compaction is killed, and two compactions at a time do no harm.  Needs no Spark; a Spark job can lend its tasks.
 """
 
 from __future__ import annotations

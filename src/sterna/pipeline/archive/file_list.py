@@ -1,8 +1,8 @@
-"""Which files of an archive count: one list, replaced as a whole, in the form that Spark's own readers go by.
+"""The list of the files that count in an archive, replaced as a whole, in the format of Spark's own readers.
 
-Spark takes a directory with `_spark_metadata` for the output of a stream and reads what is listed there, nothing else.
-So whoever reads an archive, with `spark.read.parquet` too, sees it as it was before a change or after it.  Each line of
-the list also says in which batch the file came; Spark overlooks that.
+Spark takes a directory with `_spark_metadata` for the output of a stream, and reads the files listed there and no
+others.  So every reader, `spark.read.parquet` included, sees the archive as it was before a change or after it.  Each
+line also names the batch that added the file; Spark ignores that.
 """
 
 from __future__ import annotations

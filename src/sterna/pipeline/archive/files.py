@@ -1,8 +1,8 @@
-"""The files of an archive: how they come in, are exchanged for others, and go.
+"""The files of an archive: adding, replacing and removing them.
 
-Every change is a new list of files (`file_list`), made while holding the archive's lock, which ends with the process
-that holds it.  A file gets its place before it is listed, and stays for a while when it is no longer listed, for those
-who are still reading it.  Needs no Spark.
+Every change writes a new list of files (`file_list`) under the archive's lock, which ends with the process that holds
+it.  A file is in its place before it is listed, and stays for a while after it was taken off the list, for readers
+that still use it.  Needs no Spark.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The first level of a topic as a column and as the name of a directory: publishers choose it, and any must work.
+"""The first level of a topic as a column and as the name of a directory; any level must work.
 
-The column `first_level` is the level itself; of one with more than LEVEL_BYTES_MAX bytes its first CUT_CHARACTERS
-characters, a tilde and the first 16 digits of its SHA-256.  A directory is called by it if it is printable ASCII; else,
-as for the empty one, a tilde and its UTF-8 in hexadecimal: file systems allow 255 bytes, Spark writes up to three for
-a character, takes nothing for null, and names what is not ASCII as its locale has it.
+The column `first_level` is the level itself.  A level of more than LEVEL_BYTES_MAX bytes becomes its first
+CUT_CHARACTERS characters, a tilde and the first 16 digits of its SHA-256.  The directory has the same name if that is
+printable ASCII.  Any other name, and the empty one, becomes a tilde and its UTF-8 in hexadecimal: file systems allow
+255 bytes, Spark writes up to three bytes per character, treats an empty name as null, and encodes non-ASCII names by
+its locale.
 """
 
 from __future__ import annotations

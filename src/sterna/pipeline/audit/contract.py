@@ -1,4 +1,4 @@
-"""The delivery contract, checked: for every message and everybody who wanted it, what has become of it.
+"""The delivery contract, checked: the fate of every message for each of its subscribers.
 
 `audit(messages, subscriptions, deliveries)` works on any three tables of this form, from nodes' journals or from what
 clients wrote down themselves:
@@ -20,7 +20,7 @@ clients wrote down themselves:
                    resent, retained                        sent again; sent because of a new subscription (left out)
                    dropped         why it will not be delivered; null: it was
 
-A message reaches a session once, whatever number of its filters match: it is counted with the one of the highest QoS.
+A message reaches a session once, however many of its filters match: it counts with the filter of the highest QoS.
 The members of a shared subscription are one subscriber.  Nothing here goes through the driver but distinct filters with
 wildcards; what a subscriber got is sorted per origin, by one task each.
 """

@@ -1,6 +1,6 @@
-"""Clients that moved, accounted for: the audit of what they wrote down themselves.
+"""The audit of clients that moved, from the records that the clients wrote themselves.
 
-Takes the records of `sterna experiment migration` (a directory per table, Parquet); each client there is one run.
+It reads the records of `sterna experiment migration` (one directory per table, Parquet); each client there is one run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def account(spark: SparkSession, directory: Path) -> list[dict[str, Any]]:
     """A row per client and subscription: client, topic, qos, expected, delivered, lost, duplicated, reordered, and the
     latency before and after the move and the longest silence around it, in milliseconds.
 
-    Whoever moved has left by now: what still waits for it is lost.
+    The clients have left by now: messages that still wait for them are lost.
     """
     messages, subscriptions, deliveries, moves = (
         spark.read.parquet(str(directory / name)) for name in ("messages", "subscriptions", "deliveries", "moves")

@@ -1,6 +1,6 @@
-"""Sessions that went on at another node: for an audit, they are one session of the node where they began.
+"""Joins the parts of a session that moved between nodes: for the audit it is one session of the node where it began.
 
-Both nodes note under which number of its client a session has moved, and arrived; no clock is asked.
+Both nodes record the number under which the session left and arrived, so no clock is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The nodes' records for an audit: what became of each message for each session, and who wanted what from when to when.
+"""Reads the nodes' records for an audit: each delivery of each message, and each subscription with its interval.
 
-A node keeps them with `[journal] deliveries = true`.  Tasks pull them from the nodes, segment by segment; the driver
-learns no more than which segments there are, and how often each node was started.
+A node keeps these records with `[journal] deliveries = true`.  Tasks read them from the nodes, segment by segment.
+The driver only learns which segments there are, and how often each node was started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From what a node noted of a client's sessions to the intervals in which its subscriptions stood.
+"""Turns the records of a client's sessions into the intervals in which its subscriptions stood.
 
-An interval says from which message of which node on everything had to come, up to which one, and what has become of the
-session since.  Needs no Spark.
+An interval says from which message of each node on every message had to come, up to which one, and how the session
+went on.  Needs no Spark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What tasks do to evaluate an expression: batches of messages in, batches of parts or of results out.
+"""Evaluates one expression over stored messages: batches of messages in, batches of parts or of results out.
 
-Nothing here needs Spark.  Where an expression can be computed in parts, many tasks make them (`parts_of`) and one
-merges them (`results_of_parts`), window by window; else one task takes all messages in the order of their times
-(`results_of_messages`).  Either way the results are those of the engine of a node.
+If an expression can be computed in parts, many tasks compute them (`parts_of`) and one task merges them, window by
+window (`results_of_parts`).  Otherwise one task takes all messages in the order of their times
+(`results_of_messages`).  Both give the results of a node's engine.  Needs no Spark.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RESULTS: Any = pa.schema(
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """What is to be evaluated, as it travels to the tasks."""
+    """An expression and its interval, as they travel to the tasks."""
 
     text: bytes
     settings: Settings

@@ -1,8 +1,8 @@
-"""Data processing functions in tasks: as in a node (`runtime.functions`), in processes of their own.
+"""Calls data processing functions from Spark tasks, in processes of their own, as a node does (`runtime.functions`).
 
-A worker of Spark asks and waits; time-outs, deaths and what cannot be loaded are the pool's to deal with, and whatever
-happens, every payload has an answer: a number, or why there is none.  The processes stay from task to task and end with
-the worker.
+A Spark worker asks and waits; the pool handles time-outs, crashes and functions that cannot be loaded.  Every payload
+gets an answer: a number, or the reason why there is none.  The processes stay from task to task and end with the
+worker.
 """
 
 from __future__ import annotations

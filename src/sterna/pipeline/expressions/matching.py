@@ -1,7 +1,7 @@
-"""Messages in, parts of all expressions out: what a task does with the rows it has read.
+"""Matches messages with all expressions of a batch, in a task, and computes the parts of their windows.
 
-Rows are sorted by topic and taken all at once.  What several expressions would compute alike (the numbers in messages,
-and the aggregates of a topic's where they fall into one window, as the rows of a short batch do) is computed once.
+Rows are sorted by topic and taken all at once.  Work that several expressions share is done once: reading numbers, and
+aggregating a topic's values when they fall into the same window, as those of a short batch do.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TOPICS_KNOWN_MAX = 100_000
 COLUMNS = ("topic", "payload", "ingress_time")
 TICK, EXTRACTED, MISSED = -1, -2, -3
 """Instead of an entry's number: the batch itself, with how late it is and the edition; what messages say to all who
-need order (`picking`); and what those say that were read before anybody knew of the entries that are new."""
+need order (`value_extraction`); and what those say that were read before anybody knew of the entries that are new."""
 PARTS: Any = pa.schema([pa.field("number", pa.int64()), pa.field("end_us", pa.int64()), pa.field("part", pa.binary())])
 SPARK_PARTS = "number long, end_us long, part binary"
 
 Row = tuple[int, int, bytes]
-"""Entry, end of the window, what `Whole.merge` takes; or one of the above, 0, and a `Said`."""
+"""Entry, end of the window, what `MergedWindows.merge` takes; or one of the above, 0, and an `ExtractedValues`."""
 _Value = TypeVar("_Value", bound=Hashable)
 _Parts = list[tuple[bytes, object]]
 _Cut = tuple[int, int, int]
@@ -50,22 +50,18 @@ RELATIONS = {
 
 
 class TopicMatches(Generic[_Value]):
-    """Who wants messages of a topic, each once; of topics that come again and again it is remembered."""
+    """The values whose filters match a topic, each once; remembered, because topics come again and again."""
 
     def __init__(self) -> None:
         self._tree: FilterTree[bytes, _Value] = FilterTree()
-        self._known: dict[bytes, list[_Value]] = {}
+        self.of = lru_cache(maxsize=TOPICS_KNOWN_MAX)(self._of)
 
     def add(self, topic_filter: bytes, name: bytes, value: _Value) -> None:
         self._tree.add(topic_filter, name, value)
+        self.of.cache_clear()
 
-    def of(self, topic: bytes) -> list[_Value]:
-        known = self._known.get(topic)
-        if known is None:
-            if len(self._known) >= TOPICS_KNOWN_MAX:
-                self._known.clear()
-            known = self._known[topic] = list(dict.fromkeys(self._tree.match(topic)))
-        return known
+    def _of(self, topic: bytes) -> list[_Value]:
+        return list(dict.fromkeys(self._tree.match(topic)))
 
 
 class _Windowed:
@@ -105,18 +101,13 @@ class Matcher:
             if key not in values:
                 values[key] = _values_of(entry)
             self._tree.add(entry.expression.topic_filter, entry.number, (values[key], one))
-        self._known: dict[bytes, list[tuple[_Values, list[_Windowed]]]] = {}
+        self._matching = lru_cache(maxsize=TOPICS_KNOWN_MAX)(self._match)
 
-    def _matching(self, topic: bytes) -> list[tuple[_Values, list[_Windowed]]]:
-        known = self._known.get(topic)
-        if known is None:
-            if len(self._known) >= TOPICS_KNOWN_MAX:
-                self._known.clear()
-            together: dict[_Values, list[_Windowed]] = {}
-            for values, windowed in self._tree.match(topic):
-                together.setdefault(values, []).append(windowed)
-            known = self._known[topic] = list(together.items())
-        return known
+    def _match(self, topic: bytes) -> list[tuple[_Values, list[_Windowed]]]:
+        together: dict[_Values, list[_Windowed]] = {}
+        for values, windowed in self._tree.match(topic):
+            together.setdefault(values, []).append(windowed)
+        return list(together.items())
 
     def parts(self, batches: Iterable[Any]) -> Iterator[list[Row]]:
         """Parts of the rows of all batches, of so many rows at a time."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from operator import itemgetter
 
 import msgspec
@@ -80,13 +81,14 @@ class ReorderBuffer:
     def __init__(self) -> None:
         self.waiting: list[Waiting] = []
         self._trees: dict[bytes, FilterTree[int, tuple[int, Taker]]] = {}
-        self._known: dict[tuple[bytes, bytes], list[tuple[int, Taker]]] = {}
+        self._takers = lru_cache(maxsize=TOPICS_KNOWN_MAX)(self._match)
         #: Why messages were left out by tasks, and how many.
         self.left_out: dict[str, int] = {}
 
     def go_by(self, takers: Iterable[tuple[int, Taker]]) -> None:
         """These there are now, by their numbers."""
-        self._trees, self._known = {}, {}
+        self._trees = {}
+        self._takers.cache_clear()
         for number, one in takers:
             tree = self._trees.setdefault(one.reading, FilterTree())
             tree.add(one.topic_filter, number, (number, one))
@@ -126,16 +128,11 @@ class ReorderBuffer:
         served: list[object] = []
         for number, one in self._takers(rules, topic):
             assert isinstance(one, ForwardingEntry)
-            if time_us >= one.since_us and one.passing not in served:
-                served.append(one.passing)
+            if time_us >= one.since_us and one.forwarding not in served:
+                served.append(one.forwarding)
                 if low <= number < high:  # else it has had it
-                    one.passing.add(one.text, time_us, topic, message)
+                    one.forwarding.add(one.text, time_us, topic, message)
 
-    def _takers(self, reading: bytes, topic: bytes) -> list[tuple[int, Taker]]:
-        known = self._known.get((reading, topic))
-        if known is None:
-            if len(self._known) >= TOPICS_KNOWN_MAX:
-                self._known.clear()
-            tree = self._trees.get(reading)
-            known = self._known[reading, topic] = [] if tree is None else sorted(tree.match(topic), key=_NUMBER)
-        return known
+    def _match(self, reading: bytes, topic: bytes) -> list[tuple[int, Taker]]:
+        tree = self._trees.get(reading)
+        return [] if tree is None else sorted(tree.match(topic), key=_NUMBER)

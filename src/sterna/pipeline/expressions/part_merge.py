@@ -1,8 +1,8 @@
-"""Where the parts of all expressions meet, batch after batch, and what is remembered of them on the disk.
+"""Merges the parts of all expressions, batch after batch, and keeps the state on disk.
 
-Windows get parts; expressions that need order get values (`in_order`).  A `PartMerge` is a function of the batches so
-far: it can be had again from a snapshot and the batches after it, which `PartMergeFiles` keeps.  So whatever is killed
-when, no result is lost and none comes out differently.
+Windows get parts; expressions that need order get values (`ordered_evaluation`).  A `PartMerge` is a function of the
+batches so far: `PartMergeFiles` restores it from a snapshot and the batches after it.  So a crash at any moment loses
+no result and changes none.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from sterna.operators.window_division import MergedWindows
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.expressions.matching import EXTRACTED, MISSED, Row
 from sterna.pipeline.expressions.ordered_evaluation import OrderedExpression, ReorderBuffer, Waiting
-from sterna.pipeline.expressions.registry import Entry, Registry, write_whole
+from sterna.pipeline.expressions.registry import Entry, Registry
 from sterna.pipeline.expressions.rule_forwarding import ForwardedMessage, ForwardingEntry, RuleForwarding
+from sterna.runtime.feed_cursors import replace_shared_file
 
 SNAPSHOT_BATCHES = 256
 SNAPSHOT_BYTES = 16 * 1024 * 1024
@@ -76,9 +77,9 @@ class PartMerge:
         self._computed = computed
         self._tell = tell
         self._wholes: dict[int, tuple[Entry, _Kept]] = {}
-        self._passing: dict[tuple[str, bytes], RuleForwarding] = {}
+        self._forwarding: dict[tuple[str, bytes], RuleForwarding] = {}
         self._left_out: set[str] = set()
-        self.line = ReorderBuffer()
+        self.buffer = ReorderBuffer()
 
     def __len__(self) -> int:
         return len(self._wholes)
@@ -90,12 +91,12 @@ class PartMerge:
             self._go_by(registry)
         self.merge(rows, known)
         self._tell_left_out()
-        self.line.release(time_us)
+        self.buffer.release(time_us)
         return [result for entry, whole in self._wholes.values() for result in self._closed(entry, whole, time_us)]
 
     def _tell_left_out(self) -> None:
         """Each reason once: what comes later is the same."""
-        for reason in self.line.left_out.keys() - self._left_out:
+        for reason in self.buffer.left_out.keys() - self._left_out:
             self._left_out.add(reason)
             self._tell(f"messages are left out: {reason} (more of them are not told)")
 
@@ -103,7 +104,7 @@ class PartMerge:
         """Entries with numbers below `known` were there before the batch: they have had what others had missed."""
         for number, end_us, part in rows:
             if number in (EXTRACTED, MISSED):
-                self.line.join(part, 0 if number == EXTRACTED else known, self.registry.following)
+                self.buffer.join(part, 0 if number == EXTRACTED else known, self.registry.following)
                 continue
             found = self._wholes.get(number)
             if found is not None:
@@ -117,13 +118,15 @@ class PartMerge:
                 continue
             known = before.get(entry.number)
             self._wholes[entry.number] = (entry, self._begun(entry) if known is None else known[1])
-        self._passing = {
-            (entry.node, entry.rules): one.passing
+        self._forwarding = {
+            (entry.node, entry.rules): one.forwarding
             for entry, one in self._wholes.values()
             if isinstance(one, ForwardingEntry)
         }
         found = ((number, one) for number, (_, one) in self._wholes.items())
-        self.line.go_by((number, one) for number, one in found if isinstance(one, OrderedExpression | ForwardingEntry))
+        self.buffer.go_by(
+            (number, one) for number, one in found if isinstance(one, OrderedExpression | ForwardingEntry)
+        )
         self.registry = registry
 
     def _begun(self, entry: Entry) -> _Kept:
@@ -133,11 +136,11 @@ class PartMerge:
             self._tell(f"{_named(entry)}: its first messages are no longer kept; it begins with those that are")
         if not entry.expression.forwards:
             return OrderedExpression(entry)
-        return ForwardingEntry(entry, self._passing.setdefault((entry.node, entry.rules), RuleForwarding()))
+        return ForwardingEntry(entry, self._forwarding.setdefault((entry.node, entry.rules), RuleForwarding()))
 
     def _closed(self, entry: Entry, whole: _Kept, time_us: int) -> Iterable[ExpressionResult]:
         if isinstance(whole, ForwardingEntry):
-            for text, number, topic, message in whole.passing.take():
+            for text, number, topic, message in whole.forwarding.take():
                 yield _passed_on(entry.node, text, number, topic, message)
             return
         running = not whole.engine.stopped
@@ -155,7 +158,7 @@ class PartMerge:
     def restore(self, registry: Registry, wholes: Iterable[tuple[int, bytes]], waiting: list[Waiting]) -> None:
         """May raise StateError."""
         self._go_by(registry)
-        self.line.waiting = waiting
+        self.buffer.waiting = waiting
         for number, state in wholes:
             self._wholes[number][1].restore(state)
 
@@ -193,7 +196,7 @@ class PartMergeFiles:
         self._written = self._batches = self._snapshot_bytes = 0
         self.last_batch = -1
 
-    def load(self, gathering: PartMerge) -> list[ExpressionResult]:
+    def load(self, merge: PartMerge) -> list[ExpressionResult]:
         """Bring back what was; results since the last snapshot may have been delivered or not."""
         self._directory.mkdir(parents=True, exist_ok=True)
         owed: list[ExpressionResult] = []
@@ -202,13 +205,13 @@ class PartMergeFiles:
             if state >= 0:
                 content = (self._directory / f"state-{state}").read_bytes()
                 kept = msgspec.msgpack.decode(content, type=_MergeSnapshot)
-                gathering.restore(kept.registry, kept.wholes, kept.waiting)
+                merge.restore(kept.registry, kept.wholes, kept.waiting)
                 self._snapshot_bytes = len(content)
                 self.last_batch, owed = kept.batch, kept.owed
             log = self._directory / f"batches-{state}"
             read = list(_read(log.read_bytes() if log.exists() else b""))
             for batch, _ in read:
-                self._apply(gathering, batch, owed.extend)
+                self._apply(merge, batch, owed.extend)
         except (OSError, msgspec.DecodeError, StateError) as error:
             raise PipelineError(f"{self._directory} cannot be gone on from: {error}") from None
         self._open(state, read[-1][1] if read else 0)
@@ -216,7 +219,7 @@ class PartMergeFiles:
 
     def take(
         self,
-        gathering: PartMerge,
+        merge: PartMerge,
         batch: PartBatch,
         hand_in: Callable[[list[ExpressionResult]], None],
         *,
@@ -230,25 +233,25 @@ class PartMergeFiles:
         if batch.number != self.last_batch + 1:
             raise PipelineError(
                 f"{self._directory} knows of {self.last_batch + 1} batches, and this is batch {batch.number}: "
-                "put the right state beside the checkpoint, or begin anew in another directory"
+                "put the right state beside the checkpoint, or start from nothing in another directory"
             )
         if not repeats:
             self._keep(batch)
-        results = self._apply(gathering, batch, hand_in)
+        results = self._apply(merge, batch, hand_in)
         if repeats:
             self._keep(batch)
         return results
 
     def _apply(
-        self, gathering: PartMerge, batch: PartBatch, hand_in: Callable[[list[ExpressionResult]], None]
+        self, merge: PartMerge, batch: PartBatch, hand_in: Callable[[list[ExpressionResult]], None]
     ) -> list[ExpressionResult]:
         """Windows that are still open can wait until the results of others have left."""
-        registry = gathering.registry
+        registry = merge.registry
         if batch.edition != registry.edition:
             registry = self._registries(batch.edition)
-        results = gathering.close(registry, batch.time_us, (row for row in batch.rows if row[1] <= batch.time_us))
+        results = merge.close(registry, batch.time_us, (row for row in batch.rows if row[1] <= batch.time_us))
         hand_in(results)
-        gathering.merge(row for row in batch.rows if row[1] > batch.time_us)
+        merge.merge(row for row in batch.rows if row[1] > batch.time_us)
         self.last_batch = batch.number
         return results
 
@@ -266,12 +269,12 @@ class PartMergeFiles:
         # A great state is not written again and again for a little more.
         return self._batches >= SNAPSHOT_BATCHES or self._written >= max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
 
-    def snapshot(self, gathering: PartMerge, owed: list[ExpressionResult]) -> None:
+    def snapshot(self, merge: PartMerge, owed: list[ExpressionResult]) -> None:
         """Everything so far, `owed` with it: results that nobody is known to have."""
         batch = self.last_batch
-        kept = _MergeSnapshot(batch, gathering.registry, gathering.snapshot(), owed, gathering.line.waiting)
+        kept = _MergeSnapshot(batch, merge.registry, merge.snapshot(), owed, merge.buffer.waiting)
         content = msgspec.msgpack.encode(kept)
-        write_whole(self._directory / f"state-{batch}", content)
+        replace_shared_file(self._directory / f"state-{batch}", content)
         self._snapshot_bytes = len(content)
         self._open(batch, 0)
         for file in self._directory.iterdir():

@@ -1,12 +1,12 @@
-"""The stream of parts: every expression that nodes have for Spark, in one query, while they come and go.
+"""The stream of parts: one query for all expressions that nodes leave to Spark, while expressions come and go.
 
-An offset holds how far each journal is read, the edition of the registry, and how late it is everywhere by then.  From
-two offsets follows all that a batch does: ranges for all expressions, and for those that are new what came in between
-their subscription and the first range.  Tasks read, match and aggregate; what leaves them is parts, and for expressions
-that need order the values themselves, or the messages.
+An offset holds how far each journal is read, the edition of the registry, and the instant that all nodes have passed.
+Two offsets determine a batch: the ranges for all expressions, and for new expressions also the messages between their
+subscription and the first range.  Tasks read, match and aggregate.  They emit parts, and for expressions that need
+order the values or the whole messages.
 
-Expressions with a data processing function are a query of their own, so that nobody else waits for a slow one: with the
-option `functions` there is nothing but these, without it everything else.
+Expressions with a data processing function are a query of their own, so that a slow function delays no other
+expression: with the option `functions` the stream has these alone, without it all others.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from sterna.pipeline.expressions.trigger_pacing import TriggerPacing
 from sterna.pipeline.expressions.value_extraction import ORDER_COLUMNS, extractor_of
 from sterna.pipeline.feed.client import FeedClient, WantedExpressions
 from sterna.pipeline.feed.errors import FeedError, FeedRefused
+from sterna.pipeline.offsets import Offsets, Range, capped, named_as_in, node_of, ranges
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import Seen, open_feed
-from sterna.pipeline.source.offsets import Offsets, Range, capped, named_as_in, node_of, ranges
 from sterna.pipeline.source.readers import StreamReader, TablePartition, read
 from sterna.runtime.feed_requests import FILTERS_MAX
 from sterna.runtime.settings import FunctionTable
@@ -115,7 +115,7 @@ class PartsReader(DataSourceStreamReader):
         self._table = table
         self._away_s = away_s
         self._stream = StreamReader(options, WAIT_MS, TASK_ROWS)
-        self._pace = TriggerPacing()
+        self._pacing = TriggerPacing()
         self._files = RegistryFiles(directory)
         self._registry: Registry | None = None
         #: Node -> when it was last in sight, by the steady clock, and how late it was there.
@@ -141,10 +141,10 @@ class PartsReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        self._pace.rest(self._stream.watch(), self._known(), start["time_us"])
+        self._pacing.rest(self._stream.watch(), self._known(), start["time_us"])
         end = self._latest(start)
         if end != start:
-            self._pace.begin()
+            self._pacing.begin()
         return end
 
     def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class PartsReader(DataSourceStreamReader):
         if (
             nodes == start["nodes"]
             and registry.edition == start["registry"]
-            and self._pace.next_end(registry, start["time_us"]) > time_us
+            and self._pacing.next_end(registry, start["time_us"]) > time_us
             and not is_waited_for
         ):
             return start
@@ -236,8 +236,8 @@ class PartsReader(DataSourceStreamReader):
     def _learn(self, here: dict[str, Seen], start: Offsets) -> Registry:
         """What nodes want by now; a node that cannot be asked is asked the next time.  `start`: so far all is read.
 
-        While a node is out of sight nobody is asked: from where its journal is to be read for an expression that is new
-        could not be said, and what was read before would be missing for good.
+        While a node is out of sight, no node is asked: the offset from which to read the missing node's journal for a
+        new expression would be unknown, and what was read before would be missing for good.
         """
         before = registry = self._known()
         if not self._expected(start, here) <= here.keys():
@@ -334,8 +334,8 @@ class PartsReader(DataSourceStreamReader):
         if not in_order:
             yield from matcher_of(in_parts).parts(read(partition.piece, options))
             return
-        picked: list[Row] = []
-        picker, kind = extractor_of(in_order, self._table), MISSED if partition.is_missed else EXTRACTED
+        extracted: list[Row] = []
+        extractor, kind = extractor_of(in_order, self._table), MISSED if partition.is_missed else EXTRACTED
         passes = any(entry.expression.forwards for entry in in_order)
         columns = (*ORDER_COLUMNS, *rule_forwarding.COLUMNS) if passes else ORDER_COLUMNS
 
@@ -343,12 +343,12 @@ class PartsReader(DataSourceStreamReader):
             for part in partition.piece.parts:
                 piece = replace(partition.piece, parts=(part,))
                 for batch in read(piece, replace(options, columns=columns)):
-                    picked.extend((kind, 0, said) for said in picker.pick(part.node, batch))
+                    extracted.extend((kind, 0, values) for values in extractor.extract(part.node, batch))
                     yield batch
 
         for rows in matcher_of(in_parts).parts(batches()):
-            yield rows + picked
-            picked.clear()
+            yield rows + extracted
+            extracted.clear()
 
     def commit(self, end: dict[str, Any]) -> None:
         self._stream.commit(end["nodes"])

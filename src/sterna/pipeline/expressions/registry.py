@@ -1,12 +1,12 @@
-"""Which expressions Spark computes for which nodes: numbered editions, each kept for as long as a batch may need it.
+"""The registry: which expressions Spark computes for which nodes, in numbered editions.
 
-A batch names its edition in its offset, so a batch that is run again computes the same expressions.  An entry is one
-node's wish for one expression, from its first subscription to its last; it has a number that is never used again.
+A batch names its edition in its offset, so a batch that runs again computes the same expressions.  An edition is kept
+for as long as a batch may need it.  An entry is one node's need of one expression, from its first subscription to its
+last; its number is never used again.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,13 +21,14 @@ from sterna.operators.settings import Settings
 from sterna.operators.window_division import Division, division
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.feed.client import WantedExpressions
+from sterna.runtime.feed_cursors import replace_shared_file
 
 _NUMBER = re.compile(r"\d+")
 
 
 @lru_cache(maxsize=65_536)
 def expression_of(text: bytes) -> Expression:
-    """Nodes know their functions; whether this job has them is seen when one is to be called."""
+    """Nodes know their functions; whether this job has them too shows when one is called."""
     return parse(text, NO_FUNCTIONS.assuming(text))
 
 
@@ -38,7 +39,7 @@ def needs_order(text: bytes) -> bool:
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """From where journals are to be read for an expression that is new."""
+    """The offsets from which journals are read for a new expression."""
 
     offsets: tuple[tuple[str, int], ...] = ()
     """Journal -> offset; what lies before holds nothing of it."""
@@ -155,20 +156,9 @@ class RegistryFiles:
 
     def keep(self, registry: Registry) -> None:
         """On the disk when this returns."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        write_whole(self._file(registry.edition), msgspec.msgpack.encode(registry))
+        replace_shared_file(self._file(registry.edition), msgspec.msgpack.encode(registry))
 
     def forget_before(self, edition: int) -> None:
         for one in self._editions():
             if one < edition:
                 self._file(one).unlink(missing_ok=True)
-
-
-def write_whole(file: Path, content: bytes) -> None:
-    """There wholly or not at all."""
-    new = file.with_name(f"{file.name}.new")
-    with new.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    new.rename(file)

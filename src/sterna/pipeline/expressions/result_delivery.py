@@ -1,8 +1,8 @@
-"""Results on their way to the nodes that wait for them: a thread and a queue for each node, in order.
+"""Delivers results to the nodes that wait for them: one thread and one queue per node, in order.
 
-A result leaves its queue when the node's journal has it.  A node drops what it has had before, so after a crash all of
-which that is not certain is handed in again.  A node that is slow is waited for (`make_room`); one that is away keeps
-nobody else waiting.
+A result leaves its queue when the node's journal has it.  A node drops results it already has, so after a crash all
+uncertain results are handed in again.  Delivery waits for a slow node (`make_room`); a node that is away delays no
+other.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ResultDelivery:
             self._by_node[node].add(some)
 
     def owed(self) -> list[ExpressionResult]:
-        return [result for courier in self._by_node.values() for result in courier.owed()]
+        return [result for one in self._by_node.values() for result in one.owed()]
 
     def make_room(self) -> None:
         for one in self._by_node.values():

@@ -1,8 +1,8 @@
-"""Messages that rules alone let pass: who passes is decided where they are read, and in which order where all meet.
+"""Forwards messages that rules alone select: tasks decide which messages pass, the driver puts them in order.
 
-A rule looks at one message, so a task needs nothing else to decide, and only what passes leaves it: once, whole, with
-the names of the rules.  Two expressions of a node with the same rules are one publication to it (`broker.outside`), so
-they are one `RuleForwarding` here, with numbers in common, and a message is passed on in the name of the older one.
+A rule looks at one message, so a task can decide by itself.  A message that passes leaves the task once, whole, with
+the names of the rules.  Two expressions of a node with the same rules are one publication to it (`broker.outside`).
+So they share one `RuleForwarding` and its numbers, and a message is forwarded in the name of the older expression.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class RuleFilter:
     """All rules of a batch."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._wanting: TopicMatches[_Rules] = TopicMatches()
+        self._matches: TopicMatches[_Rules] = TopicMatches()
         rules: dict[bytes, _Rules] = {}
         for entry in entries:
             name = name_of(entry)
             one = rules[name] if name in rules else rules.setdefault(name, _Rules(entry))
-            self._wanting.add(entry.expression.topic_filter, name, one)
+            self._matches.add(entry.expression.topic_filter, name, one)
 
     def passed(self, topics: list[bytes], codes: Any, rows: Any) -> tuple[Any, list[ForwardedMessage], dict[str, int]]:
         """Places of rows that pass, what they are, and how many are left out for which reason."""
@@ -103,7 +103,7 @@ class RuleFilter:
         """Rules -> places of the rows whose topics they are about."""
         chosen: dict[_Rules, Any] = {}
         for code, topic in enumerate(topics):
-            for rules in self._wanting.of(topic):
+            for rules in self._matches.of(topic):
                 chosen.setdefault(rules, np.zeros(len(topics), bool))[code] = True
         return {rules: np.flatnonzero(those[codes]) for rules, those in chosen.items()}
 
@@ -140,15 +140,15 @@ class RuleForwarding:
 class ForwardingEntry:
     """One expression."""
 
-    def __init__(self, entry: Entry, passing: RuleForwarding) -> None:
-        self.passing = passing
+    def __init__(self, entry: Entry, forwarding: RuleForwarding) -> None:
+        self.forwarding = forwarding
         self.reading = name_of(entry)
         self.topic_filter = entry.expression.topic_filter
         self.text = entry.text
         self.since_us = max(entry.since_us, entry.beginning.complete_us)
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(self.passing.number)
+        return msgspec.msgpack.encode(self.forwarding.number)
 
     def restore(self, snapshot: bytes) -> None:
         """May raise StateError."""
@@ -156,4 +156,4 @@ class ForwardingEntry:
             number = msgspec.msgpack.decode(snapshot, type=int)
         except msgspec.DecodeError as error:
             raise StateError(f"a damaged state: {error}") from None
-        self.passing.number = max(self.passing.number, number)
+        self.forwarding.number = max(self.forwarding.number, number)

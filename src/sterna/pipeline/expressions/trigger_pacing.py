@@ -1,8 +1,8 @@
-"""When a batch begins: at once when a window has ended, and not shortly before one does.
+"""Decides when the next batch begins: at once when a window has ended, and not shortly before one ends.
 
-A batch takes its time whatever it holds, so what counts for a result is that no other batch is under way when its
-window ends.  In between a batch now and then is enough: the fewer there are, the more of the machine is left for
-messages.  While there are expressions that answer at each message, now and then is more often.
+Every batch takes some time, even an empty one.  A result is late if another batch is under way when its window ends.
+Between windows few batches are enough, and leave more of the machine for messages.  They are more frequent while there
+are expressions that answer at each message.
 """
 
 from __future__ import annotations

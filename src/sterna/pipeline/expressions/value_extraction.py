@@ -1,7 +1,7 @@
-"""Messages in, what they say out: what a task does for expressions that take values in order.
+"""Extracts the values of messages, in a task, for expressions that need them in order.
 
-Payloads are read here, by the sources that the engine of a node has, once for all expressions that would read them
-alike; what leaves is numbers, however long the payloads are.  The order comes later (`in_order`).
+Payloads are read by the sources of a node's engine, once for all expressions that read them alike.  Only numbers leave
+the task, however long the payloads are.  The driver orders them later (`ordered_evaluation`).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class PayloadReading:
     def __init__(self, entry: Entry, caller: FunctionCaller | None = None) -> None:
         self._caller = caller
         self._function = entry.expression.function
-        self._heard = LastValue(Counts())
-        self._source = source = source_of(entry.expression, self._heard, entry.settings, NO_FUNCTIONS)
+        self._last_value = LastValue(Counts())
+        self._source = source = source_of(entry.expression, self._last_value, entry.settings, NO_FUNCTIONS)
         texts = (source.needles, source.numeric) if isinstance(source, TextSource) else ()
         kind = (
             "anything" if isinstance(source, AnySource) else "numbers" if isinstance(source, NumberSource) else "texts"
@@ -89,12 +89,12 @@ class PayloadReading:
             numbers = numbers_of(payloads)
             said = ~np.isnan(numbers)
             return said, numbers[said].tolist()
-        take, heard = self._source.take, self._heard
+        take, last = self._source.take, self._last_value
         said, values = np.zeros(len(payloads), bool), list[float | None]()
         for place, (topic, payload) in enumerate(zip(topics, payloads.to_pylist(), strict=True)):
             if take(0, topic, payload):
                 said[place] = True
-                values.append(heard.value)
+                values.append(last.value)
         return said, values
 
 
@@ -103,26 +103,26 @@ class ValueExtractor:
 
     def __init__(self, entries: Sequence[Entry], table: FunctionTable | None = None) -> None:
         caller = None if table is None else caller_of(table)
-        self._wanting: TopicMatches[PayloadReading] = TopicMatches()
-        self._sieve = RuleFilter([entry for entry in entries if entry.expression.forwards])
+        self._matches: TopicMatches[PayloadReading] = TopicMatches()
+        self._rules = RuleFilter([entry for entry in entries if entry.expression.forwards])
         readings: dict[bytes, PayloadReading] = {}
         for entry in entries:
             if entry.expression.forwards:
                 continue
             reading = PayloadReading(entry, caller)
             reading = readings.setdefault(reading.name, reading)
-            self._wanting.add(entry.expression.topic_filter, reading.name, reading)
+            self._matches.add(entry.expression.topic_filter, reading.name, reading)
 
-    def pick(self, journal: str, rows: Any) -> Iterator[bytes]:
+    def extract(self, journal: str, rows: Any) -> Iterator[bytes]:
         """What somebody wants of these, which are of one journal."""
         coded = rows.column("topic").dictionary_encode()
         topics = [topic.encode() for topic in coded.dictionary.to_pylist()]
         wanted: dict[PayloadReading, list[int]] = {}
         for code, topic in enumerate(topics):
-            for reading in self._wanting.of(topic):
+            for reading in self._matches.of(topic):
                 wanted.setdefault(reading, []).append(code)
         codes = coded.indices.to_numpy(zero_copy_only=False)
-        places, passed, left_out = self._sieve.passed(topics, codes, rows)
+        places, passed, left_out = self._rules.passed(topics, codes, rows)
         if len(places) or left_out:
             yield _encoded(journal, FORWARDED, topics, codes[places], rows, places, passed, left_out)
         for reading, chosen in wanted.items():

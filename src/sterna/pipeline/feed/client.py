@@ -1,8 +1,8 @@
-"""A reader of one node's feed: ask how far its journal goes, and read ranges of it as Arrow batches of the table.
+"""The client of one node's feed: asks how far its journal reaches, and reads ranges of it as Arrow batches.
 
-One connection, made when it is first needed and again when it was lost between two requests; requests one after
-another.  What a range holds never changes, so whoever is interrupted reads it again.  Needs no Spark, holds a socket:
-make one per process, and do not send it to another.
+It has one connection, opened at the first request and again if it was lost between two requests; requests run one
+after another.  The content of a range never changes, so an interrupted reader reads the range again.  Needs no Spark.
+It holds a socket: make one client per process, and do not send it to another.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Status(msgspec.Struct, frozen=True):
     edition: int = 0
     """Another one when other expressions are Spark's to compute."""
     journal: str = ""
-    """The identity of the journal: what is called otherwise is another one, whatever the node is called.  Empty if the
-    node is of an earlier release."""
+    """The identity of the journal: another identity is another journal, even of the same node.  Empty if the node is of
+    an earlier release."""
 
 
 class ReadEnd(msgspec.Struct, frozen=True):

@@ -1,9 +1,9 @@
-"""What can go wrong between a reader and a node's feed, each said in one line.
+"""Errors between a reader and a node's feed, each said in one line.
 
 FeedError
-├── Refused         the node does not let us, or does not understand: asking again does not help
-│   └── Trimmed     what was asked for is no longer kept; `first` is the oldest there is
-└── Unreachable     nobody answers, or stopped answering: asking again may help
+├── FeedRefused     the node refuses, or does not understand: asking again does not help
+│   └── Trimmed     the node no longer keeps this range; `first` is the oldest offset it has
+└── Unreachable     the node does not answer, or stopped answering: asking again may help
     └── Busy        the node has as many readers as it takes
 """
 

@@ -1,9 +1,9 @@
-"""The archive: every message of a network, once, as Parquet by day and first topic level.
+"""The archive job: stores every message of a network once, as Parquet by day and first topic level.
 
-A directory of an archive holds `messages` (the Parquet files and the list of those that count), `checkpoint` (how far
-it has read), `gaps` (what nodes had lost), `making` (files that are not finished) and `reader` (its name at the nodes).
-Killed at any moment and started again, it goes on where it was: a batch is in the list or it is not, and one that is
-not is made again.
+The directory of an archive holds `messages` (the Parquet files and the list of those that count), `checkpoint` (how
+far it has read), `gaps` (messages that nodes had lost), `making` (unfinished files) and `reader` (its name at the
+nodes).  Killed at any moment and started again, it continues where it was: a batch is in the list, or it is made
+again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -23,7 +22,8 @@ from sterna.pipeline.archive.file_list import last_batch
 from sterna.pipeline.archive.files import ArchiveFiles
 from sterna.pipeline.archive.topic_levels import directory_of, first_level, level_of
 from sterna.pipeline.errors import PipelineError
-from sterna.pipeline.source.offsets import Offsets
+from sterna.pipeline.offsets import Offsets
+from sterna.pipeline.source.cursors import reader_name
 from sterna.pipeline.table import spark_schema
 
 MERGE_AT = 100
@@ -31,16 +31,6 @@ MERGE_AT = 100
 
 _BY = ("date", "first_level")
 _NUMBER = re.compile(r"\d+")
-
-
-def reader_name(directory: Path, job: str) -> str:
-    file = directory / "reader"
-    if not file.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        whole = file.with_suffix(".new")
-        whole.write_text(f"{job}-{uuid4().hex}")
-        whole.rename(file)
-    return file.read_text()
 
 
 class Archive:
@@ -67,7 +57,7 @@ class Archive:
         return max((int(name) for name in names if _NUMBER.fullmatch(name)), default=-1)
 
     def check_checkpoint(self) -> None:
-        """Numbers of batches that begin anew would be taken for batches that are here already."""
+        """A new checkpoint counts batches from 0: they would be taken for batches that are here already."""
         here, known = last_batch(self.files.list.load()), self._newest("offsets")
         if here > known:
             raise PipelineError(

@@ -1,6 +1,6 @@
-"""The audit of a network: the delivery contract held against what its nodes wrote down.
+"""The audit job: compares the records of a network's nodes with the delivery contract.
 
-Messages published at QoS 0 are not audited: they have no identity, and nobody was promised anything.
+Messages published at QoS 0 are not audited: they have no identity, and their delivery was not promised.
 """
 
 from __future__ import annotations

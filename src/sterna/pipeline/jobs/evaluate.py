@@ -1,9 +1,9 @@
-"""An expression answered over the past: what a node would have published, from archive and journals.
+"""The evaluation job: answers an expression over the past, from archive and journals, as a node would have.
 
-The stream is every message that was kept, in the order of `ingress_time`; windows begin at `since`, or with the clock.
-Where the expression can be computed in parts, tasks make parts of what they read and only parts meet in one place; with
-a difference to a topic's previous value inside, topics are dealt out; else all messages go through one task.  Functions
-are called in all tasks, and only their numbers go through that one.
+The stream is every stored message, in the order of `ingress_time`; windows begin at `since`, or follow the clock.  If
+the expression can be computed in parts, tasks compute parts of the messages they read and one task merges them.  If it
+has a difference to a topic's previous value inside, each topic goes to one task.  Otherwise all messages go through
+one task.  Functions are called in all tasks, and only their numbers go through that one.
 """
 
 from __future__ import annotations

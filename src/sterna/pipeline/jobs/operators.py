@@ -1,16 +1,15 @@
-"""Every expression that nodes leave to Spark, as one streaming query; results go back to the nodes.
+"""The operators job: one streaming query for every expression that nodes leave to Spark; results go back to the nodes.
 
-Those with a data processing function are a second query (in `functions`, below the directory), which begins when the
-first such expression comes: a function may take its time, and nobody else waits for it.
+Expressions with a data processing function are a second query (in `functions`, below the directory), which begins with
+the first such expression: a slow function delays no other expression.
 
-A directory holds `checkpoint` (how far it has read), `registry` (which expressions there were), `state` (windows that
-are open and what else is remembered, see `gathering`) and `reader` (its name at the nodes).  A batch is read and
-aggregated in tasks; parts come to the driver and are merged, or values and are put in order, results leave for their
-nodes, and what came is written down.  Killed at any moment and started again, it goes on where it was, and each result
-comes once into a node's journal.
+The directory holds `checkpoint` (how far it has read), `registry` (the expressions), `state` (open windows and other
+state, see `part_merge`) and `reader` (its name at the nodes).  Tasks read and aggregate a batch.  The driver merges
+the parts or puts the values in order, sends the results to their nodes, and writes the batch down.  Killed at any
+moment and started again, the job continues where it was, and each result enters a node's journal once.
 
-Parts are merged here and not by Spark's own aggregates: sums are integers of several hundred bits, so that an answer is
-the node's to the last digit, and Spark's longest number has 126.
+Parts are merged here and not by Spark's own aggregates: sums are integers of several hundred bits, so that an answer
+is the node's to the last digit, and Spark's longest number has 126.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from sterna.pipeline.expressions.part_merge import PartBatch, PartMerge, PartMer
 from sterna.pipeline.expressions.parts_source import NAME, PartsSource
 from sterna.pipeline.expressions.registry import RegistryFiles
 from sterna.pipeline.expressions.result_delivery import ResultDelivery, Tell
-from sterna.pipeline.jobs.archive import reader_name
 from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.source.cursors import reader_name
 from sterna.runtime.settings import FunctionTable
 
 LAST_WORDS_S = 5.0
@@ -82,7 +81,7 @@ class OperatorsJob:
 
 
 class _Served:
-    """One query, what it has gathered, and results on their way."""
+    """One query, its merged state, and the delivery of its results."""
 
     def __init__(
         self,
@@ -100,8 +99,8 @@ class _Served:
         self._changed = changed
         self._registries = RegistryFiles(str(directory / "registry"))
         self._files = PartMergeFiles(directory / "state", self._registries.load)
-        self._gathering = PartMerge(tell, computed=functions is not None)
-        self._couriers = ResultDelivery(ReadOptions.parse(self._source, streaming=True), tell)
+        self._merge = PartMerge(tell, computed=functions is not None)
+        self._delivery = ResultDelivery(ReadOptions.parse(self._source, streaming=True), tell)
         self._query: StreamingQuery | None = None
 
     @property
@@ -115,10 +114,10 @@ class _Served:
 
     @property
     def has_functions(self) -> bool:
-        return any(entry.expression.function for entry in self._gathering.registry.entries)
+        return any(entry.expression.function for entry in self._merge.registry.entries)
 
     def start(self, spark: SparkSession, away_s: float) -> StreamingQuery:
-        self._couriers.add(self._files.load(self._gathering))
+        self._delivery.add(self._files.load(self._merge))
         options = {**self._source, "registry": str(self._directory / "registry"), "awaySeconds": str(away_s)}
         if self._functions is not None:
             options[FUNCTIONS] = to_text(self._functions)
@@ -140,23 +139,23 @@ class _Served:
         return take
 
     def _take(self, batch: PartBatch) -> None:
-        edition, expressions = self._gathering.registry.edition, len(self._gathering)
+        edition, expressions = self._merge.registry.edition, len(self._merge)
         # A function that timed out, or drew lots, may say something else the next time.
         repeats = self._functions is None
-        results = self._files.take(self._gathering, batch, self._couriers.add, repeats=repeats)
-        if results or len(self._gathering) != expressions:
-            self._tell(f"batch {batch.number}: {len(results):,} results, {len(self._gathering):,} expressions")
-        if self._gathering.registry.edition != edition:
+        results = self._files.take(self._merge, batch, self._delivery.add, repeats=repeats)
+        if results or len(self._merge) != expressions:
+            self._tell(f"batch {batch.number}: {len(results):,} results, {len(self._merge):,} expressions")
+        if self._merge.registry.edition != edition:
             self._changed()
-        self._couriers.make_room()
+        self._delivery.make_room()
         if self._files.is_snapshot_due:
-            self._files.snapshot(self._gathering, self._couriers.owed())
+            self._files.snapshot(self._merge, self._delivery.owed())
             self._registries.forget_before(edition)  # which the batch began with, and may begin with again
 
     def stop(self) -> None:
         if self._query is not None:
             self._query.stop()
-        if not self._couriers.wait_empty(LAST_WORDS_S):
+        if not self._delivery.wait_empty(LAST_WORDS_S):
             self._tell("some results could not be handed in; they are at the next start")
         self._files.close()
 

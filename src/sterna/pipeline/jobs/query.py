@@ -1,4 +1,4 @@
-"""SQL over everything: the archive as far as it goes, and behind it what the nodes hold."""
+"""The query job: SQL over the archive as far as it reaches, and behind it over the messages that the nodes hold."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.jobs.archive import Archive, with_places
+from sterna.pipeline.offsets import Offsets, named_as_in
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import patiently, whole_network
-from sterna.pipeline.source.offsets import Offsets, named_as_in
 
 VIEW = "messages"
 

@@ -1,8 +1,8 @@
-"""Publishes numbered messages to a node and comes back when all of them are acknowledged.
+"""Publishes numbered messages to a node and returns when all of them are acknowledged.
 
-Every message carries its number in the user property `sterna-sequence`, "batch.row".  A node remembers the last number
-it had from a client id and acknowledges what it has had before without publishing it again, so a task that is run again
-under the same client id adds nothing twice.  Another broker publishes what is repeated: there it is at least once.
+Every message carries its number, "batch.row", in the user property `sterna-sequence`.  A node remembers the last
+number of each client id, and acknowledges a repeated message without publishing it again.  So a task that runs again
+under the same client id adds nothing.  Another broker publishes repeated messages: there, delivery is at least once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows that are to become messages: the columns a sink takes, checked before anything of a batch is published."""
+"""Rows that become messages: the columns a sink accepts, checked before any message of a batch is published."""
 
 from __future__ import annotations
 

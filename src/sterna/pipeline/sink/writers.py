@@ -1,9 +1,9 @@
 """`df.write` and `df.writeStream` with `format("sterna")`: rows become messages, each published once.
 
-What a task publishes is numbered by (batch, row) under a name made of the query and the partition; a batch that is run
-again, after a retry or a restart, has the same names and numbers, and the node drops what it has had.  The rows of a
-partition must come in the same order again, as they do for everything that does not shuffle; behind a shuffle, sort
-within partitions before writing.
+A task numbers its messages by (batch, row), under a name made of the query and the partition.  A batch that runs
+again, after a retry or a restart, has the same names and numbers, and the node drops the messages it already has.
+This needs the rows of a partition in the same order again.  Plans without a shuffle keep that order; behind a shuffle,
+sort within partitions before writing.
 """
 
 from __future__ import annotations

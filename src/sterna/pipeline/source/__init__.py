@@ -1,1 +1,1 @@
-"""Reading a network with Spark: nodes, offsets, ranges, and the batch and stream readers of `format("sterna")`."""
+"""Reads a network with Spark: the nodes, their gaps, the ranges of tasks, and the readers of `format("sterna")`."""

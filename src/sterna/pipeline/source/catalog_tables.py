@@ -1,7 +1,7 @@
-"""Tables of a catalog: `CREATE TABLE ... USING sterna OPTIONS (...)`.
+"""Tables of a Spark catalog: `CREATE TABLE ... USING sterna OPTIONS (...)`.
 
-Spark shows a table's options to a source in Python when the table is made, and no more when it is read; all that it
-keeps for the source is the schema.  So the options are written there, at the first column.
+Spark shows a table's options to a Python source when the table is made, but not when it is read.  It keeps only the
+schema for the source, so the options are stored there, in the metadata of the first column.
 """
 
 from __future__ import annotations

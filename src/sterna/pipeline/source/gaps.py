@@ -1,8 +1,8 @@
-"""Messages that nodes had lost before they were read: said in one line, and noted where they can be counted.
+"""Gaps: messages that a node had lost before they were read.
 
-With `failOnDataLoss` a gap ends the query.  Without it, the query goes on, and the gap is one JSON file in the
-directory that option `gaps` names: `spark.read.json` makes a table of them.  A range that is read again notes the same
-gap under the same name, in the place of those it holds.  Needs no Spark.
+With `failOnDataLoss` a gap ends the query.  Without it the query continues, and the gap becomes one JSON file in the
+directory that option `gaps` names; `spark.read.json` makes a table of these files.  A range that is read again writes
+the same gap under the same name and replaces the gaps inside it.  Needs no Spark.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from sterna.pipeline.errors import DataLoss
+from sterna.pipeline.offsets import node_of
 from sterna.pipeline.options import ReadOptions
-from sterna.pipeline.source.offsets import node_of
 from sterna.runtime.feed_cursors import replace_shared_file
 from sterna.vocabulary.errors import ConfigurationError
 

@@ -1,8 +1,8 @@
-"""The nodes of a network as a query's driver sees them: found through each other, watched, never in the way.
+"""The nodes of a network as the driver of a query sees them.
 
-`survey` asks everybody once and comes back.  `Watch` keeps a thread per node that waits at the node for news, so that a
-query learns of a message when it is committed and asks nobody when nothing happens.  A node that is away is asked again
-every second; while it is away it is simply not seen.
+Nodes are found through each other.  `survey` asks each of them once.  `Watch` keeps a thread per node that waits at
+the node for news, so a query learns of a message when it is committed and sends nothing while nothing happens.  A node
+that does not answer is asked again every second; until it answers, it is missing from what the driver sees.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed.client import FeedClient, ParquetFile, Status
 from sterna.pipeline.feed.errors import Busy, FeedError, Unreachable
+from sterna.pipeline.offsets import BEFORE_IDENTITY, LATEST, OffsetSpec, node_of
 from sterna.pipeline.options import Access, ReadOptions
-from sterna.pipeline.source.offsets import BEFORE_IDENTITY, LATEST, Offsets, OffsetSpec, node_of
 from sterna.vocabulary.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ BREATH_S = 0.01
 """Between an answer and the next question: a node under load has news with every commit."""
 AGAIN_S = 1.0
 """Between two tries to reach a node that is away."""
-TELL_S = 0.5
-"""A node is told so often, at most, what it need not keep: it writes that to its disk every time."""
 ASKED_AT_ONCE = 32
 BUSY_AGAIN_S = 0.25
 
@@ -106,7 +104,7 @@ class NetworkSurvey(NamedTuple):
 def look_around(access: Access, addresses: Iterable[str], *, all_of_them: bool) -> NetworkSurvey:
     """Every node that can be found from these addresses.
 
-    `all_of_them`: whoever is named must answer; else it is enough if somebody does.
+    `all_of_them`: every named address must answer; else one answer is enough.
     """
     found: dict[str, Seen] = {}
     known: dict[str, str] = {}
@@ -275,47 +273,3 @@ class Watch:
         with self._changed:
             if name in self._seen and self._seen[name].address == address:
                 del self._seen[name]
-
-
-class Cursors:
-    """A named reader's places on the nodes: where it began, and what they need not keep for it any longer."""
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._feeds: dict[str, FeedClient] = {}
-        self._telling: Future[None] | None = None
-        self._told_at = -TELL_S
-        self._teller = ThreadPoolExecutor(1, "cursors")
-
-    def begin(self, seen: Seen, offset: int) -> int:
-        """Where the reader is at this node: where it was before, if it is known there, else at `offset` from now on."""
-        if not self._access.is_named:
-            return offset
-        with open_feed(self._access, seen.address) as feed:
-            return feed.register(offset)
-
-    def commit(self, nodes: Mapping[str, Seen], offsets: Offsets, *, at_once: bool) -> None:
-        """Best effort: a node that does not hear of it keeps its messages longer, and that is all.
-
-        `at_once` waits for the nodes; else they are told while the query goes on, unless they are being told already
-        or were told just now.
-        """
-        if not self._access.is_named or (self._telling is not None and not self._telling.done()):
-            return
-        if not at_once and time.monotonic() - self._told_at < TELL_S:
-            return
-        self._told_at = time.monotonic()
-        addresses = {name: nodes[name].address for name in offsets if name in nodes}
-        self._telling = self._teller.submit(self._tell, addresses, dict(offsets))
-        if at_once:
-            self._telling.result()
-
-    def _tell(self, addresses: Mapping[str, str], offsets: Offsets) -> None:
-        for name, address in addresses.items():
-            offset = offsets[name]
-            try:
-                if address not in self._feeds:
-                    self._feeds[address] = open_feed(self._access, address)
-                self._feeds[address].commit(offset)
-            except FeedError as error:
-                log.warning("%s did not hear that %s has read up to %d: %s", name, self._access.reader, offset, error)

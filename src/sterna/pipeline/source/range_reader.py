@@ -1,7 +1,7 @@
-"""What a task does: pull its ranges from the nodes as Arrow batches, in order, each row once.
+"""Reads the ranges of a task from the nodes as Arrow batches, in order, each row once.
 
-Connections stay open between tasks of one worker process.  A node that goes away in the middle is waited for, and
-reading goes on behind the last row that was handed out; nobody sees the seam.
+Connections stay open between the tasks of a worker process.  If a node goes away in the middle, the reader waits for
+it and continues behind the last row it handed out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed.client import FeedClient, ReadEnd
 from sterna.pipeline.feed.errors import Busy, FeedError, Trimmed, Unreachable
+from sterna.pipeline.offsets import Range, identity_of, node_of
 from sterna.pipeline.options import Access, ReadOptions
 from sterna.pipeline.source.gaps import FORGOTTEN, REPLACED, JournalGap, lose
 from sterna.pipeline.source.nodes import open_feed, survey
-from sterna.pipeline.source.offsets import Range, identity_of, node_of
 from sterna.pipeline.table import only
 
 _AGAIN_S = 0.25

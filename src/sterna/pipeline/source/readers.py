@@ -1,46 +1,26 @@
-"""`spark.read` and `spark.readStream` with `format("sterna")`: the messages of a network as one table.
+"""The batch and stream readers behind `format("sterna")`: the messages of a network as one table.
 
-Offsets are {journal: offset}.  The driver only asks nodes how far they are; the rows go from the nodes to the
-tasks.  A batch is the ranges between two offsets and nothing else, so a batch that is run again holds the same rows.
+Offsets are {journal: offset}.  The driver only asks nodes how far their journals reach; the rows go from the nodes to
+the tasks.  A batch is exactly the ranges between two offsets, so a batch that runs again holds the same rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from sterna.pipeline.errors import NodesMissing
 from sterna.pipeline.feed.errors import FeedError, Unreachable
-from sterna.pipeline.options import ReadOptions, WriteOptions, is_of_a_table
-from sterna.pipeline.sink.writers import BatchWriter, StreamWriter
-from sterna.pipeline.source.catalog_tables import options_in, with_options
-from sterna.pipeline.source.gaps import FORGOTTEN, REPLACED, JournalGap, lose, make_room
-from sterna.pipeline.source.nodes import (
-    WAIT_MS,
-    Cursors,
-    Seen,
-    Watch,
-    ask,
-    by_journal,
-    check_place,
-    patiently,
-    resolve,
-    sealed_files,
-    survey,
-    whole_network,
-)
-from sterna.pipeline.source.offsets import (
+from sterna.pipeline.offsets import (
     END,
     SPLIT_ROWS_MIN,
     Offsets,
@@ -55,11 +35,25 @@ from sterna.pipeline.source.offsets import (
     packed,
     ranges,
 )
+from sterna.pipeline.options import ReadOptions
+from sterna.pipeline.source.cursors import Cursors
+from sterna.pipeline.source.gaps import FORGOTTEN, REPLACED, JournalGap, lose, make_room
+from sterna.pipeline.source.nodes import (
+    WAIT_MS,
+    Seen,
+    Watch,
+    ask,
+    by_journal,
+    check_place,
+    patiently,
+    resolve,
+    sealed_files,
+    survey,
+    whole_network,
+)
 from sterna.pipeline.source.range_reader import read_range
 from sterna.pipeline.source.sealed_segments import SealedRange, before_the_journal, read_sealed
-from sterna.pipeline.table import spark_schema, spark_types
 from sterna.pipeline.worker_tuning import settle
-from sterna.vocabulary.errors import ConfigurationError
 
 NEWS_S = 0.25
 """How long `latestOffset` waits for something new: Spark asks again at once."""
@@ -72,49 +66,6 @@ class TablePartition(InputPartition):
     parts: tuple[Range, ...]
     addresses: tuple[tuple[str, str], ...]
     sealed: tuple[SealedRange, ...] = ()
-
-
-class SternaSource(DataSource):
-    """The table of a network, and the way back into it."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "sterna"
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self._words = dict(options)
-
-    def schema(self) -> str | StructType:
-        columns = ReadOptions.parse(self._words, streaming=True).columns
-        return with_options(columns, self._words) if is_of_a_table(self._words) else spark_schema(columns)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(_with_columns(ReadOptions.parse(self._of(schema), streaming=False), schema))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(_with_columns(ReadOptions.parse(self._of(schema), streaming=True), schema))
-
-    def _of(self, schema: StructType) -> Mapping[str, str]:
-        return {**options_in(schema), **self._words}
-
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        if overwrite:
-            raise ConfigurationError('mode: what is published cannot be overwritten; write .mode("append")')
-        return BatchWriter(WriteOptions.parse(self._words), schema.fieldNames())
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        return StreamWriter(WriteOptions.parse(self._words), schema.fieldNames())
-
-
-def _with_columns(options: ReadOptions, schema: StructType) -> ReadOptions:
-    """A schema that a user gives chooses columns, as option `columns` does."""
-    for field in schema.fields:
-        kind = spark_types().get(field.name)
-        if kind != field.dataType.simpleString():
-            said = f"is {kind}, not {field.dataType.simpleString()}" if kind else "is none of the table's"
-            raise ConfigurationError(f"schema: column {field.name} {said}; the table is {spark_schema()}")
-    return replace(options, columns=tuple(schema.fieldNames()))
 
 
 def plan(
@@ -261,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {journal: seen.next for journal, seen in in_sight.items()}
 
     def _enter(self, names: Iterable[str]) -> None:
-        """Nodes met now: whatever they keep is new to this query.  One that has left again is met another time."""
+        """Nodes met now: all they keep is new to this query.  A node that has left again is met another time."""
         for name in names:
             if name not in self._entered:
                 seen = self._nodes[name]

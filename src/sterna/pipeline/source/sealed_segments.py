@@ -1,7 +1,7 @@
-"""Sealed segments as Parquet files on storage that everybody sees: what nodes no longer have in their journals.
+"""Sealed segments: Parquet files on shared storage, with messages that nodes no longer have in their journals.
 
-A batch read that is told where the files are takes from them what lies before a node's journal, and the rest from the
-node, as one table.  Files whose offsets or instants are of no interest are not opened.
+A batch read with option `parquet` takes the rows before a node's journal from these files and the rest from the node,
+as one table.  Files outside the offsets or instants of the read are not opened.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sterna.journal.interest import Interest
 from sterna.journal.table import rows_between, rows_of_interest
 from sterna.pipeline.errors import DataLoss, PipelineError
 from sterna.pipeline.feed.client import ParquetFile
+from sterna.pipeline.offsets import EARLIEST, OffsetSpec
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.gaps import JournalGap, lose
 from sterna.pipeline.source.nodes import Seen
-from sterna.pipeline.source.offsets import EARLIEST, OffsetSpec
 from sterna.pipeline.table import only, with_columns
 
 BATCH_ROWS = 8192

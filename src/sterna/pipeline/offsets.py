@@ -1,12 +1,12 @@
-"""How far a reader is, and what it reads next: arithmetic over {journal: offset}, without sockets or Spark.
+"""Offsets of a reader, {journal: offset}, and the ranges it reads next.  Arithmetic only: no sockets, no Spark.
 
-A journal is called `node@identity`: a node whose data directory was replaced, or that keeps its journal in memory and
-was started again, has another one.  Offsets of earlier releases have the bare name of the node; such a one stands for
-the journal that the node has when it is first seen again, and is exchanged for its name then.
+A journal is called `node@identity`.  A node gets another journal when its data directory is replaced, or when it keeps
+its journal in memory and is started again.  Offsets of earlier releases have the bare name of the node; such a name
+stands for the journal that the node has when it is next seen, and is replaced by that journal's name then.
 
-Spark compares offsets as JSON text and plans a batch again after a crash, so everything here is sorted, and the ranges
-of a batch depend on nothing but its two ends.  A node that a query meets for the first time is entered at the offset it
-begins with and read from the next batch on: what a batch holds never depends on when a node was found.
+Spark compares offsets as JSON text and plans a batch again after a crash.  Therefore everything here is sorted, and
+the ranges of a batch depend on its two ends alone.  A node that a query meets for the first time is entered at its
+first offset and read from the next batch on: the content of a batch never depends on when a node was found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Offsets = dict[str, int]
 EARLIEST = "earliest"
 LATEST = "latest"
 
-#: A task costs about 12 ms whatever it does: ranges shorter than this are not worth one of their own.
+#: Every task costs about 12 ms: ranges shorter than this are not worth one of their own.
 SPLIT_ROWS_MIN = 20_000
 
 
