@@ -110,20 +110,20 @@ def test_a_node_that_is_slow_is_waited_for_and_one_that_is_away_is_not(
     monkeypatch.setattr(result_delivery, "AT_ONCE", 20)
     node, lines = start_feeding("a", SPARKS), list[str]()
     node.listen("one", "$SUM/t/+")
-    couriers = ResultDelivery(ReadOptions.parse({"nodes": node.feed}, streaming=True), lines.append)
-    couriers.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(1, 501)])
-    couriers.make_room()
-    assert len(couriers.owed()) <= 10
-    assert couriers.wait_empty(30)
+    delivery = ResultDelivery(ReadOptions.parse({"nodes": node.feed}, streaming=True), lines.append)
+    delivery.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(1, 501)])
+    delivery.make_room()
+    assert len(delivery.owed()) <= 10
+    assert delivery.wait_empty(30)
     with FeedClient(node.feed, "test") as feed:
         assert feed.status().next == 500
     assert lines == []
     node.kill()
-    couriers.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(501, 601)])
-    waiting = threading.Thread(target=couriers.make_room, daemon=True)
+    delivery.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(501, 601)])
+    waiting = threading.Thread(target=delivery.make_room, daemon=True)
     waiting.start()
     waiting.join(30)
     assert not waiting.is_alive()
-    couriers.add([ExpressionResult("a", b"$SUM/t/+", 601, b"1.0")])
-    assert [one.number for one in couriers.owed()] == list(range(592, 602))
+    delivery.add([ExpressionResult("a", b"$SUM/t/+", 601, b"1.0")])
+    assert [one.number for one in delivery.owed()] == list(range(592, 602))
     assert "91 results for it are lost" in lines[-1]

@@ -1,4 +1,4 @@
-"""Tasks, registry and gathering, without Spark: what they make of any stream is what a node's engine and the reference
+"""Tasks, registry and part merge, without Spark: what they make of any stream is what a node's engine and the reference
 make of it, whatever is late, restarted or run again."""
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ class Job:
     def __init__(self, directory: Path) -> None:
         self.registries = RegistryFiles(str(directory / "registry"))
         self.files = PartMergeFiles(directory / "state", self.registries.load)
-        self.gathering = PartMerge()
-        self.redone = self.files.load(self.gathering)
+        self.merge = PartMerge()
+        self.redone = self.files.load(self.merge)
         _open.append(self)
 
     def take(self, batch: PartBatch) -> list[ExpressionResult]:
         if batch.number <= self.files.last_batch:
             return []
-        results = self.files.take(self.gathering, batch, lambda _results: None)
+        results = self.files.take(self.merge, batch, lambda _results: None)
         if self.files.is_snapshot_due:
-            self.files.snapshot(self.gathering, [])
+            self.files.snapshot(self.merge, [])
         return results
 
 
@@ -188,12 +188,12 @@ def taken(job: Job, directory: Path, batch: PartBatch, dice: random.Random) -> t
     results: list[ExpressionResult] = []
     if dice.random() < 0.2:  # killed before it was written down
         lost = Job(directory)
-        lost.files._apply(lost.gathering, batch, results.extend)
+        lost.files._apply(lost.merge, batch, results.extend)
         job.files.close()
         job = Job(directory)
     results += job.take(batch)
     if dice.random() < 0.2:
-        job.files.snapshot(job.gathering, [])
+        job.files.snapshot(job.merge, [])
     if dice.random() < 0.3:
         job.files.close()
         job = Job(directory)
@@ -268,7 +268,7 @@ def test_a_state_that_is_not_the_checkpoints_is_refused(tmp_path: Path) -> None:
 def test_what_is_owed_stays_owed_over_a_snapshot(tmp_path: Path) -> None:
     job, registry = started(tmp_path, b"$HOURLYSUM/t")
     results = job.take(PartBatch(0, 1, 10_000_000, part(registry, 3, b"1")))
-    job.files.snapshot(job.gathering, results)
+    job.files.snapshot(job.merge, results)
     job.files.close()
     assert Job(tmp_path).redone == results != []
 
@@ -277,9 +277,9 @@ def test_a_window_that_is_not_there_wholly_is_left_out_and_said(tmp_path: Path) 
     lines: list[str] = []
     wanted = WantedExpressions(Settings(hourly_s=10, anchor="wall"), [(b"$HOURLYSUM/t", 0)])
     registry = Registry().told("a", 1, 1, wanted, Beginning((), 15_000_000))
-    gathering = PartMerge(lines.append)
+    merge = PartMerge(lines.append)
     rows = [row for time_us in (5, 16_000_000, 20_000_000) for row in part(registry, time_us, b"1")]
-    results = gathering.close(registry, 30_000_000, rows)
+    results = merge.close(registry, 30_000_000, rows)
     assert [(one.number, one.payload) for one in results] == [(30_000_000, b"1.0")]
     assert len(lines) == 2
 
@@ -294,9 +294,9 @@ def said(registry: Registry, journal: str, *messages: tuple[int, int, bytes, byt
 def test_what_came_at_the_same_time_is_ordered_by_journal_whichever_is_read_first() -> None:
     wanted = WantedExpressions(Settings(), [(b"$DELTA/t", 0)])
     registry = Registry().told("a", 1, 1, wanted, Beginning())
-    gathering = PartMerge()
-    assert gathering.close(registry, 5, said(registry, "b", (5, 0, b"t", b"1"), (5, 1, b"t", b"3"))) == []
-    results = gathering.close(registry, 6, said(registry, "a", (5, 9, b"t", b"10")))
+    merge = PartMerge()
+    assert merge.close(registry, 5, said(registry, "b", (5, 0, b"t", b"1"), (5, 1, b"t", b"3"))) == []
+    results = merge.close(registry, 6, said(registry, "a", (5, 9, b"t", b"10")))
     assert [(one.number, one.payload) for one in results] == [(5, b"-9.0"), (6, b"2.0")]
 
 
@@ -330,10 +330,10 @@ def test_what_stops_is_said_once(tmp_path: Path) -> None:
     lines: list[str] = []
     wanted = WantedExpressions(Settings(hourly_s=10, anchor="wall", topics=1), [(b"$HOURLYSUM/+", 0)])
     registry = Registry().told("a", 1, 1, wanted, Beginning())
-    gathering = PartMerge(lines.append)
+    merge = PartMerge(lines.append)
     rows = Matcher(registry.entries).parts_of(batch_of([(1, b"t", b"1"), (1, b"u", b"1")]))
-    assert gathering.close(registry, 10_000_000, rows) == []
-    assert gathering.close(registry, 90_000_000, rows) == []
+    assert merge.close(registry, 10_000_000, rows) == []
+    assert merge.close(registry, 90_000_000, rows) == []
     assert lines == ["$HOURLYSUM/+ of node a has stopped: more than 1 topics"]
 
 

@@ -102,18 +102,18 @@ def test_the_same_rules_pass_a_message_once_to_each_node_in_one_order() -> None:
 
 def test_one_that_comes_later_gets_what_the_others_have_not_passed_on() -> None:
     before = told(Registry(), "a", ("$GT;1/t/a", 0))
-    gathering, past = PartMerge(), [(5, b"t/a", b"2"), (6, b"t/b", b"3")]
-    assert len(gathering.close(before, 10, rows_of(before, past))) == 1
+    merge, past = PartMerge(), [(5, b"t/a", b"2"), (6, b"t/b", b"3")]
+    assert len(merge.close(before, 10, rows_of(before, past))) == 1
     after = told(before, "a", ("$GT;1/t/a", 0), ("$GT;1/t/+", 6))
     rows = rows_of(after, [*past, (7, b"t/a", b"4")], MISSED, first=before.following)
     rows += rows_of(after, [(11, b"t/b", b"5"), (12, b"t/a", b"6")])
-    assert seen(gathering.close(after, 20, rows)) == [
+    assert seen(merge.close(after, 20, rows)) == [
         (b"$GT;1/t/+", 6, b"t/b", b"3"),
         (b"$GT;1/t/+", 11, b"t/b", b"5"),
         (b"$GT;1/t/a", 12, b"t/a", b"6"),
     ]
     alone = told(after, "a", ("$GT;1/t/+", 6))
-    assert seen(gathering.close(alone, 30, rows_of(alone, [(21, b"t/a", b"7")]))) == [(b"$GT;1/t/+", 21, b"t/a", b"7")]
+    assert seen(merge.close(alone, 30, rows_of(alone, [(21, b"t/a", b"7")]))) == [(b"$GT;1/t/+", 21, b"t/a", b"7")]
 
 
 def test_numbers_and_what_waits_outlive_the_driver(tmp_path: Path) -> None:
@@ -122,20 +122,20 @@ def test_numbers_and_what_waits_outlive_the_driver(tmp_path: Path) -> None:
     registries.keep(registry)
 
     def started() -> tuple[PartMergeFiles, PartMerge, list[ExpressionResult]]:
-        files, gathering = PartMergeFiles(tmp_path / "state", registries.load), PartMerge()
-        return files, gathering, files.load(gathering)
+        files, merge = PartMergeFiles(tmp_path / "state", registries.load), PartMerge()
+        return files, merge, files.load(merge)
 
-    files, gathering, _ = started()
+    files, merge, _ = started()
     rows = rows_of(registry, [(5, b"t", b"2"), (5, b"t", b"3"), (9, b"t", b"4")])
-    made = files.take(gathering, PartBatch(0, 1, 6, rows), lambda _: None)
+    made = files.take(merge, PartBatch(0, 1, 6, rows), lambda _: None)
     files.close()
-    files, gathering, redone = started()
+    files, merge, redone = started()
     assert redone == made
-    files.snapshot(gathering, made)
+    files.snapshot(merge, made)
     files.close()
-    files, gathering, redone = started()
+    files, merge, redone = started()
     assert redone == made
-    results = files.take(gathering, PartBatch(1, 1, 10, rows_of(registry, [(6, b"t", b"9")])), lambda _: None)
+    results = files.take(merge, PartBatch(1, 1, 10, rows_of(registry, [(6, b"t", b"9")])), lambda _: None)
     files.close()
     assert seen(made + results) == [
         (b"$GT;1/t", number, b"t", payload) for number, payload in ((5, b"2"), (6, b"3"), (7, b"9"), (9, b"4"))
@@ -156,8 +156,8 @@ def test_a_message_leaves_its_task_once_for_all_rules_and_not_if_it_is_too_long(
     assert len(message.rules) == 3
     assert list(said.left_out.values()) == [1]
     lines: list[str] = []
-    gathering = PartMerge(lines.append)
-    assert len(gathering.close(registry, 10, rows)) == 3
-    gathering.close(registry, 11, rows)
+    merge = PartMerge(lines.append)
+    assert len(merge.close(registry, 10, rows)) == 3
+    merge.close(registry, 11, rows)
     assert len(lines) == 1
     assert "left out" in lines[0]
