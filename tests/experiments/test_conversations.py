@@ -14,7 +14,7 @@ from sterna.experiments.errors import ExperimentError
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link
 from sterna.overlay.link_settings import LinkSettings
-from sterna.overlay.links import Links
+from sterna.overlay.link_table import Links
 from sterna.routing import control
 from sterna.routing.control import Frame
 

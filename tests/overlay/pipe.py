@@ -14,7 +14,7 @@ from random import Random
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link
 from sterna.overlay.link_settings import LinkSettings
-from sterna.overlay.links import Links
+from sterna.overlay.link_table import Links
 
 KEY = b"the key of the network"
 DELAY_S = 0.01

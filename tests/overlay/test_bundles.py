@@ -20,7 +20,7 @@ from sterna.overlay.bundle import (
     Preamble,
     may_be_preamble,
 )
-from sterna.overlay.handshake import HELLO, UNAUTHENTICATED_BYTES_MAX, Handshake, first_message
+from sterna.overlay.handshake import HELLO, UNAUTHENTICATED_BYTES_MAX, LinkHandshake, first_message
 
 NAME = bytes(range(16))
 
@@ -293,7 +293,7 @@ def test_a_preamble_says_which_member_of_which_bundle_it_is() -> None:
 
 def test_no_hello_looks_like_a_preamble() -> None:
     _, a, _ = pair()
-    hello = Handshake(KEY, is_dialler=True).say(HELLO, a.links.terms())
+    hello = LinkHandshake(KEY, is_dialler=True).say(HELLO, a.links.terms())
     assert first_message(hello) is not None
     assert not any(may_be_preamble(hello[:size]) for size in range(1, len(hello)))
     assert not may_be_preamble(b"\x04")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pipe import KEY, End, Pipe, Side, World, linked, pair, settings
 
-from sterna.overlay.handshake import CHALLENGE, HEAD_BYTES, HELLO, PROOF, VERSION, Handshake, HandshakeError, framed
+from sterna.overlay.handshake import CHALLENGE, HEAD_BYTES, HELLO, PROOF, VERSION, HandshakeError, LinkHandshake, framed
 
 
 def test_both_sides_know_the_session_before_any_frame() -> None:
@@ -148,7 +148,7 @@ def test_a_recorded_acceptor_cannot_be_played_back() -> None:
 def test_a_proof_does_not_hold_in_the_other_direction() -> None:
     """Even if both ends had said the very same words, nobody could be given back its own proof."""
     _, a, b = pair()
-    dialler, acceptor, mirror = (Handshake(KEY, is_dialler=is_dialler) for is_dialler in (True, False, False))
+    dialler, acceptor, mirror = (LinkHandshake(KEY, is_dialler=is_dialler) for is_dialler in (True, False, False))
     hello = dialler.say(HELLO, a.links.terms())[HEAD_BYTES:]
     acceptor.check(HELLO, hello)
     mirror.check(HELLO, hello)

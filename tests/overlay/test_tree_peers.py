@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_shape import ROUGH, crowd, settled_after, shortcomings, views_of
 
-from sterna.overlay.acquaintances import ANSWERS_PER_S
+from sterna.overlay.beacon_exchange import ANSWERS_PER_S
 from sterna.overlay.datagrams import NAME_BYTES_MAX
-from sterna.overlay.peers import REPLAY_WINDOW, TRANSITIONS, USABLE, Event, Peer, Peers, ReplayWindow, State
+from sterna.overlay.peers import REPLAY_WINDOW, TRANSITIONS, USABLE, Peer, PeerEvent, Peers, PeerState, ReplayWindow
 from sterna.overlay.spanning_tree import SpanningTreeOverlay
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -38,13 +38,13 @@ def peer_states(host: Host) -> dict[str, str]:
 
 
 def test_every_state_knows_what_every_event_means() -> None:
-    lasting = [state for state in State if state is not State.FORGOTTEN]
-    assert set(TRANSITIONS) == set(product(lasting, Event))
+    lasting = [state for state in PeerState if state is not PeerState.FORGOTTEN]
+    assert set(TRANSITIONS) == set(product(lasting, PeerEvent))
 
 
 def test_only_a_proof_makes_a_peer_usable() -> None:
     entered = {event for (state, event), after in TRANSITIONS.items() if after in USABLE and state not in USABLE}
-    assert entered == {Event.PROVED}
+    assert entered == {PeerEvent.PROVED}
 
 
 @given(st.lists(st.integers(0, 3 * REPLAY_WINDOW), max_size=200))
@@ -62,10 +62,10 @@ def test_the_room_of_the_dead_goes_to_newcomers_that_of_the_living_does_not() ->
     first, second = peers.admit("a", "a:1", 1, 0.0), peers.admit("b", "b:1", 1, 1.0)
     assert first is not None
     assert second is not None
-    first.enter(Event.PROVED, 2.0)
+    first.enter(PeerEvent.PROVED, 2.0)
     assert peers.admit("c", "c:1", 1, 3.0) is not None
     assert list(peers.by_name) == ["a", "c"]
-    peers.by_name["c"].enter(Event.PROVED, 4.0)
+    peers.by_name["c"].enter(PeerEvent.PROVED, 4.0)
     assert peers.admit("d", "d:1", 1, 5.0) is None
 
 

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from sterna.overlay.round_trips import NONCE_S, NONCES_MAX, Questions, RoundTrips
+from sterna.overlay.round_trips import NONCE_S, NONCES_MAX, OpenPings, RoundTrips
 
 
 def test_an_echo_counts_in_time_and_once() -> None:
-    questions = Questions()
+    questions = OpenPings()
     nonce = questions.ask(10.0, Random(1))
     assert questions.elapsed(nonce, 10.25) == 0.25
     assert questions.elapsed(nonce, 10.0 + NONCE_S + 0.1) is None
@@ -19,11 +19,11 @@ def test_an_echo_counts_in_time_and_once() -> None:
 
 
 def test_what_was_never_asked_is_no_answer() -> None:
-    assert Questions().elapsed(4711, 1.0) is None
+    assert OpenPings().elapsed(4711, 1.0) is None
 
 
 def test_questions_out_are_bounded() -> None:
-    questions, rng = Questions(), Random(2)
+    questions, rng = OpenPings(), Random(2)
     nonces = [questions.ask(0.0, rng) for _ in range(NONCES_MAX + 3)]
     known = [questions.elapsed(nonce, 1.0) is not None for nonce in nonces]
     assert known == [False] * 3 + [True] * NONCES_MAX

@@ -13,7 +13,7 @@ import uvloop
 
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
-from sterna.overlay.links import Links
+from sterna.overlay.link_table import Links
 from sterna.runtime.links import LinkWorld
 from sterna.runtime.network_settings import link_settings
 from sterna.runtime.settings import Bind, Network

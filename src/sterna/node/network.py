@@ -29,7 +29,7 @@ from sterna.node.shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.operators.grammar import is_expression
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
-from sterna.overlay.links import Links
+from sterna.overlay.link_table import Links
 from sterna.overlay.neighbours import Overlay
 from sterna.overlay.quarantine import Quarantine
 from sterna.overlay.spanning_tree import SpanningTreeOverlay

@@ -7,7 +7,7 @@ A batch is opened only if its MAC holds, and the MAC also covers how many batche
 whatever is changed, dropped, repeated or moved on the way ends the connection and is never delivered.  So numbers need
 not be sent: batches with frames follow each other from the one the handshake agreed on.
 
-Small batches are told by their difference from one they are like (`likeness.py`).  Where there is none they are
+Small batches are sent as their difference from a similar earlier one (`batch_delta`).  Where there is none they are
 deflated, each as a continuation of those before it: what they share is then said once per connection.  Large ones are
 not worth the time.  A forger has one try per connection, so eight bytes of MAC are enough.
 """
@@ -20,7 +20,7 @@ from hmac import compare_digest
 from struct import Struct
 from typing import Final
 
-from sterna.overlay.likeness import BYTES, Listener, Teller
+from sterna.overlay.batch_delta import BYTES, DeltaReader, DeltaWriter
 from sterna.vocabulary.errors import SternaError
 
 MAC_BYTES: Final = 8
@@ -106,7 +106,7 @@ class Unfolder:
 
     def __init__(self, limit: int) -> None:
         self._stream = zlib.decompressobj(-WINDOW_BITS)
-        self._listener = Listener()
+        self._listener = DeltaReader()
         self._limit = limit
 
     def unfold(self, what: int, data: bytes) -> bytes:
@@ -145,7 +145,7 @@ class Sealer:
         self._acked = 0
         self._small_max = DEFLATE_BYTES_MAX if compress else 0
         self._stream = zlib.compressobj(6, zlib.DEFLATED, -WINDOW_BITS, 6)
-        self._teller = Teller()
+        self._teller = DeltaWriter()
 
     def seal(self, ack: int, payload: bytes, like: bytes = b"", farewell: bool = False) -> tuple[bytes, int]:
         """HOT.  The batch, and how many of its bytes are head."""

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING, Final
 
 from sterna.overlay import handshake
 from sterna.overlay.batches import FRAME_HEAD_BYTES_MAX, BrokenBatch, Opener, Sealer
-from sterna.overlay.handshake import CHALLENGE, HELLO, PROOF, REFUSAL, WELCOME, Claim, Handshake, HandshakeError, Terms
+from sterna.overlay.handshake import (
+    CHALLENGE,
+    HELLO,
+    PROOF,
+    REFUSAL,
+    WELCOME,
+    HandshakeClaim,
+    HandshakeError,
+    LinkHandshake,
+    Terms,
+)
 from sterna.overlay.link import Line, Link, LinkCounters, LinkTransport
 from sterna.overlay.link_settings import GATHER_BYTES_MAX
 
 if TYPE_CHECKING:
-    from sterna.overlay.links import Links
+    from sterna.overlay.link_table import Links
 
 
-class State(Enum):
+class ChannelState(Enum):
     AWAITING_HELLO = "awaiting hello"
     AWAITING_CHALLENGE = "awaiting challenge"
     AWAITING_PROOF = "awaiting proof"
@@ -28,15 +38,15 @@ class State(Enum):
     CLOSED = "closed"
 
 
-OPEN: Final = State.OPEN
-CLOSED: Final = State.CLOSED
+OPEN: Final = ChannelState.OPEN
+CLOSED: Final = ChannelState.CLOSED
 
 #: The one message each state of the handshake goes on with; a refusal may come in any of them.
-EXPECTED: dict[State, int] = {
-    State.AWAITING_HELLO: HELLO,
-    State.AWAITING_CHALLENGE: CHALLENGE,
-    State.AWAITING_PROOF: PROOF,
-    State.AWAITING_WELCOME: WELCOME,
+EXPECTED: dict[ChannelState, int] = {
+    ChannelState.AWAITING_HELLO: HELLO,
+    ChannelState.AWAITING_CHALLENGE: CHALLENGE,
+    ChannelState.AWAITING_PROOF: PROOF,
+    ChannelState.AWAITING_WELCOME: WELCOME,
 }
 
 
@@ -76,14 +86,14 @@ class Channel:
         self.refusal: str | None = None
         #: Nothing is wrong, but another connection to the same node goes before this one.
         self.redundant = False
-        self._handshake = Handshake(host.settings.key, is_dialler=is_dialler)
+        self._handshake = LinkHandshake(host.settings.key, is_dialler=is_dialler)
         self._blocked = False
         self._buffer = b""
         self._sent = 0
         self._received = 0
-        self.state = State.AWAITING_HELLO
+        self.state = ChannelState.AWAITING_HELLO
         if is_dialler:
-            self.state = State.AWAITING_CHALLENGE
+            self.state = ChannelState.AWAITING_CHALLENGE
             self._say(HELLO, host.terms())
 
     @property
@@ -176,15 +186,15 @@ class Channel:
         if kind == CHALLENGE:
             self._host.challenged(self)
         else:
-            self.state = State.AWAITING_PROOF
+            self.state = ChannelState.AWAITING_PROOF
             self._say(CHALLENGE, self._host.terms())
 
-    def prove(self, claim: Claim) -> None:
+    def prove(self, claim: HandshakeClaim) -> None:
         self.claimed = claim.session
-        self.state = State.AWAITING_WELCOME
+        self.state = ChannelState.AWAITING_WELCOME
         self._say(PROOF, claim)
 
-    def welcome(self, claim: Claim) -> None:
+    def welcome(self, claim: HandshakeClaim) -> None:
         self._say(WELCOME, claim)
 
     def refuse(self, reason: str, *, answer: bool = True, is_redundant: bool = False, told: str = "") -> None:
@@ -195,7 +205,7 @@ class Channel:
             self._transport.write(handshake.refusal(told or reason, is_redundant=is_redundant))
         self._close("" if is_redundant else "link refused", reason, farewell=answer)
 
-    def _say(self, kind: int, message: Terms | Claim) -> None:
+    def _say(self, kind: int, message: Terms | HandshakeClaim) -> None:
         data = self._handshake.say(kind, message)
         self._sent += len(data)
         self._transport.write(data)

@@ -5,7 +5,7 @@ and seldom later, and introductions by those who are met.  Addresses heard of ar
 from __future__ import annotations
 
 from sterna.overlay.neighbours import AddressBook, checked_address
-from sterna.overlay.round_trips import Questions
+from sterna.overlay.round_trips import OpenPings
 from sterna.overlay.tree_settings import TreeSettings
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -32,7 +32,7 @@ class Discovery:
         self._book = AddressBook(settings.seeds, SEEDS_MAX)
         self._calls = 0
         self._called: dict[str, float] = {}
-        self.questions = Questions()
+        self.questions = OpenPings()
         """Nonces sent to nobody in particular: everybody may echo them."""
         self.call_at = 0.0
 

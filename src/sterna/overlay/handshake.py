@@ -66,7 +66,7 @@ class Terms(Struct, frozen=True, array_like=True):
     """Largest frame it takes."""
 
 
-class Claim(Struct, frozen=True, array_like=True):
+class HandshakeClaim(Struct, frozen=True, array_like=True):
     """What one side knows of the session."""
 
     session: Number
@@ -77,10 +77,10 @@ class Claim(Struct, frozen=True, array_like=True):
     """How many connections it had given to links when it said this: tells a late word from a new one."""
 
 
-_Message = TypeVar("_Message", Terms, Claim)
+_Message = TypeVar("_Message", Terms, HandshakeClaim)
 
 
-class Handshake:
+class LinkHandshake:
     """One side of one handshake: remembers every byte, makes and checks proofs."""
 
     __slots__ = ("_key", "_makes", "_said", "_wants", "is_dialler")
@@ -91,7 +91,7 @@ class Handshake:
         self.is_dialler = is_dialler
         self._makes, self._wants = (_DIALLER, _ACCEPTOR) if is_dialler else (_ACCEPTOR, _DIALLER)
 
-    def say(self, kind: int, message: Terms | Claim) -> bytes:
+    def say(self, kind: int, message: Terms | HandshakeClaim) -> bytes:
         """The bytes to send."""
         body = msgspec.msgpack.encode(message)
         if kind in (HELLO, CHALLENGE):
@@ -114,10 +114,10 @@ class Handshake:
         end = len(body) if kind == HELLO else len(body) - _PROOF_BYTES
         return _decoded(body[_GREETING.size : max(end, 0)], Terms)
 
-    def hear_claim(self, kind: int, body: bytes) -> Claim:
+    def hear_claim(self, kind: int, body: bytes) -> HandshakeClaim:
         """What a PROOF or WELCOME says; its proof has to hold."""
         self.check(kind, body)
-        return _decoded(body[:-_PROOF_BYTES], Claim)
+        return _decoded(body[:-_PROOF_BYTES], HandshakeClaim)
 
     def check(self, kind: int, body: bytes) -> None:
         if kind != HELLO:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from enum import Enum
 
 from sterna.overlay.datagrams import Advert
-from sterna.overlay.round_trips import Questions, RoundTrips
+from sterna.overlay.round_trips import OpenPings, RoundTrips
 
 REPLAY_WINDOW = 64
 """Datagrams may overtake each other by this many; what is older is dropped."""
@@ -16,7 +16,7 @@ LIVES_REMEMBERED = 4
 """Earlier boots of a peer whose datagrams are refused for good."""
 
 
-class State(Enum):
+class PeerState(Enum):
     CANDIDATE = "candidate"
     """Heard of; has not yet proved that it is there."""
     ALIVE = "alive"
@@ -27,7 +27,7 @@ class State(Enum):
     FORGOTTEN = "forgotten"
 
 
-class Event(Enum):
+class PeerEvent(Enum):
     PROVED = "it echoed a fresh nonce"
     HEARD = "a datagram with a new counter came"
     DOUBTED = "its link broke, it has been quiet, or others left it"
@@ -35,31 +35,31 @@ class Event(Enum):
     LEFT = "it said goodbye"
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.CANDIDATE, Event.PROVED): State.ALIVE,
-    (State.CANDIDATE, Event.HEARD): State.CANDIDATE,
-    (State.CANDIDATE, Event.DOUBTED): State.CANDIDATE,
-    (State.CANDIDATE, Event.SILENT): State.FORGOTTEN,
-    (State.CANDIDATE, Event.LEFT): State.FORGOTTEN,
-    (State.ALIVE, Event.PROVED): State.ALIVE,
-    (State.ALIVE, Event.HEARD): State.ALIVE,
-    (State.ALIVE, Event.DOUBTED): State.SUSPECT,
-    (State.ALIVE, Event.SILENT): State.DEAD,
-    (State.ALIVE, Event.LEFT): State.DEAD,
-    (State.SUSPECT, Event.PROVED): State.ALIVE,
+TRANSITIONS: dict[tuple[PeerState, PeerEvent], PeerState] = {
+    (PeerState.CANDIDATE, PeerEvent.PROVED): PeerState.ALIVE,
+    (PeerState.CANDIDATE, PeerEvent.HEARD): PeerState.CANDIDATE,
+    (PeerState.CANDIDATE, PeerEvent.DOUBTED): PeerState.CANDIDATE,
+    (PeerState.CANDIDATE, PeerEvent.SILENT): PeerState.FORGOTTEN,
+    (PeerState.CANDIDATE, PeerEvent.LEFT): PeerState.FORGOTTEN,
+    (PeerState.ALIVE, PeerEvent.PROVED): PeerState.ALIVE,
+    (PeerState.ALIVE, PeerEvent.HEARD): PeerState.ALIVE,
+    (PeerState.ALIVE, PeerEvent.DOUBTED): PeerState.SUSPECT,
+    (PeerState.ALIVE, PeerEvent.SILENT): PeerState.DEAD,
+    (PeerState.ALIVE, PeerEvent.LEFT): PeerState.DEAD,
+    (PeerState.SUSPECT, PeerEvent.PROVED): PeerState.ALIVE,
     # It may have been under way when the peer died.  What comes later is looked at when the probes run out.
-    (State.SUSPECT, Event.HEARD): State.SUSPECT,
-    (State.SUSPECT, Event.DOUBTED): State.SUSPECT,
-    (State.SUSPECT, Event.SILENT): State.DEAD,
-    (State.SUSPECT, Event.LEFT): State.DEAD,
-    (State.DEAD, Event.PROVED): State.ALIVE,
-    (State.DEAD, Event.HEARD): State.DEAD,
-    (State.DEAD, Event.DOUBTED): State.DEAD,
-    (State.DEAD, Event.SILENT): State.FORGOTTEN,
-    (State.DEAD, Event.LEFT): State.DEAD,
+    (PeerState.SUSPECT, PeerEvent.HEARD): PeerState.SUSPECT,
+    (PeerState.SUSPECT, PeerEvent.DOUBTED): PeerState.SUSPECT,
+    (PeerState.SUSPECT, PeerEvent.SILENT): PeerState.DEAD,
+    (PeerState.SUSPECT, PeerEvent.LEFT): PeerState.DEAD,
+    (PeerState.DEAD, PeerEvent.PROVED): PeerState.ALIVE,
+    (PeerState.DEAD, PeerEvent.HEARD): PeerState.DEAD,
+    (PeerState.DEAD, PeerEvent.DOUBTED): PeerState.DEAD,
+    (PeerState.DEAD, PeerEvent.SILENT): PeerState.FORGOTTEN,
+    (PeerState.DEAD, PeerEvent.LEFT): PeerState.DEAD,
 }
 
-USABLE = (State.ALIVE, State.SUSPECT)
+USABLE = (PeerState.ALIVE, PeerState.SUSPECT)
 
 
 class ReplayWindow:
@@ -91,7 +91,7 @@ class Peer:
         self.address = address
         self.boot = boot
         self.earlier_boots: list[int] = []
-        self.state = State.CANDIDATE
+        self.state = PeerState.CANDIDATE
         self.since = now
         """When it came into this state."""
         self.heard_at = now
@@ -103,7 +103,7 @@ class Peer:
         """Before this, nothing unproved is answered."""
         self.young_until = now
         self.passed_over_until = now
-        self.questions = Questions()
+        self.questions = OpenPings()
         self.round_trips = RoundTrips()
         self.window = ReplayWindow()
         self.capability = 0.0
@@ -113,7 +113,7 @@ class Peer:
     def usable(self) -> bool:
         return self.state in USABLE
 
-    def enter(self, event: Event, now: float) -> bool:
+    def enter(self, event: PeerEvent, now: float) -> bool:
         """Take the step of the table; True if the state changed."""
         state = TRANSITIONS[self.state, event]
         if state is self.state:
@@ -127,7 +127,7 @@ class Peer:
         self.boot = boot
         self.window = ReplayWindow()
         self.round_trips = RoundTrips()
-        self.questions = Questions()
+        self.questions = OpenPings()
         self.advert = None
 
 
@@ -152,7 +152,7 @@ class Peers:
 
     def recount(self) -> None:
         """Drop the forgotten, count the usable."""
-        self.by_name = {name: peer for name, peer in self.by_name.items() if peer.state is not State.FORGOTTEN}
+        self.by_name = {name: peer for name, peer in self.by_name.items() if peer.state is not PeerState.FORGOTTEN}
         self.usable = sum(peer.usable for peer in self.by_name.values())
 
     def addresses(self, besides: str = "") -> list[str]:

@@ -32,7 +32,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class RootPath:
     """The way to the root that is in use: through `parent`, which said `round` and `beyond_us` of itself."""
 
     parent: str
@@ -62,7 +62,7 @@ class RootPaths:
         self._settings = settings
         self._known: dict[tuple[str, int], _Knowledge] = {}
         self._own_round = 0
-        self._path: Path | None = None
+        self._path: RootPath | None = None
         self._challenged_at: float | None = None
         self.root = me
         self.cost_us = 0
@@ -183,7 +183,7 @@ class RootPaths:
     def _take(self, offer: Offer) -> None:
         if offer.name != self.parent:
             self._challenged_at = None
-        self._path = Path(offer.name, self.root, offer.advert.round, offer.advert.cost_us)
+        self._path = RootPath(offer.name, self.root, offer.advert.round, offer.advert.cost_us)
         self.cost_us = self._cost(offer)
 
     def _advertised(self, known: _Knowledge) -> None:

@@ -21,7 +21,7 @@ GAIN = 0.3
 """The weight of a new sample in the moving average."""
 
 
-class Questions:
+class OpenPings:
     """Nonces sent out, and when."""
 
     def __init__(self) -> None:

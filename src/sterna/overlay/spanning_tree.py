@@ -2,18 +2,18 @@
 capable as root, and each dials the one neighbour on its shortest way there.
 
 Nothing waits for the tree: every node always has its present place, links that still serve stay up, and a change is one
-`hold_links` in which the old link is dropped before the new one is dialled.  Who is alive is known in `acquaintances`,
-who leads where in `root_paths`; here the two are given their turns and turned into links.
+`hold_links` in which the old link is dropped before the new one is dialled.  `beacon_exchange` knows which nodes
+are alive, `root_paths` which of them leads where; this module runs both and turns the outcome into links.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from sterna.overlay.acquaintances import Acquaintances
+from sterna.overlay.beacon_exchange import BeaconExchange
 from sterna.overlay.datagrams import NAME_BYTES_MAX, NO_PATH, Advert, RootIdentity, checked_length
 from sterna.overlay.neighbours import Now, OverlayWorld, Schedule, checked_address
-from sterna.overlay.peers import Peer, State
+from sterna.overlay.peers import Peer, PeerState
 from sterna.overlay.root_paths import Offer, RootPaths
 from sterna.overlay.tree_settings import TreeSettings
 
@@ -41,7 +41,7 @@ class SpanningTreeOverlay:
         self._now = now
         self._schedule = schedule
         self._paths = RootPaths(RootIdentity(settings.capability, settings.node, boot), settings)
-        self._company = Acquaintances(settings, world, self, boot, now=now, rng=rng)
+        self._company = BeaconExchange(settings, world, self, boot, now=now, rng=rng)
         self._peers = self._company.peers
         self._links: dict[str, None] = {}
         self._held: dict[str, str] = {}
@@ -135,7 +135,7 @@ class SpanningTreeOverlay:
             return "waiting for the next round"
         return "attached" if self._paths.parent else "root"
 
-    # What the acquaintances tell.
+    # Events of the beacon exchange.
 
     @property
     def advert(self) -> Advert:
@@ -152,7 +152,7 @@ class SpanningTreeOverlay:
             self._company.doubt(root.name, self._settings.probe_s)
 
     def changed(self, peer: Peer) -> None:
-        if peer.state is State.DEAD:
+        if peer.state is PeerState.DEAD:
             self._paths.died(peer.name, peer.boot)
         self._turn_by(self._now() + SOON_S)
 
@@ -212,7 +212,7 @@ class SpanningTreeOverlay:
         return [
             Offer(peer.name, peer.advert, peer.round_trips.microseconds, now < peer.passed_over_until)
             for peer in self._peers.by_name.values()
-            if (peer.state is State.ALIVE or (peer.usable and peer.name == self._paths.parent))
+            if (peer.state is PeerState.ALIVE or (peer.usable and peer.name == self._paths.parent))
             and peer.advert
             and peer.round_trips.samples
         ]

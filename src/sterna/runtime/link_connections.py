@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import LinkTransport
-from sterna.overlay.links import Links
+from sterna.overlay.link_table import Links
 
 LINGER_S = 1.0
 """How long the other side has to read our last words before the connection is cut."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from sterna.node.network import Network
 from sterna.overlay.link import LinkCounters
-from sterna.overlay.links import Links
+from sterna.overlay.link_table import Links
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The other nodes as this one knows them: met by discovery, believed after a proof, measured by pings, watched for
-silence.
+"""The exchange of beacons with other nodes: it discovers them, believes them after a proof, measures them by pings,
+and notices when they fall silent.
 
-Everything that goes out or comes in as a datagram passes here; what it means for the tree is for the `Listener` to say.
-A datagram without the network's key costs one MAC; a recording of an authentic one costs at most an answer.
+Every datagram in or out passes here; the `BeaconListener` decides what it means for the tree.  A datagram without the
+network's key costs one MAC; a recording of an authentic one costs at most an answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from sterna.overlay.datagrams import VERSION, Advert, Beacon, Seal, introductions
 from sterna.overlay.discovery import INTRODUCTIONS_MAX, Discovery
 from sterna.overlay.neighbours import Now, OverlayWorld
-from sterna.overlay.peers import Event, Peer, Peers, State
+from sterna.overlay.peers import Peer, PeerEvent, Peers, PeerState
 from sterna.overlay.tree_settings import TreeSettings
 
 CANDIDATE_S = 2.0
@@ -29,7 +29,7 @@ ON_THE_WAY_S = 0.05
 """What comes this long after a round trip is over was not under way when it began."""
 
 
-class Listener(Protocol):
+class BeaconListener(Protocol):
     """Who draws the conclusions."""
 
     @property
@@ -49,11 +49,11 @@ class Listener(Protocol):
         """`attend` has something to do at this time."""
 
 
-class Acquaintances:
+class BeaconExchange:
     """The peers, and the datagrams exchanged with them."""
 
     def __init__(
-        self, settings: TreeSettings, world: OverlayWorld, listener: Listener, boot: int, *, now: Now, rng: Random
+        self, settings: TreeSettings, world: OverlayWorld, listener: BeaconListener, boot: int, *, now: Now, rng: Random
     ) -> None:
         self._settings = settings
         self._world = world
@@ -112,12 +112,12 @@ class Acquaintances:
     def _take(self, peer: Peer, sender: str, beacon: Beacon) -> None:
         """An authentic beacon: is it new, does it prove anything, what does it say?"""
         now = self._now()
-        same_life = beacon.boot == peer.boot and peer.state is not State.CANDIDATE
+        same_life = beacon.boot == peer.boot and peer.state is not PeerState.CANDIDATE
         if same_life and not peer.window.take(beacon.counter):
             self.counters["repeated"] += 1
             return
         elapsed = self._elapsed(peer, beacon, now)
-        if elapsed is None and (not same_life or peer.state is State.DEAD):
+        if elapsed is None and (not same_life or peer.state is PeerState.DEAD):
             self._challenge(peer, sender, beacon, now)
             return
         if not same_life:
@@ -128,7 +128,9 @@ class Acquaintances:
             peer.round_trips.sample(elapsed)
         if beacon.counter == peer.window.highest:
             self._learn(peer, sender, beacon, now)
-        self._happened(peer, Event.LEFT if beacon.leaving else Event.HEARD if elapsed is None else Event.PROVED)
+        self._happened(
+            peer, PeerEvent.LEFT if beacon.leaving else PeerEvent.HEARD if elapsed is None else PeerEvent.PROVED
+        )
         self._answer(peer, beacon)
 
     def _elapsed(self, peer: Peer, beacon: Beacon, now: float) -> float | None:
@@ -141,7 +143,7 @@ class Acquaintances:
 
     def _challenge(self, peer: Peer, sender: str, beacon: Beacon, now: float) -> None:
         """It may be a recording: believe nothing, ask for a proof."""
-        if peer.state is State.CANDIDATE:
+        if peer.state is PeerState.CANDIDATE:
             peer.boot, peer.address = beacon.boot, beacon.address or sender
         if now >= peer.answer_at:
             peer.answer_at = now + 1 / ANSWERS_PER_S
@@ -189,23 +191,23 @@ class Acquaintances:
     def doubt(self, name: str, patience_s: float) -> None:
         """Ask a peer whether it is still there; without an answer for so long (and two round trips) it is dead."""
         peer = self.peers.by_name.get(name)
-        if peer and peer.state is State.ALIVE:
+        if peer and peer.state is PeerState.ALIVE:
             peer.gone_at = self._now() + patience_s + 2 * (peer.round_trips.smoothed_s or 0.0)
-            self._happened(peer, Event.DOUBTED)
+            self._happened(peer, PeerEvent.DOUBTED)
             self._ping(peer, self._now())
             self._listener.attend_by(peer.ping_at)
 
-    def _happened(self, peer: Peer, event: Event) -> None:
+    def _happened(self, peer: Peer, event: PeerEvent) -> None:
         """One step of the peer's state, and what follows from it."""
         now, before = self._now(), peer.state
         if not peer.enter(event, now):
             return
         self.peers.recount()
-        if before in (State.CANDIDATE, State.DEAD) and peer.state is State.ALIVE:
+        if before in (PeerState.CANDIDATE, PeerState.DEAD) and peer.state is PeerState.ALIVE:
             peer.ping_at, peer.young_until = now, now + self._settings.young_s
             self._world.report("peer-found", peer=peer.name, address=peer.address)
             self._introduce_to(peer)
-        elif peer.state is State.DEAD:
+        elif peer.state is PeerState.DEAD:
             self._world.report("peer-lost", peer=peer.name, reason=event.value)
         self._listener.changed(peer)
 
@@ -228,20 +230,20 @@ class Acquaintances:
         self.discovery.called(now)
 
     def _attend_to(self, peer: Peer, now: float, dead_after: float) -> float:
-        if peer.state is State.ALIVE:
+        if peer.state is PeerState.ALIVE:
             self._watch(peer, now, dead_after)
-        elif peer.state is State.SUSPECT:
+        elif peer.state is PeerState.SUSPECT:
             self._probe(peer, now)
-        elif now - peer.since >= (CANDIDATE_S if peer.state is State.CANDIDATE else self._settings.forget_s):
-            self._happened(peer, Event.SILENT)
-        if now >= peer.ping_at and peer.state is not State.FORGOTTEN:
+        elif now - peer.since >= (CANDIDATE_S if peer.state is PeerState.CANDIDATE else self._settings.forget_s):
+            self._happened(peer, PeerEvent.SILENT)
+        if now >= peer.ping_at and peer.state is not PeerState.FORGOTTEN:
             self._ping(peer, now)
-        return min(peer.ping_at, peer.gone_at) if peer.state is State.SUSPECT else peer.ping_at
+        return min(peer.ping_at, peer.gone_at) if peer.state is PeerState.SUSPECT else peer.ping_at
 
     def _watch(self, peer: Peer, now: float, dead_after: float) -> None:
         """Has a living peer been quiet, or does it speak without hearing us?"""
         if now - peer.proved_at >= 2 * dead_after:
-            self._happened(peer, Event.SILENT)
+            self._happened(peer, PeerEvent.SILENT)
         elif now - peer.heard_at >= dead_after / 2:
             self.doubt(peer.name, peer.heard_at + dead_after - now)
 
@@ -249,7 +251,7 @@ class Acquaintances:
         """The doubts are over when the time is up, one way or the other."""
         if now >= peer.gone_at:
             on_the_way_until = peer.since + (peer.round_trips.smoothed_s or 0.0) + ON_THE_WAY_S
-            self._happened(peer, Event.PROVED if peer.heard_at > on_the_way_until else Event.SILENT)
+            self._happened(peer, PeerEvent.PROVED if peer.heard_at > on_the_way_until else PeerEvent.SILENT)
 
     def _ping(self, peer: Peer, now: float) -> None:
         peer.ping_at = now + self._pause(peer, now) * self._rng.uniform(0.9, 1.1)
@@ -257,11 +259,11 @@ class Acquaintances:
 
     def _pause(self, peer: Peer, now: float) -> float:
         """How long until the next ping."""
-        if peer.state is State.SUSPECT:
+        if peer.state is PeerState.SUSPECT:
             return self._settings.probe_s / PROBES
-        if peer.state is State.DEAD:
+        if peer.state is PeerState.DEAD:
             return self._settings.dead_ping_s
-        if peer.state is State.CANDIDATE or now < peer.young_until:
+        if peer.state is PeerState.CANDIDATE or now < peer.young_until:
             return self._settings.young_ping_s
         return self._ping_s()
 

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from sterna.overlay.batch_delta import KEPT_BYTES_MAX, PLACES, changed, difference
 from sterna.overlay.batches import DEFLATED, DIFFERENCE, BrokenBatch, Opener, Sealer, Unfolder, frame_head, read_head
-from sterna.overlay.likeness import KEPT_BYTES_MAX, PLACES, changed, difference
 
 KEY = b"k" * 32
 LIMIT = 10_000

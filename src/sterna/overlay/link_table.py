@@ -3,7 +3,7 @@
 Between two nodes at most one connection carries a link, and both always agree which:
 - of two made at once, the one dialled by the node with the smaller name goes on;
 - a node that dials has no working connection as far as it knows, so a connection it made takes over from an older one,
-  unless its proof was on the way when the older one was agreed on (`Claim.attachments` tells);
+  unless its proof was on the way when the older one was agreed on (`HandshakeClaim.attachments` tells);
 - another process under the same name takes over if its epoch is higher, or once the older one has fallen silent.
 
 A session goes on over a new connection if both sides still hold it.  Otherwise the node that was dialled draws a
@@ -18,10 +18,10 @@ from random import Random
 from typing import Protocol
 
 from sterna.overlay.channel import Channel
-from sterna.overlay.handshake import NONCE_BYTES, Claim, Terms
+from sterna.overlay.handshake import NONCE_BYTES, HandshakeClaim, Terms
 from sterna.overlay.link import Link, LinkCounters, LinkTransport
 from sterna.overlay.link_settings import LinkSettings
-from sterna.overlay.refusals import Refusals
+from sterna.overlay.refusal_log import RefusalLog
 
 YIELDED = "another connection between the same nodes goes before this one"
 
@@ -67,7 +67,7 @@ class Links:
         self._attachments = 0
         self._reading_paused = False
         self._dirty: list[Link] = []
-        self._refusals = Refusals(user.report)
+        self._refusal_log = RefusalLog(user.report)
         #: Accepted and not authenticated yet, oldest first.
         self._pending: dict[Channel, None] = {}
         #: Peer -> the connection we made to it and proved ourselves on, until the peer has answered.
@@ -171,10 +171,10 @@ class Links:
         else:
             link = self._held(terms)
             self._dials[terms.node] = channel
-            claim = Claim(link.session_id, link.received, self._attachments) if link else self._no_claim()
+            claim = HandshakeClaim(link.session_id, link.received, self._attachments) if link else self._no_claim()
             channel.prove(claim)
 
-    def proved(self, channel: Channel, claim: Claim) -> None:
+    def proved(self, channel: Channel, claim: HandshakeClaim) -> None:
         terms = _terms_of(channel)
         reason = self._uncertified(channel) or self._user.accepts(terms.node) or self._namesake(terms)
         if reason is not None:
@@ -195,14 +195,14 @@ class Links:
         self._attachments += 1
         if link is not None and link.session_id == claim.session and link.can_resume(claim.received):
             self._leave(link)
-            channel.welcome(Claim(link.session_id, link.received, self._attachments))
+            channel.welcome(HandshakeClaim(link.session_id, link.received, self._attachments))
             self._resume(link, channel, claim)
         else:
             session = self._rng.getrandbits(64) or 1
-            channel.welcome(Claim(session, 0, self._attachments))
+            channel.welcome(HandshakeClaim(session, 0, self._attachments))
             self._begin(session, channel, claim)
 
-    def welcomed(self, channel: Channel, claim: Claim) -> None:
+    def welcomed(self, channel: Channel, claim: HandshakeClaim) -> None:
         terms = _terms_of(channel)
         self._dials.pop(terms.node, None)
         self._attachments += 1
@@ -225,8 +225,8 @@ class Links:
         fix = "name it there (common name or DNS name), or set check_nodes = false in [network.tls]"
         return f"the certificate of node {node} names {named}, not {node}; {fix}"
 
-    def _no_claim(self) -> Claim:
-        return Claim(0, 0, self._attachments)
+    def _no_claim(self) -> HandshakeClaim:
+        return HandshakeClaim(0, 0, self._attachments)
 
     def _held(self, terms: Terms) -> Link | None:
         """The session we have with this very process."""
@@ -252,7 +252,7 @@ class Links:
 
     # -- sessions --
 
-    def _begin(self, session: int, channel: Channel, claim: Claim) -> None:
+    def _begin(self, session: int, channel: Channel, claim: HandshakeClaim) -> None:
         terms = _terms_of(channel)
         old = self.links.get(terms.node)
         if old is not None:
@@ -278,12 +278,12 @@ class Links:
         self._attach(link, channel, claim, 0)
         self._user.session_started(link)
 
-    def _resume(self, link: Link, channel: Channel, claim: Claim) -> None:
+    def _resume(self, link: Link, channel: Channel, claim: HandshakeClaim) -> None:
         link.counters.resumptions += 1
         self._user.report("link resumed", peer=link.peer, address=channel.address)
         self._attach(link, channel, claim, claim.received)
 
-    def _attach(self, link: Link, channel: Channel, claim: Claim, received: int) -> None:
+    def _attach(self, link: Link, channel: Channel, claim: HandshakeClaim, received: int) -> None:
         link.peer_attachments = max(link.peer_attachments, claim.attachments)
         self._pending.pop(channel, None)
         self._carriers[link.peer] = channel
@@ -337,7 +337,7 @@ class Links:
         if self._dials.get(peer) is channel:
             del self._dials[peer]
         if channel.link is None and event:
-            self._refusals.report(self._now(), event, peer=peer, address=channel.address, reason=reason)
+            self._refusal_log.report(self._now(), event, peer=peer, address=channel.address, reason=reason)
         elif event:
             self._user.report(event, peer=peer, address=channel.address, reason=reason)
         if link is not None and self._carriers.get(peer) is channel:

@@ -1,10 +1,10 @@
-"""Small batches told as what is different from an earlier one they are like.
+"""Sends a small batch as its difference from a similar earlier one.
 
-Messages of one topic that come one by one differ in a few bytes.  Saying which is cheaper than deflating them, most of
-all after a pause: a deflater looks into tables that a processor no longer has at hand by then.
+Messages of one topic that come one by one differ in a few bytes.  Sending these bytes is cheaper than deflating the
+batch, most of all after a pause, when the deflater's tables have left the processor's cache.
 
-Both sides of a connection keep the same batches in the same places: one that came whole takes the next place, one
-that was told by its difference takes the place of the one it is like.
+Both sides of a connection keep the same batches in the same places: a batch that was sent whole takes the next place, a
+batch that was sent as a difference takes the place of the one it was compared with.
 
     difference: place u8, then runs: how many bytes stay u8, how many change u8, those
 """
@@ -25,7 +25,7 @@ GAP_BYTES: Final = 2
 BYTES: Final = [bytes((value,)) for value in range(256)]
 
 
-class Places:
+class DeltaPlaces:
     """The batches that others may be like."""
 
     __slots__ = ("_next", "batches")
@@ -45,13 +45,13 @@ class Places:
         return place
 
 
-class Teller:
+class DeltaWriter:
     """The side that sends.  `like` is what batches that are alike have in common, their topic say; none is b""."""
 
     __slots__ = ("_keys", "_place_of", "_places")
 
     def __init__(self) -> None:
-        self._places = Places()
+        self._places = DeltaPlaces()
         #: By what they are alike in, and size.
         self._place_of: dict[tuple[bytes, int], int] = {}
         self._keys: list[tuple[bytes, int]] = []
@@ -84,13 +84,13 @@ class Teller:
             self._place_of[key] = place
 
 
-class Listener:
+class DeltaReader:
     """The side that receives."""
 
     __slots__ = ("_places",)
 
     def __init__(self) -> None:
-        self._places = Places()
+        self._places = DeltaPlaces()
 
     def restored(self, told: bytes) -> bytes | None:
         """HOT.  The batch that this is the difference of; None if there is none."""

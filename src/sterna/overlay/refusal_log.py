@@ -1,4 +1,4 @@
-"""Refused connections in the reports: the first few of each minute, so that nobody can fill a log by knocking."""
+"""Reports refused connections: the first few of each minute, so that a stranger cannot fill the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PERIOD_S = 60.0
 """So many refusals are reported in such a time; the next report says how many were left out."""
 
 
-class Refusals:
+class RefusalLog:
     def __init__(self, report: Callable[..., None]) -> None:
         self._report = report
         self._period_began = 0.0
