@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.routing.forwarded import encode_loose, read_loose
+from sterna.routing.message_frames import encode_loose, read_loose
 from sterna.vocabulary.errors import LinkProtocolError
 
 payloads_of_any_size = st.lists(st.binary(max_size=40), min_size=1, max_size=20)

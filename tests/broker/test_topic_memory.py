@@ -14,7 +14,7 @@ from sterna.broker.delivery.retained import RETAINED_BYTES
 from sterna.broker.limits import Limits
 from sterna.broker.session.subscriptions import SUBSCRIPTION_BYTES
 from sterna.journal.interest import Interest as TopicInterest
-from sterna.routing.routing_frames import Kind, decode, encode
+from sterna.routing.routing_frames import RoutingKind, decode, encode
 from sterna.routing.subscription_flooding import SubscriptionFlooding
 
 COUNT = 500
@@ -123,12 +123,12 @@ def test_filters_of_other_nodes(name: Callable[[int], bytes]) -> None:
     filters = [name(number) for number in range(COUNT)]
 
     def tell() -> None:
-        for body in list(encode(Kind.ADD, dict.fromkeys(filters))):
+        for body in list(encode(RoutingKind.ADD, dict.fromkeys(filters))):
             strategy.receive("one", bytes(body))
 
     assert grown(tell) < 10 * sum(map(len, filters))
     assert strategy.links_for(filters[-1]) == ["one"]
-    assert decode(next(iter(encode(Kind.ADD, {b"a": None})))).filters == [b"a"]
+    assert decode(next(iter(encode(RoutingKind.ADD, {b"a": None})))).filters == [b"a"]
 
 
 def test_long_topics_are_matched_each_time_and_not_remembered() -> None:

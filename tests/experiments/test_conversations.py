@@ -15,8 +15,8 @@ from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link
 from sterna.overlay.link_settings import LinkSettings
 from sterna.overlay.link_table import Links
-from sterna.routing import control
-from sterna.routing.control import Frame
+from sterna.routing import link_frames
+from sterna.routing.link_frames import Frame
 
 LONG = b"\x30\xc8\x01" + b"\x00\x05a/b/c" + bytes(193)
 BRIDGE = [
@@ -89,7 +89,7 @@ class User:
 
 
 def page(messages: list[bytes]) -> bytes:
-    return control.encode(control.Page("a", 1, ["b"], (1, 1), True, 0, messages, [], None))
+    return link_frames.encode(link_frames.Page("a", 1, ["b"], (1, 1), True, 0, messages, [], None))
 
 
 FRAMES: list[tuple[int, bytes, bool]] = [

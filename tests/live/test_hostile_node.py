@@ -16,9 +16,9 @@ from node.link_mutations import Frames, conversation, damaged
 from runtime.link_towns import NETWORK, Town, leave, until
 from sterna.broker.access.passwords import hash_password
 from sterna.mqtt.message import Message
-from sterna.routing import control
-from sterna.routing.control import Announce, Frame
-from sterna.routing.forwarded import encode_record, opening
+from sterna.routing import link_frames
+from sterna.routing.link_frames import Announce, Frame
+from sterna.routing.message_frames import encode_record, opening
 
 from .clients import Refused, Will
 from .conftest import Join
@@ -38,7 +38,7 @@ def besiege(door: str, talks: list[Frames]) -> None:
         evil = Town(name, replace(NETWORK, name="live", key=KEY, bind=None))
         evil.world.dial(door)
         await until(lambda: evil.connected("a"), "a link")
-        hello = control.encode(Announce(name, 1, 1, 0, False, [], ""))
+        hello = link_frames.encode(Announce(name, 1, 1, 0, False, [], ""))
         for kind, body in [(Frame.ANNOUNCE, hello), *frames]:
             link = evil.links.links.get("a")
             if link is None:

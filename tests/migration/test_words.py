@@ -18,8 +18,8 @@ from sterna.migration.messages import (
     MigToAck,
     Pull,
 )
-from sterna.routing import control
-from sterna.routing.control import About, Frame, Letter
+from sterna.routing import link_frames
+from sterna.routing.link_frames import About, Frame, Letter
 
 FORGED: list[messages.Message] = [
     Pull(b"c", 1, None, False),
@@ -65,6 +65,6 @@ def test_nobody_speaks_for_a_node_that_is_not_behind_it() -> None:
     town.connect("AB", "BC")
     forged = Letter("B", "A", 1, About.MOVES, messages.encode(Pull(b"c", 1, None, True)))
     refused = town["B"].network.router.counters.refused
-    town["C"].network.router.send_control("B", Frame.LETTER, control.encode(forged))
+    town["C"].network.router.send_control("B", Frame.LETTER, link_frames.encode(forged))
     town.settle()
     assert town["B"].network.router.counters.refused == refused + 1

@@ -22,7 +22,7 @@ from node.joined_nodes import JoinedNode, Town
 from sterna.overlay.link import Link
 from sterna.overlay.quarantine import Quarantine
 from sterna.routing import router
-from sterna.routing.control import Frame
+from sterna.routing.link_frames import Frame
 
 TESTS = Path(__file__).parents[1]
 SOURCES = TESTS.parent / "src"

@@ -12,7 +12,7 @@ from broker.lone_node import Client
 from conformance.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 from node.joined_nodes import Town
 from sterna.migration.tables import Leaving
-from sterna.routing.control import Page
+from sterna.routing.link_frames import Page
 
 
 def absorb(client: Client) -> list[bytes]:

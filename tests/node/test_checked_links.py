@@ -12,10 +12,10 @@ from sterna.mqtt.message import Message
 from sterna.node.part_words import Want
 from sterna.node.part_words import encode as part
 from sterna.overlay.quarantine import FORGIVEN_S, PAUSE_MAX_S, PAUSE_S, Quarantine
-from sterna.routing import control, routing_frames
-from sterna.routing.control import About, Announce, Frame, Letter, Lost, Page
-from sterna.routing.forwarded import encode_loose, encode_record, loose_opening, opening
-from sterna.routing.routing_frames import Kind
+from sterna.routing import link_frames, routing_frames
+from sterna.routing.link_frames import About, Announce, Frame, Letter, Lost, Page
+from sterna.routing.message_frames import encode_loose, encode_record, loose_opening, opening
+from sterna.routing.routing_frames import RoutingKind
 
 BAD_TOPICS = [
     b"a/#/x",
@@ -124,7 +124,7 @@ def test_a_page_of_somebody_behind_is_left_out_and_ends_no_link() -> None:
     number = stream._streams["E"].number
     bad = opening("E", 1) + encode_record(Message(b"a/#", b"x", 1, False, b"", 0.0, b"p", 1000.0), 2000)
     page = Page("E", number, ["B", "A"], (1, 2001), True, 0, [bad], [], None)
-    evil.say(Frame.PAGE, control.encode(page))
+    evil.say(Frame.PAGE, link_frames.encode(page))
     assert not evil.got_anything()
     assert "A" in evil.town["B"].network.links.links
     assert evil.town["B"].network.router.counters.spoilt == 1
@@ -133,7 +133,7 @@ def test_a_page_of_somebody_behind_is_left_out_and_ends_no_link() -> None:
 def test_a_letter_of_somebody_behind_ends_no_link() -> None:
     evil = Evil()
     for body in (b"\xff", part([Want(1, b"\xff not a name", 1.0, [])])):
-        evil.say(Frame.LETTER, control.encode(Letter("B", "E", 1, About.PARTS, body)))
+        evil.say(Frame.LETTER, link_frames.encode(Letter("B", "E", 1, About.PARTS, body)))
     assert "A" in evil.town["B"].network.links.links
     assert evil.is_linked
 
@@ -149,14 +149,14 @@ def test_messages_of_an_epoch_that_was_never_announced_are_refused() -> None:
 
 NONSENSE = [
     (Frame.SEQUENCED, opening("E", 1) + encode_record(Message(b"t", b"", 1, False, b"", 0.0, b"", 1.0), 2**63)),
-    (Frame.ANNOUNCE, control.encode(Announce("X", 1, 1, 0, False, [(b"not a share", 1)], ""))),
-    (Frame.ANNOUNCE, control.encode(Announce("X", 1, 1, 0, False, [(b"$share/g/a/#/b", 1)], ""))),
-    (Frame.ANNOUNCE, control.encode(["X", 2**64 - 1, 1, 0, False, [], ""])),
-    (Frame.ANNOUNCE, control.encode(["X" * 300, 1, 1, 0, False, [], ""])),
+    (Frame.ANNOUNCE, link_frames.encode(Announce("X", 1, 1, 0, False, [(b"not a share", 1)], ""))),
+    (Frame.ANNOUNCE, link_frames.encode(Announce("X", 1, 1, 0, False, [(b"$share/g/a/#/b", 1)], ""))),
+    (Frame.ANNOUNCE, link_frames.encode(["X", 2**64 - 1, 1, 0, False, [], ""])),
+    (Frame.ANNOUNCE, link_frames.encode(["X" * 300, 1, 1, 0, False, [], ""])),
     (Frame.PROBE, b"\x92\xa1\xff\x01"),
     (Frame.NEWS, b"\x92\x01\x91\x93\xa1\xff\xa1x\x01"),
-    (Frame.ROUTING, bytes((Kind.ADD, 0, 3)) + b"a/\xff"),
-    (Frame.ROUTING, b"".join(routing_frames.encode(Kind.ADD, [b"a/" * 600 + b"a"]))),
+    (Frame.ROUTING, bytes((RoutingKind.ADD, 0, 3)) + b"a/\xff"),
+    (Frame.ROUTING, b"".join(routing_frames.encode(RoutingKind.ADD, [b"a/" * 600 + b"a"]))),
     (Frame.LETTER, b"\x91" * 100_000),
     (200, b""),
 ]
@@ -179,7 +179,7 @@ def test_nonsense_ends_the_link_in_order_and_is_told_once(kind: int, body: bytes
 
 def test_what_is_lost_twice_is_lost_once() -> None:
     evil = Evil()
-    evil.say(Frame.LOST, control.encode(Lost(["E", "E", "nobody"])))
+    evil.say(Frame.LOST, link_frames.encode(Lost(["E", "E", "nobody"])))
     assert evil.town["A"].network.router.counters.nonsense == 0
 
 
@@ -192,7 +192,7 @@ def test_filters_of_a_link_are_bounded() -> None:
         if not evil.is_linked:
             break
         filters = [b"f/%d" % number for number in range(start, start + 100)]
-        for body in routing_frames.encode(Kind.ADD, filters):
+        for body in routing_frames.encode(RoutingKind.ADD, filters):
             evil.town["E"].network.links.links["A"].send(Frame.ROUTING, body)
         evil.town.settle()
     assert not evil.is_linked

@@ -8,7 +8,7 @@ import pytest
 from node.joined_nodes import JoinedNode, Town
 from sterna.broker.session.session_log import SessionEvent
 from sterna.migration.directory import Directory
-from sterna.routing.control import Frame
+from sterna.routing.link_frames import Frame
 from sterna.vocabulary.bounds import OWNER_CLOCK_MAX, OWNER_NUMBER_MAX, OWNER_STEPS_MAX
 
 NUMBERS = [2**64 - 1, 2**63, 2**62, OWNER_NUMBER_MAX + 1, OWNER_NUMBER_MAX, OWNER_CLOCK_MAX + 1]

@@ -10,8 +10,7 @@ import pytest
 from broker.lone_node import Client
 from conformance.packets import Publish
 from node.joined_nodes import Town
-from sterna.routing.control import Frame
-from sterna.routing.forwarded import encode_loose, loose_opening
+from sterna.routing.link_frames import Frame
 from sterna.routing.losses import (
     ASTRAY,
     CONGESTED,
@@ -23,7 +22,8 @@ from sterna.routing.losses import (
     UNANNOUNCED,
     Losses,
 )
-from sterna.routing.own_messages import HELD_MAX
+from sterna.routing.message_frames import encode_loose, loose_opening
+from sterna.routing.outbound import HELD_MAX
 
 
 def row(strategy: str, names: str = "abc") -> tuple[Town, Client, Client]:

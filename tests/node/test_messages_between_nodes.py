@@ -6,7 +6,7 @@ import pytest
 
 from conformance.packets import Puback, Publish, Suback, Subscribe
 from node.joined_nodes import Town
-from sterna.routing.own_messages import HELD_TOPICS_MAX
+from sterna.routing.outbound import HELD_TOPICS_MAX
 
 STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
 

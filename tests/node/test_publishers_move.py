@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.lone_node import Client
 from conformance.packets import Connack, Connect
 from node.joined_nodes import Town
-from sterna.routing.streams import NEEDS_S
+from sterna.routing.origin_streams import NEEDS_S
 
 SOON_S = 1.0
 

@@ -10,7 +10,7 @@ from wood import IDLE_S, Wood
 
 from sterna.routing.advertised_topics import OwnTopics
 from sterna.routing.covering import FilterTable
-from sterna.routing.routing_frames import EVERYTHING, Kind, encode
+from sterna.routing.routing_frames import EVERYTHING, RoutingKind, encode
 from sterna.routing.strategy import RoutingSettings
 from sterna.vocabulary.errors import LinkProtocolError
 
@@ -35,8 +35,8 @@ def test_a_subscription_that_nothing_matches_waits_where_it_is() -> None:
     wood = row("a", "b", "c")
     wood["a"].want(b"x/+")
     publish(wood, "c", b"y")
-    assert wood.said(Kind.ADD) == []
-    assert wood.said(Kind.ADVERTISE) == [("c", "b", b"y"), ("b", "a", b"y")]
+    assert wood.said(RoutingKind.ADD) == []
+    assert wood.said(RoutingKind.ADVERTISE) == [("c", "b", b"y"), ("b", "a", b"y")]
 
 
 def test_a_subscription_goes_towards_the_publisher_and_nowhere_else() -> None:
@@ -44,11 +44,11 @@ def test_a_subscription_goes_towards_the_publisher_and_nowhere_else() -> None:
     publish(wood, "c", b"x/1")
     wood["b"].want(b"x/+")
     wood.rest()
-    assert wood.said(Kind.ADD) == [("b", "c", b"x/+")]
+    assert wood.said(RoutingKind.ADD) == [("b", "c", b"x/+")]
     assert wood["c"].strategy.links_for(b"x/1") == ["b"]
     wood["b"].unwant(b"x/+")
     wood.rest()
-    assert wood.said(Kind.REMOVE) == [("b", "c", b"x/+")]
+    assert wood.said(RoutingKind.REMOVE) == [("b", "c", b"x/+")]
 
 
 def test_an_early_subscription_leaves_when_something_is_advertised_and_gets_the_first_message_too() -> None:
@@ -56,7 +56,7 @@ def test_an_early_subscription_leaves_when_something_is_advertised_and_gets_the_
     wood["a"].want(b"x/#")
     wood.rest()
     publish(wood, "c", b"x/1")
-    assert wood.said(Kind.ADD) == [("a", "b", b"x/#"), ("b", "c", b"x/#")]
+    assert wood.said(RoutingKind.ADD) == [("a", "b", b"x/#"), ("b", "c", b"x/#")]
     assert wood["a"].refetches == 1
     assert list(wood["a"].received) == [("c", 1)]
     publish(wood, "c", b"x/2", b"x/3")
@@ -108,7 +108,7 @@ def test_a_topic_in_use_stays_advertised_and_an_idle_one_is_withdrawn() -> None:
     for _ in range(3):
         wood.pass_time(IDLE_S)
         publish(wood, "a", b"busy")
-    assert wood.said(Kind.WITHDRAW) == [("a", "b", b"idle")]
+    assert wood.said(RoutingKind.WITHDRAW) == [("a", "b", b"idle")]
     assert wood.told("b", "a") == [b"busy"]
 
 
@@ -217,8 +217,8 @@ def test_a_large_group_is_put_together_before_small_ones() -> None:
         b"\3\2b",
         b"\3\1\xff\0\1x",
         b"\4\1b",
-        *encode(Kind.WITHDRAW, [b"never"], "b"),
-        *encode(Kind.ADVERTISE, [b"x", b"x"], "b"),
+        *encode(RoutingKind.WITHDRAW, [b"never"], "b"),
+        *encode(RoutingKind.ADVERTISE, [b"x", b"x"], "b"),
     ],
 )
 def test_nonsense_from_a_neighbour_is_refused_and_changes_nothing(body: bytes) -> None:

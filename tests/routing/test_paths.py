@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.routing.control import Announce
+from sterna.routing.link_frames import Announce
 from sterna.routing.paths import Paths
 
 

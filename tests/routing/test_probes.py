@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from sterna.routing.control import Echo, Frame, Probe, decode
+from sterna.routing.link_frames import Echo, Frame, Probe, decode
 from sterna.routing.probes import AT_ONCE, Probes
 from sterna.vocabulary.stamps import Stamp
 

@@ -8,7 +8,7 @@ from time import process_time
 import pytest
 from wood import Wood
 
-from sterna.routing.routing_frames import Kind, encode
+from sterna.routing.routing_frames import RoutingKind, encode
 from sterna.vocabulary.errors import LinkProtocolError
 
 
@@ -22,7 +22,7 @@ def row(*names: str) -> Wood:
     return wood
 
 
-def said(wood: Wood, kind: Kind) -> list[tuple[str, str, bytes]]:
+def said(wood: Wood, kind: RoutingKind) -> list[tuple[str, str, bytes]]:
     wood.rest()
     return wood.said(kind)
 
@@ -30,10 +30,10 @@ def said(wood: Wood, kind: Kind) -> list[tuple[str, str, bytes]]:
 def test_a_filter_travels_to_every_node_once_and_back_again() -> None:
     wood = row("a", "b", "c")
     wood["a"].want(b"x/+")
-    assert said(wood, Kind.ADD) == [("a", "b", b"x/+"), ("b", "c", b"x/+")]
+    assert said(wood, RoutingKind.ADD) == [("a", "b", b"x/+"), ("b", "c", b"x/+")]
     assert wood["c"].strategy.links_for(b"x/y") == ["b"]
     wood["a"].unwant(b"x/+")
-    assert said(wood, Kind.REMOVE) == [("a", "b", b"x/+"), ("b", "c", b"x/+")]
+    assert said(wood, RoutingKind.REMOVE) == [("a", "b", b"x/+"), ("b", "c", b"x/+")]
     assert wood["c"].strategy.links_for(b"x/y") == []
 
 
@@ -44,7 +44,7 @@ def test_a_covered_filter_is_not_sent() -> None:
     wood.sent.clear()
     wood["a"].want(b"x/y")
     wood["b"].want(b"x/+/z")
-    assert said(wood, Kind.ADD) == [("b", "a", b"x/+/z")], "only where x/# is not known"
+    assert said(wood, RoutingKind.ADD) == [("b", "a", b"x/+/z")], "only where x/# is not known"
 
 
 def test_what_a_filter_hid_is_sent_before_the_filter_goes() -> None:
@@ -55,7 +55,10 @@ def test_what_a_filter_hid_is_sent_before_the_filter_goes() -> None:
     wood.sent.clear()
     wood["a"].unwant(b"x/#")
     wood.rest()
-    assert [body for _, _, body in wood.sent] == [*encode(Kind.ADD, [b"x/y", b"x/y/+"]), *encode(Kind.REMOVE, [b"x/#"])]
+    assert [body for _, _, body in wood.sent] == [
+        *encode(RoutingKind.ADD, [b"x/y", b"x/y/+"]),
+        *encode(RoutingKind.REMOVE, [b"x/#"]),
+    ]
 
 
 def test_a_filter_that_came_and_went_in_one_turn_is_never_mentioned() -> None:
@@ -77,7 +80,7 @@ def test_a_subscriber_that_goes_leaves_the_other_one_its_path() -> None:
     wood.rest()
     wood.sent.clear()
     wood["c"].unwant(b"x")
-    assert said(wood, Kind.REMOVE) == [("c", "b", b"x"), ("b", "a", b"x")]
+    assert said(wood, RoutingKind.REMOVE) == [("c", "b", b"x"), ("b", "a", b"x")]
     assert wood["b"].strategy.links_for(b"x") == ["a"]
     assert wood["c"].strategy.links_for(b"x") == ["b"]
 
@@ -87,8 +90,8 @@ def test_two_spellings_of_everything_are_one() -> None:
     wood["a"].want(b"#")
     wood["a"].want(b"+/#")
     wood["a"].unwant(b"#")
-    assert said(wood, Kind.ADD) == [("a", "b", b"#")]
-    assert wood.said(Kind.REMOVE) == []
+    assert said(wood, RoutingKind.ADD) == [("a", "b", b"#")]
+    assert wood.said(RoutingKind.REMOVE) == []
     assert wood["b"].strategy.links_for(b"x/y") == ["a"]
     assert wood["b"].strategy.links_for(b"$x/y") == []
 
@@ -101,7 +104,7 @@ def test_the_end_of_a_link_takes_back_what_only_it_wanted() -> None:
     wood.rest()
     wood.sent.clear()
     wood.cut("a", "b")
-    assert said(wood, Kind.REMOVE) == [("b", "c", b"x")]
+    assert said(wood, RoutingKind.REMOVE) == [("b", "c", b"x")]
     assert wood["c"].strategy.links_for(b"y") == ["b"]
 
 
@@ -127,8 +130,8 @@ def test_only_remembered_topics_that_a_change_concerns_are_dropped() -> None:
         b"\1\0\1\xff",
         b"\1\0\3+/#",
         b"\1\0\1x\1\0",
-        *encode(Kind.REMOVE, [b"never/added"]),
-        *encode(Kind.ADVERTISE, [b"x"], "b"),
+        *encode(RoutingKind.REMOVE, [b"never/added"]),
+        *encode(RoutingKind.ADVERTISE, [b"x"], "b"),
         b"\1\0\xff\xff\3" + b"x" * 65_535 + b"\xfe\xff\3\1y",
     ],
 )
@@ -145,13 +148,13 @@ def test_filters_without_end_become_several_bounded_frames() -> None:
     wanted = [b"%05d/" % number + b"x" * 1000 for number in range(300)]
     for topic_filter in wanted:
         wood["a"].strategy.want(topic_filter)
-    assert [f for _, _, f in said(wood, Kind.ADD)] == wanted
+    assert [f for _, _, f in said(wood, RoutingKind.ADD)] == wanted
     assert len(wood.sent) == 5
     assert max(len(body) for _, _, body in wood.sent) < 66_000
 
 
 def test_filters_that_begin_alike_are_short_on_the_wire() -> None:
-    (body,) = encode(Kind.ADD, [b"factory/hall1/line%d/temperature" % number for number in range(100)])
+    (body,) = encode(RoutingKind.ADD, [b"factory/hall1/line%d/temperature" % number for number in range(100)])
     assert len(body) < 100 * 17
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sterna.mqtt.topics import levels_of, matches
 from sterna.routing.covering import canonical
-from sterna.routing.routing_frames import Kind, decode
+from sterna.routing.routing_frames import RoutingKind, decode
 from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingSettings
 
@@ -368,7 +368,7 @@ class Wood:
                 return
         raise AssertionError("it never comes to rest")
 
-    def said(self, kind: Kind) -> list[tuple[str, str, bytes]]:
+    def said(self, kind: RoutingKind) -> list[tuple[str, str, bytes]]:
         """(from, to, filter) of everything of one kind said since `sent` was emptied."""
         frames = [(near, far, decode(body)) for near, far, body in self.sent]
         return [(near, far, entry) for near, far, frame in frames if frame.kind is kind for entry in frame.filters]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.routing.streams import State, Stream, Streams
+from sterna.routing.origin_streams import OriginStream, Streams, StreamState
 from sterna.simulation.chaos import Chaos, Plan
 from sterna.simulation.links import LinkWorld
 from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
@@ -27,10 +27,10 @@ def test_a_node_that_does_not_ask_for_what_it_missed_is_caught(monkeypatch: pyte
     def path_changed(streams: Streams, origin: str) -> None:
         stream = streams._streams.get(origin)
         if stream is None:
-            stream = streams._streams[origin] = Stream(new=origin not in streams.vector)
+            stream = streams._streams[origin] = OriginStream(new=origin not in streams.vector)
             streams._fetch(origin, stream)
         else:
-            stream.state = State.SYNCED
+            stream.state = StreamState.SYNCED
 
     monkeypatch.setattr(Streams, "path_changed", path_changed)
     assert "lost" in claims_broken("link-break", "partition")
@@ -39,7 +39,7 @@ def test_a_node_that_does_not_ask_for_what_it_missed_is_caught(monkeypatch: pyte
 def test_a_node_that_takes_what_it_has_seen_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Streams._fetch
 
-    def fetch(streams: Streams, origin: str, stream: Stream) -> None:
+    def fetch(streams: Streams, origin: str, stream: OriginStream) -> None:
         if origin in streams.vector:
             streams.vector[origin] = BEFORE_ALL
         honest(streams, origin, stream)

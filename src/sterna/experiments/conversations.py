@@ -21,8 +21,8 @@ from sterna.overlay.batches import (
     frames_in,
     read_head,
 )
-from sterna.routing import control
-from sterna.routing.control import Frame
+from sterna.routing import link_frames
+from sterna.routing.link_frames import Frame
 
 MQTT_KINDS = (
     "reserved", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP",
@@ -156,6 +156,6 @@ def _frame_pieces(batch: bytes) -> list[Piece]:
 
 def _carries_messages(kind: int, body: bytes) -> bool:
     if kind == Frame.PAGE:
-        page = control.decode(body, control.Page)
+        page = link_frames.decode(body, link_frames.Page)
         return bool(page.messages or page.retained)
     return kind in (Frame.SEQUENCED, Frame.LOOSE)

@@ -32,7 +32,7 @@ from sterna.node.remains import Estates, is_clean
 from sterna.node.transients import Transients
 from sterna.node.waiting_clients import EXTRA_S, Parked, WaitingClients
 from sterna.node.words import Words
-from sterna.routing.control import About
+from sterna.routing.link_frames import About
 from sterna.vocabulary.stamps import Stamp, VersionVector
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from sterna.overlay.quarantine import Quarantine
 from sterna.overlay.spanning_tree import SpanningTreeOverlay
 from sterna.overlay.static import StaticOverlay
 from sterna.overlay.tree_settings import TreeSettings
-from sterna.routing.control import About, Letter
-from sterna.routing.forwarded import LooseRecord
+from sterna.routing.link_frames import About, Letter
+from sterna.routing.message_frames import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingOutput, Strategy

@@ -27,7 +27,7 @@ from sterna.node.part_words import (
 )
 from sterna.node.parts_asked import PartsAsked
 from sterna.node.parts_told import PartsTold
-from sterna.routing.control import About
+from sterna.routing.link_frames import About
 from sterna.routing.router import Router
 
 

@@ -25,7 +25,7 @@ from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
 from sterna.node.leaving import Departure
-from sterna.routing.control import About
+from sterna.routing.link_frames import About
 from sterna.vocabulary.errors import MigrationError
 
 if TYPE_CHECKING:

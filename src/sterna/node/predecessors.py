@@ -3,7 +3,7 @@ second, for everybody.
 
 Both nodes tell everybody how far the first had come.  Who is in step with it has had all of that by then, because links
 keep the order.  Who is not reads the second node by asking for pages, and gets none that begins with a publisher it is
-not ready for (`routing/streams.py`).  The second node itself lets such a client in when it has read as far.
+not ready for (`routing/origin_streams.py`).  The second node itself lets such a client in when it has read as far.
 
 All this is bounded: what cannot be read for too long is not waited for.
 """

@@ -16,8 +16,8 @@ from sterna.broker.transfer.expression_transfer import STATES_BYTES_MAX, results
 from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.messages import Item
 from sterna.mqtt.message import Message
-from sterna.routing.checking import check_message, check_topic
-from sterna.routing.forwarded import encode_record, opening, read_message, read_opening, read_records
+from sterna.routing.frame_checks import check_message, check_topic
+from sterna.routing.message_frames import encode_record, opening, read_message, read_opening, read_records
 from sterna.vocabulary.bounds import Qos, SubscriptionId, Topic
 from sterna.vocabulary.errors import LinkProtocolError
 

@@ -55,7 +55,7 @@ class AdvertisedTopics:
         return self._everything or any(True for _ in self._filters.overlapping(topic_filter))
 
 
-class Change(NamedTuple):
+class AdvertisedChange(NamedTuple):
     """New advertisements, and old ones that are no longer needed."""
 
     new: list[bytes]
@@ -81,16 +81,16 @@ class OwnTopics:
             yield EVERYTHING
         yield from self._used
 
-    def use(self, topic: bytes) -> Change:
+    def use(self, topic: bytes) -> AdvertisedChange:
         if self._everything_used is not None:
             self._everything_used = True
-            return Change([], [])
+            return AdvertisedChange([], [])
         for known in self._used.matching(topic):
             self._used.put(known, True)
-            return Change([], [])
+            return AdvertisedChange([], [])
         self._used.put(topic, True)
         if len(self._used) <= self._max:
-            return Change([topic], [])
+            return AdvertisedChange([topic], [])
         return self._collapse(topic)
 
     def sweep(self) -> tuple[list[bytes], list[bytes]]:
@@ -106,7 +106,7 @@ class OwnTopics:
             self._everything_used = False if self._everything_used else None
         return used, idle
 
-    def _collapse(self, topic: bytes) -> Change:
+    def _collapse(self, topic: bytes) -> AdvertisedChange:
         """Make half of the room free again, so that it is not to be done for every new topic."""
         before = dict.fromkeys(self._used)
         del before[topic]  # has not been told to anybody
@@ -119,7 +119,7 @@ class OwnTopics:
             self._used = FilterTable()
             self._everything_used = True
         now = dict.fromkeys(self)
-        return Change([f for f in now if f not in before], [f for f in before if f not in now])
+        return AdvertisedChange([f for f in now if f not in before], [f for f in before if f not in now])
 
     def _put_together(self, size: int, levels: int) -> None:
         if len(self._used) <= self._max // 2:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
 from sterna.routing.advertised_topics import AdvertisedTopics, OwnTopics
-from sterna.routing.interest import CHANGES_TOLD_MAX, Interest, check_news, text_of
-from sterna.routing.routing_frames import EVERYTHING, Kind, RoutingFrame, decode, encode
+from sterna.routing.interest import CHANGES_TOLD_MAX, InterestTable, check_news, text_of
+from sterna.routing.routing_frames import EVERYTHING, RoutingFrame, RoutingKind, decode, encode
 from sterna.routing.strategy import RoutingOutput, RoutingSettings
 from sterna.vocabulary.errors import LinkProtocolError
 
@@ -29,7 +29,7 @@ NOTHING = AdvertisedTopics()
 class _News(NamedTuple):
     """Something to be said about an origin.  No filters, withdrawn: all."""
 
-    kind: Kind
+    kind: RoutingKind
     origin: str
     filters: list[bytes]
 
@@ -62,7 +62,7 @@ class Advertisement:
         self._news: dict[str, list[_News]] = {}
         #: Origins that our own clients' interest has come to reach since the last flush.
         self._reached: dict[str, None] = {}
-        self._interest = Interest(output, self._relevant, settings)
+        self._interest = InterestTable(output, self._relevant, settings)
 
     # Local clients
 
@@ -118,7 +118,7 @@ class Advertisement:
         self._amounts.pop(link, None)
         for origin in self._heard.pop(link, {}):
             if self._routes.get(origin) == link:
-                self._pass_on(link, _News(Kind.WITHDRAW, origin, []))
+                self._pass_on(link, _News(RoutingKind.WITHDRAW, origin, []))
 
     def origin_routed(self, origin: str, link: str | None) -> None:
         old = self._routes.get(origin)
@@ -134,7 +134,7 @@ class Advertisement:
                 gone = [topic_filter for topic_filter in was if topic_filter not in now]
                 self._say_change(other, origin, [new for new in now if new not in was], gone)
             elif len(was):
-                self._say(other, _News(Kind.WITHDRAW, origin, []))
+                self._say(other, _News(RoutingKind.WITHDRAW, origin, []))
         for via in (old, link):
             if via is not None:
                 for topic_filter in self._heard.get(via, {}).get(origin, NOTHING):
@@ -142,7 +142,7 @@ class Advertisement:
 
     def receive(self, link: str, body: bytes) -> None:
         frame = decode(body)
-        if frame.kind in (Kind.ADD, Kind.REMOVE):
+        if frame.kind in (RoutingKind.ADD, RoutingKind.REMOVE):
             self._interest.receive(link, frame.kind, frame.filters)
         else:
             self._hear(link, frame)
@@ -151,8 +151,8 @@ class Advertisement:
         kind, filters, origin = frame
         known = self._heard[link].get(origin, NOTHING)
         routed = self._routes.get(origin) == link
-        check_news(known, kind is Kind.ADVERTISE, filters)
-        if kind is Kind.ADVERTISE:
+        check_news(known, kind is RoutingKind.ADVERTISE, filters)
+        if kind is RoutingKind.ADVERTISE:
             count, size = self._amounts.get(link, (0, 0))
             self._amounts[link] = (count + len(filters), size + sum(map(len, filters)))
             self._settings.check_amount(*self._amounts[link])
@@ -213,9 +213,9 @@ class Advertisement:
     def _say_change(self, link: str, origin: str, new: Iterable[bytes], gone: Sequence[bytes]) -> None:
         new = list(new)
         if new:
-            self._say(link, _News(Kind.ADVERTISE, origin, new))
+            self._say(link, _News(RoutingKind.ADVERTISE, origin, new))
         if gone:
-            self._say(link, _News(Kind.WITHDRAW, origin, list(gone)))
+            self._say(link, _News(RoutingKind.WITHDRAW, origin, list(gone)))
 
     def _say(self, link: str, news: _News) -> None:
         said = self._news[link]

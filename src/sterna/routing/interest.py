@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 
 from sterna.routing.covering import FilterTable, canonical
-from sterna.routing.routing_frames import Kind, encode
+from sterna.routing.routing_frames import RoutingKind, encode
 from sterna.routing.strategy import RoutingOutput, RoutingSettings
 from sterna.vocabulary.errors import LinkProtocolError
 
@@ -38,7 +38,7 @@ class _Neighbour:
         self.doubtful: dict[bytes, None] = {}
 
 
-class Interest:
+class InterestTable:
     """`relevant(link, filter)` may keep a filter from a link; one that covers a relevant one must be relevant too."""
 
     def __init__(
@@ -74,22 +74,22 @@ class Interest:
             del self._local[topic_filter]
             self._remove_source(topic_filter, LOCAL)
 
-    def receive(self, link: str, kind: Kind, filters: list[bytes]) -> None:
+    def receive(self, link: str, kind: RoutingKind, filters: list[bytes]) -> None:
         neighbour = self._neighbours[link]
         wants = neighbour.wants
-        check_news(wants, kind is Kind.ADD, filters)
+        check_news(wants, kind is RoutingKind.ADD, filters)
         size = sum(map(len, filters))
-        if kind is Kind.ADD:
+        if kind is RoutingKind.ADD:
             self._settings.check_amount(len(wants) + len(filters), neighbour.wants_bytes + size)
-        neighbour.wants_bytes += size if kind is Kind.ADD else -size
+        neighbour.wants_bytes += size if kind is RoutingKind.ADD else -size
         for topic_filter in filters:
-            if kind is Kind.ADD:
+            if kind is RoutingKind.ADD:
                 wants[topic_filter] = None
                 self._add_source(topic_filter, link)
             else:
                 del wants[topic_filter]
                 self._remove_source(topic_filter, link)
-        if kind is not Kind.ADD:
+        if kind is not RoutingKind.ADD:
             self._output.no_longer_wanted(link, filters)
         self._tell_changed(filters)
 
@@ -206,7 +206,7 @@ class Interest:
         told.update(add)
         for topic_filter in remove:
             del told[topic_filter]
-        for kind, filters in ((Kind.ADD, add), (Kind.REMOVE, remove)):
+        for kind, filters in ((RoutingKind.ADD, add), (RoutingKind.REMOVE, remove)):
             if filters:
                 for body in encode(kind, filters):
                     self._output.send(link, body)

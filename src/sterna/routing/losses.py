@@ -17,9 +17,9 @@ from typing import Final
 
 from sterna.overlay.batches import frames_in
 from sterna.overlay.link import Link
-from sterna.routing.control import Frame
 from sterna.routing.covering import FilterTable
-from sterna.routing.forwarded import LooseRecord, read_loose, read_number, read_opening
+from sterna.routing.link_frames import Frame
+from sterna.routing.message_frames import LooseRecord, read_loose, read_number, read_opening
 
 #: Stands among links for those that cannot be reached; no link has this name.
 NOWHERE: Final = ""

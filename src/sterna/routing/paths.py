@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
-from sterna.routing.control import Announce, Frame, Lost, encode
+from sterna.routing.link_frames import Announce, Frame, Lost, encode
 from sterna.vocabulary.bounds import NODES_MAX
 
 #: Nodes a network may have, dead ones included; what exceeds it is not believed.
@@ -23,7 +23,7 @@ ORIGINS_MAX = NODES_MAX
 FEED_CHARACTERS_MAX = 300
 
 
-class Path(NamedTuple):
+class OriginPath(NamedTuple):
     link: str
     number: tuple[int, int]
     digest: int
@@ -66,7 +66,7 @@ class Paths:
         self.closed = False
         self._user = user
         self._number = 0
-        self._paths: dict[str, Path] = {}
+        self._paths: dict[str, OriginPath] = {}
         #: The newest announcement of every origin ever heard of: an older one says nothing new.
         self._heard: dict[str, tuple[int, int]] = {}
 
@@ -85,7 +85,7 @@ class Paths:
         return list(self._paths)
 
     @property
-    def known(self) -> dict[str, Path]:
+    def known(self) -> dict[str, OriginPath]:
         return dict(self._paths)
 
     @property
@@ -133,7 +133,7 @@ class Paths:
         digest = fold(announce.digest, self._user.session_of(link))
         before = self._paths.get(origin)
         feed, clients = announce.feed[:FEED_CHARACTERS_MAX], announce.clients[:FEED_CHARACTERS_MAX]
-        self._paths[origin] = Path(link, number, digest, feed, clients, announce.closed)
+        self._paths[origin] = OriginPath(link, number, digest, feed, clients, announce.closed)
         onward = encode(structs.replace(announce, digest=digest))
         for other in self._user.links():
             if other != link:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from sterna.routing.control import Echo, Frame, Probe, encode
+from sterna.routing.link_frames import Echo, Frame, Probe, encode
 from sterna.vocabulary.stamps import Stamp, VersionVector
 
 #: Probes of other nodes being passed on at once; past this the oldest is answered as it stands.

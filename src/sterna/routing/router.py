@@ -2,8 +2,8 @@
 
 Promises: a sequenced message that entered anywhere reaches every node that wants it, in the order of its origin, once;
 a loose one (QoS 0) reaches it at most once.  Both are taken only from the path to their origin and only if newer than
-the last, so nothing can circle, whatever shape the links are in.  What decides where messages are wanted is the
-strategy; what makes up for losses is `streams.py`.
+the last, so nothing can circle in any shape of links.  The strategy decides where messages are wanted;
+`origin_streams` makes up for losses.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from sterna.mqtt.message import Message
 from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES, is_reserved
 from sterna.overlay.batches import FRAME_HEAD_BYTES
 from sterna.overlay.link import Link
-from sterna.routing import control
-from sterna.routing.checking import TopicsSeen, check_announcement, check_message, check_properties, is_filter
-from sterna.routing.control import Frame
-from sterna.routing.forwarded import (
+from sterna.routing import link_frames
+from sterna.routing.frame_checks import TopicsSeen, check_announcement, check_message, check_properties, is_filter
+from sterna.routing.link_frames import Frame
+from sterna.routing.losses import ASTRAY, NOWHERE, Losses, RouterCounters
+from sterna.routing.message_frames import (
     RETAIN,
     LooseRecord,
     Record,
@@ -33,13 +34,12 @@ from sterna.routing.forwarded import (
     read_opening,
     read_records,
 )
-from sterna.routing.losses import ASTRAY, NOWHERE, Losses, RouterCounters
-from sterna.routing.own_messages import OwnMessages
+from sterna.routing.origin_streams import Local, Streams
+from sterna.routing.outbound import Outbound
 from sterna.routing.paths import Paths
 from sterna.routing.probes import Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.routing.strategy_output import StrategyOutput
-from sterna.routing.streams import Local, Streams
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
 from sterna.vocabulary.stamps import Stamp, VersionVector
 
@@ -79,7 +79,7 @@ class RouterLocal(Local, Protocol):
         """It can be reached, perhaps by another way than before: letters may have been lost."""
 
     def origin_lost(self, origin: str) -> None: ...
-    def letter(self, letter: control.Letter) -> None:
+    def letter(self, letter: link_frames.Letter) -> None:
         """For this node; raises `LinkProtocolError` on what makes no sense."""
 
     def news_came(self, link: str, body: bytes) -> None:
@@ -121,7 +121,7 @@ class Router:
         #: topic -> links that want it; NOWHERE among them if somebody does who cannot be reached.
         self._wanted: dict[bytes, list[str]] = {}
         self.losses = Losses(now=now, schedule=schedule, changed=self._wanted.clear)
-        self.own = OwnMessages(node, epoch, self)
+        self.own = Outbound(node, epoch, self)
         self._topics = TopicsSeen()
         #: origin -> the last of its messages handed on.
         self._handed_on: VersionVector = {}
@@ -133,11 +133,11 @@ class Router:
             Frame.SEQUENCED: self._sequenced,
             Frame.ROUTING: lambda link, body: self.strategy.receive(link, body),
             Frame.ANNOUNCE: self._announced,
-            Frame.LOST: lambda link, body: self._lost(link, control.decode(body, control.Lost)),
-            Frame.FETCH: lambda link, body: self._fetch(control.decode(body, control.Fetch)),
-            Frame.PAGE: lambda link, body: self._page(link, control.decode(body, control.Page)),
-            Frame.PROBE: lambda link, body: self.probes.probed(link, control.decode(body, control.Probe)),
-            Frame.ECHO: lambda link, body: self.probes.echoed(link, control.decode(body, control.Echo)),
+            Frame.LOST: lambda link, body: self._lost(link, link_frames.decode(body, link_frames.Lost)),
+            Frame.FETCH: lambda link, body: self._fetch(link_frames.decode(body, link_frames.Fetch)),
+            Frame.PAGE: lambda link, body: self._page(link, link_frames.decode(body, link_frames.Page)),
+            Frame.PROBE: lambda link, body: self.probes.probed(link, link_frames.decode(body, link_frames.Probe)),
+            Frame.ECHO: lambda link, body: self.probes.echoed(link, link_frames.decode(body, link_frames.Echo)),
             Frame.LETTER: self._letter,
             Frame.NEWS: lambda link, body: self._local.news_came(link, body),
         }
@@ -290,11 +290,11 @@ class Router:
         self._local.in_turn(action)
 
     def _announced(self, link: str, body: bytes) -> None:
-        announce = control.decode(body, control.Announce)
+        announce = link_frames.decode(body, link_frames.Announce)
         check_announcement(announce)
         self.paths.announced(link, announce)
 
-    def _lost(self, link: str, lost: control.Lost) -> None:
+    def _lost(self, link: str, lost: link_frames.Lost) -> None:
         origins = [origin for origin in lost.origins if self.paths.link_to(origin) == link]
         self.losses.way_lost(link, lost.origins[0] if lost.origins else "", origins)
         self.paths.lost(link, lost)
@@ -543,7 +543,7 @@ class Router:
 
     # -- catching up ---------------------------------------------------------------------------------------------
 
-    def _fetch(self, fetch: control.Fetch) -> None:
+    def _fetch(self, fetch: link_frames.Fetch) -> None:
         if not fetch.hops or not all(map(is_filter, fetch.filters or ())):
             return
         if fetch.origin == self._node:
@@ -551,15 +551,15 @@ class Router:
                 page = self.streams.serve(fetch)
             except JournalError:
                 return  # the disk did not give what is there: whoever asks will ask again
-            self.send_control(fetch.hops[-1], Frame.PAGE, control.encode(page))
+            self.send_control(fetch.hops[-1], Frame.PAGE, link_frames.encode(page))
             return
         link = self.paths.link_to(fetch.origin)
         if link is None or self._node in fetch.hops:
             return  # whoever asks will learn that the way has changed, and ask again
         onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
-        self.send_control(link, Frame.FETCH, control.encode(onward))
+        self.send_control(link, Frame.FETCH, link_frames.encode(onward))
 
-    def _page(self, link: str, page: control.Page) -> None:
+    def _page(self, link: str, page: link_frames.Page) -> None:
         if page.hops == [self._node]:
             if self.paths.link_to(page.origin) != link:
                 self.counters.refused += 1  # it comes by the way the question went, or is of another path
@@ -570,15 +570,15 @@ class Router:
                 self._spoilt(link, page.origin, error)
         elif len(page.hops) > 1 and page.hops[-1] == self._node:
             onward = structs.replace(page, hops=page.hops[:-1])
-            self.send_control(onward.hops[-1], Frame.PAGE, control.encode(onward))
+            self.send_control(onward.hops[-1], Frame.PAGE, link_frames.encode(onward))
 
     # -- from node to node ---------------------------------------------------------------------------------------
 
-    def post(self, to: str, about: control.About, body: bytes) -> bool:
+    def post(self, to: str, about: link_frames.About, body: bytes) -> bool:
         """To another node, behind everything said so far; False if there is no way to it."""
         link = self.paths.link_to(to)
-        letter = control.Letter(to, self._node, self._epoch, about, body)
-        return link is not None and self.send_control(link, Frame.LETTER, control.encode(letter))
+        letter = link_frames.Letter(to, self._node, self._epoch, about, body)
+        return link is not None and self.send_control(link, Frame.LETTER, link_frames.encode(letter))
 
     def tell(self, links: list[str], body: bytes) -> None:
         """Say something to these neighbours."""
@@ -588,7 +588,7 @@ class Router:
     def _letter(self, link: str, body: bytes) -> None:
         """Taken from the path to its sender alone, like messages: none can circle, and nobody speaks for those who are
         not behind it."""
-        letter = control.decode(body, control.Letter)
+        letter = link_frames.decode(body, link_frames.Letter)
         if self.paths.link_to(letter.sender) != link:
             self.counters.refused += 1
         elif letter.to == self._node:

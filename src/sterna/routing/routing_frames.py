@@ -35,7 +35,7 @@ ORIGIN_BYTES_MAX = 64
 EVERYTHING = b""
 
 
-class Kind(IntEnum):
+class RoutingKind(IntEnum):
     ADD = 1
     REMOVE = 2
     ADVERTISE = 3
@@ -43,15 +43,15 @@ class Kind(IntEnum):
 
 
 class RoutingFrame(NamedTuple):
-    kind: Kind
+    kind: RoutingKind
     filters: list[bytes]
     origin: str = ""
 
 
-def encode(kind: Kind, filters: Iterable[bytes], origin: str = "") -> Iterator[bytes]:
+def encode(kind: RoutingKind, filters: Iterable[bytes], origin: str = "") -> Iterator[bytes]:
     """As many frames as the filters need; without filters, one."""
     head = bytes((kind,))
-    if kind in (Kind.ADVERTISE, Kind.WITHDRAW):
+    if kind in (RoutingKind.ADVERTISE, RoutingKind.WITHDRAW):
         name = origin.encode()
         head += variable(len(name)) + name
     parts, size, last = [head], 0, b""
@@ -76,9 +76,9 @@ def _shared(one: bytes, other: bytes) -> int:
 
 def decode(body: bytes) -> RoutingFrame:
     try:
-        kind = Kind(body[0])
+        kind = RoutingKind(body[0])
         position, origin = 1, ""
-        if kind in (Kind.ADVERTISE, Kind.WITHDRAW):
+        if kind in (RoutingKind.ADVERTISE, RoutingKind.WITHDRAW):
             raw, position = _read_part(body, position)
             check_text(raw)
             if len(raw) > ORIGIN_BYTES_MAX:
@@ -117,10 +117,10 @@ def _read_filters(body: bytes, position: int) -> list[bytes]:
 
 
 def _check(frame: RoutingFrame) -> None:
-    advertising = frame.kind in (Kind.ADVERTISE, Kind.WITHDRAW)
+    advertising = frame.kind in (RoutingKind.ADVERTISE, RoutingKind.WITHDRAW)
     if advertising and not frame.origin:
         raise LinkProtocolError("an advertisement without an origin")
-    if not frame.filters and frame.kind is not Kind.WITHDRAW:
+    if not frame.filters and frame.kind is not RoutingKind.WITHDRAW:
         raise LinkProtocolError("a routing frame without filters")
     for topic_filter in frame.filters:
         if advertising and topic_filter == EVERYTHING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sterna.routing.control import Frame
+from sterna.routing.link_frames import Frame
 
 if TYPE_CHECKING:
     from sterna.routing.router import Router

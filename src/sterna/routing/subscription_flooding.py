@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sterna.routing.interest import Interest
-from sterna.routing.routing_frames import Kind, decode
+from sterna.routing.interest import InterestTable
+from sterna.routing.routing_frames import RoutingKind, decode
 from sterna.routing.strategy import RoutingOutput, RoutingSettings
 from sterna.vocabulary.errors import LinkProtocolError
 
@@ -18,7 +18,7 @@ class SubscriptionFlooding:
     name: ClassVar[str] = "subscription-flooding"
 
     def __init__(self, output: RoutingOutput, settings: RoutingSettings | None = None) -> None:
-        self._interest = Interest(output, settings=settings)
+        self._interest = InterestTable(output, settings=settings)
 
     def want(self, topic_filter: bytes) -> None:
         self._interest.want(topic_filter)
@@ -37,7 +37,7 @@ class SubscriptionFlooding:
 
     def receive(self, link: str, body: bytes) -> None:
         frame = decode(body)
-        if frame.kind not in (Kind.ADD, Kind.REMOVE):
+        if frame.kind not in (RoutingKind.ADD, RoutingKind.REMOVE):
             raise LinkProtocolError("an advertisement in a network that floods subscriptions")
         self._interest.receive(link, frame.kind, frame.filters)
 

@@ -1,4 +1,4 @@
-"""What nodes say to each other besides messages: the frames of a link, by kind, and the records in them.
+"""The frames of a link other than messages, by kind, and the records in them.
 
 Not among the compiled modules: msgspec reads the annotations of these records, and mypyc does not keep them as they
 are.  Everything here is small and rare compared with messages.

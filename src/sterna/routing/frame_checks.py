@@ -1,7 +1,7 @@
-"""What other nodes say is checked before it is believed, passed on or given to clients.
+"""Checks the content of frames from other nodes before it is believed, passed on or delivered to clients.
 
-A node that passes something on checks what its neighbour will check, so that nobody is blamed for what came through it;
-what only the last node looks at is refused there, without ending the link it came by.
+A node that passes something on checks all that its neighbour will check, so that no node is blamed for another's
+fault.  Content that only the last node looks at is refused there, without ending the link it came by.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sterna.mqtt.message import Message
 from sterna.mqtt.properties import read_properties
 from sterna.mqtt.topics import is_reserved, is_topic_filter, is_topic_name, split_share
 from sterna.mqtt.wire import check_text, variable
-from sterna.routing.control import Announce
+from sterna.routing.link_frames import Announce
 from sterna.vocabulary.bounds import TEXT_BYTES_MAX, TOPIC_LEVELS_MAX
 from sterna.vocabulary.errors import LinkProtocolError, ProtocolError
 

@@ -1,4 +1,4 @@
-"""Messages as they travel between nodes.
+"""The bytes of messages between nodes.
 
 A body names its origin and epoch once, then holds records.  A record is the same bytes on every link, so that a node
 on the way hands on what it got, whole or in pieces, without building a message.
@@ -14,7 +14,7 @@ Instants are microseconds.  A LOOSE body (QoS 0) has a number (8) after the epoc
                 [lengths of properties (4) and shares (2), expires at (8)], topic, properties, shares,
                 then so many times: length (4), payload; or, in a run of payloads of one size: length (4), payload*
 
-A run can be handed on, and taken over by whoever wants it, without a look at the single message.
+A node hands on a run, or takes it over, without a look at the single message.
 """
 
 from __future__ import annotations

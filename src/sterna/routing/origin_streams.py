@@ -1,9 +1,9 @@
-"""What a node has seen of every origin, and how it catches up.
+"""The stream of each origin's messages at this node: how far it has been read, and how it catches up.
 
 Live messages of an origin are taken only while the stream is *synced*: nothing can be missing between the last one
-taken and the next to come.  After any change of the path the stream is not, until the origin has answered a FETCH:
-"this is my vector, send what I want after it".  The answer travels the live path backwards, page by page, and its
-last page marks the place in the live flow from which on nothing is missing.
+taken and the next to come.  After any change of the path the stream is not synced until the origin has answered a
+FETCH: "this is my vector, send what I want after it".  The answer travels the live path backwards, page by page, and
+its last page marks the place in the live flow from which on nothing is missing.
 
     UNSYNCED --path--> FETCHING --last page--> SYNCED
         ^                 |  ^--- path changed, interest widened: ask again
@@ -18,8 +18,8 @@ from functools import partial
 from typing import Protocol
 
 from sterna.mqtt.message import Message
-from sterna.routing.control import FETCHED_FILTERS_MAX, Fetch, Frame, Page, encode
-from sterna.routing.forwarded import encode_record, opening, read_message, read_opening, read_records
+from sterna.routing.link_frames import FETCHED_FILTERS_MAX, Fetch, Frame, Page, encode
+from sterna.routing.message_frames import encode_record, opening, read_message, read_opening, read_records
 from sterna.vocabulary.bounds import NODES_MAX
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
@@ -37,19 +37,19 @@ LOOK_S = 0.5
 NEEDS_S = 10.0
 
 
-class State(Enum):
+class StreamState(Enum):
     UNSYNCED = "unsynced"
     FETCHING = "fetching"
     SYNCED = "synced"
 
 
-class Stream:
+class OriginStream:
     """One origin as this node reads it."""
 
     __slots__ = ("again", "is_resumed", "needs", "needy_since", "number", "oldest", "retained_after", "state")
 
     def __init__(self, *, new: bool) -> None:
-        self.state = State.UNSYNCED
+        self.state = StreamState.UNSYNCED
         #: Of what the origin has retained, the topics after this one are still unknown here; None: none are.
         self.retained_after = b"" if new else None
         #: Of the last FETCH, and of the oldest one whose answer is as good: answers to earlier ones are of another
@@ -66,7 +66,7 @@ class Stream:
         self.needy_since = 0.0
 
 
-class Excerpt(Protocol):
+class StreamExcerpt(Protocol):
     """Part of a journal, as `Local.read_own` gives it."""
 
     @property
@@ -105,7 +105,7 @@ class Local(Protocol):
     def is_ours_to_hand_over(self, message: Message) -> bool:
         """Is it for members of a shared subscription who have left this node?"""
 
-    def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> Excerpt:
+    def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> StreamExcerpt:
         """What entered the network here after that stamp and is for that node, which has read so much of others, as
         far as one page goes."""
 
@@ -134,7 +134,7 @@ class Local(Protocol):
         """A publisher went there from a node of which we could not read on for too long: that may come late."""
 
 
-class StreamUser(Protocol):
+class OriginStreamUser(Protocol):
     def link_to(self, origin: str) -> str | None: ...
     def send_control(self, link: str, kind: int, body: bytes) -> bool:
         """After all interest and all messages gathered so far; False if there is no such link."""
@@ -148,7 +148,7 @@ class Streams:
         self,
         node: str,
         local: Local,
-        user: StreamUser,
+        user: OriginStreamUser,
         vector: VersionVector,
         *,
         now: Callable[[], float],
@@ -161,7 +161,7 @@ class Streams:
         self._schedule = schedule
         #: What this node has taken, or did not want, of every origin it ever read.
         self.vector = vector
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, OriginStream] = {}
         #: What need not be waited for, though we cannot tell that we have read as far.
         self._met: VersionVector = {}
         #: New to the network: one origin is to tell what was retained by all the others too.
@@ -173,7 +173,7 @@ class Streams:
 
     def synced(self, origin: str) -> bool:
         stream = self._streams.get(origin)
-        return stream is not None and stream.state is State.SYNCED
+        return stream is not None and stream.state is StreamState.SYNCED
 
     def is_new(self, origin: str) -> bool:
         """Has reading this origin not properly begun?"""
@@ -192,22 +192,22 @@ class Streams:
     def path_changed(self, origin: str) -> None:
         stream = self._streams.get(origin)
         if stream is None:
-            stream = self._streams[origin] = Stream(new=origin not in self.vector)
+            stream = self._streams[origin] = OriginStream(new=origin not in self.vector)
         self._fetch(origin, stream)
 
     def path_lost(self, origin: str) -> None:
         stream = self._streams.get(origin)
         if stream is not None:
-            stream.state = State.UNSYNCED
+            stream.state = StreamState.UNSYNCED
         if self._retained_source == origin:
             self._retained_source = None
 
     def refetch(self, origin: str) -> None:
         """What we want of an origin has grown, and messages we now want may have passed."""
         stream = self._streams.get(origin)
-        if stream is None or stream.state is State.UNSYNCED:
+        if stream is None or stream.state is StreamState.UNSYNCED:
             return
-        if stream.state is State.FETCHING:
+        if stream.state is StreamState.FETCHING:
             stream.again = True
         else:
             self._fetch(origin, stream)
@@ -215,7 +215,7 @@ class Streams:
     def read_anew(self, origin: str) -> None:
         """The same, and what we now want may lie before the end of what was asked for: that answer is no good."""
         stream = self._streams.get(origin)
-        if stream is not None and stream.state is not State.UNSYNCED:
+        if stream is not None and stream.state is not StreamState.UNSYNCED:
             self._fetch(origin, stream)
 
     def passed(self, origin: str, stamp: Stamp) -> None:
@@ -248,8 +248,8 @@ class Streams:
             if stamp is not None and stamp < self.vector.get(origin, BEFORE_ALL):
                 self.vector[origin] = stamp
                 self._unmeet(origin)
-                if stream.state is not State.UNSYNCED:
-                    stream.state = State.FETCHING
+                if stream.state is not StreamState.UNSYNCED:
+                    stream.state = StreamState.FETCHING
                     stream.number += 1
                     stream.oldest = stream.number
                     self._schedule(self._now() + RETRY_S / 5, partial(self._go_on, origin, stream.number))
@@ -263,12 +263,12 @@ class Streams:
 
     # -- reading --
 
-    def _fetch(self, origin: str, stream: Stream, *, is_repeated: bool = False) -> None:
+    def _fetch(self, origin: str, stream: OriginStream, *, is_repeated: bool = False) -> None:
         link = self._user.link_to(origin)
         if link is None:
-            stream.state = State.UNSYNCED
+            stream.state = StreamState.UNSYNCED
             return
-        stream.state = State.FETCHING
+        stream.state = StreamState.FETCHING
         stream.needs = None
         stream.number += 1
         if not is_repeated or stream.again:
@@ -302,19 +302,19 @@ class Streams:
     def _retry(self, origin: str, number: int) -> None:
         """No answer: it was lost, or the way is slow.  Whichever comes first is taken."""
         stream = self._streams[origin]
-        if stream.state is State.FETCHING and stream.number == number:
+        if stream.state is StreamState.FETCHING and stream.number == number:
             self._fetch(origin, stream, is_repeated=True)
 
     def _go_on(self, origin: str, number: int) -> None:
         stream = self._streams[origin]
-        if stream.state is State.FETCHING and stream.number == number:
+        if stream.state is StreamState.FETCHING and stream.number == number:
             self._fetch(origin, stream)
 
     def page_came(self, page: Page) -> None:
         """An answer for this node."""
         origin = page.origin
         stream = self._streams.get(origin)
-        if stream is None or stream.state is not State.FETCHING:
+        if stream is None or stream.state is not StreamState.FETCHING:
             return
         if not stream.oldest <= page.number <= stream.number:
             return
@@ -340,7 +340,7 @@ class Streams:
             return
         stream.needy_since = 0.0
         if page.synced and not stream.again:
-            stream.state = State.SYNCED
+            stream.state = StreamState.SYNCED
             stream.is_resumed = False
         elif self._local.overloaded():
             self._pause(stream)
@@ -348,12 +348,12 @@ class Streams:
         else:
             self._fetch(origin, stream)
 
-    def _pause(self, stream: Stream) -> None:
+    def _pause(self, stream: OriginStream) -> None:
         """No answer to what was asked before is wanted."""
         stream.number += 1
         stream.oldest = stream.number
 
-    def _wait_for(self, origin: str, stream: Stream, other: str, stamp: Stamp) -> None:
+    def _wait_for(self, origin: str, stream: OriginStream, other: str, stamp: Stamp) -> None:
         """For what the next page needs."""
         self._pause(stream)
         stream.needy_since = stream.needy_since or self._now()
@@ -367,9 +367,9 @@ class Streams:
         if stream.number == number and not self._look(origin, stream):
             self._schedule(self._now() + LOOK_S, partial(self._look_again, origin, number))
 
-    def _look(self, origin: str, stream: Stream) -> bool:
+    def _look(self, origin: str, stream: OriginStream) -> bool:
         """Whether it need not be looked again."""
-        if stream.state is not State.FETCHING or stream.needs is None:
+        if stream.state is not StreamState.FETCHING or stream.needs is None:
             return True
         other, stamp = stream.needs
         is_late = self._now() - stream.needy_since > NEEDS_S

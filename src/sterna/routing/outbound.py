@@ -1,7 +1,7 @@
-"""Messages of a node's own clients on their way to the links: gathered during a turn, sent as one frame for each.
+"""Sends the messages of a node's own clients to the links: gathered during a turn, one frame per link.
 
-Sequenced ones (QoS 1 and 2) come here when they are safe in the journal; whoever misses one fetches it.  Loose ones
-(QoS 0) of a topic that the neighbours are just being told of wait until they know it.
+Sequenced messages (QoS 1 and 2) come here when they are safe in the journal; a node that misses one fetches it.  Loose
+messages (QoS 0) of a topic that the neighbours are just being told of wait until the neighbours know it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES
-from sterna.routing.forwarded import (
+from sterna.routing.losses import NO_WAY, UNANNOUNCED
+from sterna.routing.message_frames import (
     LOOSE_MAX,
     LooseRecord,
     encode_loose,
@@ -20,7 +21,6 @@ from sterna.routing.forwarded import (
     opening,
     read_loose,
 )
-from sterna.routing.losses import NO_WAY, UNANNOUNCED
 
 if TYPE_CHECKING:
     from sterna.routing.router import Router
@@ -39,7 +39,7 @@ HELD_MAX: Final = 256
 HELD_TOPICS_MAX: Final = 1000
 
 
-class OwnMessages:
+class Outbound:
     def __init__(self, node: str, epoch: int, router: Router) -> None:
         self._node = node
         self._epoch = epoch
