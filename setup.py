@@ -25,7 +25,7 @@ HOT_MODULES = [
     "src/sterna/overlay/batch_delta.py",
     "src/sterna/overlay/link.py",
     "src/sterna/overlay/link_table.py",
-    "src/sterna/journal/grouping.py",
+    "src/sterna/journal/group_encoding.py",
     "src/sterna/journal/journal.py",
     "src/sterna/journal/record_batch.py",
     "src/sterna/broker/backpressure.py",

@@ -11,10 +11,10 @@ from broker.noted import RECORDED, deliveries, records
 from conformance.packets import Puback, Pubrec
 from sterna.broker.access.authorization import AccessRule
 from sterna.broker.limits import Limits
+from sterna.journal.audit_columns import session_batch
+from sterna.journal.audit_records import SessionRecord
 from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, SESSIONS, _frame, parse_header
 from sterna.journal.memory_store import MemoryStore
-from sterna.journal.record_columns import session_batch
-from sterna.journal.records import SessionRecord
 from sterna.journal.settings import JournalSettings
 from sterna.node.feed_records import unpack_records
 from sterna.vocabulary.errors import JournalCorrupt

@@ -13,7 +13,7 @@ from conformance.packets import Publish, Subscribe
 from sterna.broker.delivery.retained import RETAINED_BYTES
 from sterna.broker.limits import Limits
 from sterna.broker.session.subscriptions import SUBSCRIPTION_BYTES
-from sterna.journal.interest import Interest as TopicInterest
+from sterna.journal.filter_set import FilterSet as TopicInterest
 from sterna.routing.routing_frames import RoutingKind, decode, encode
 from sterna.routing.subscription_flooding import SubscriptionFlooding
 

@@ -8,7 +8,7 @@ import pytest
 from journal_making import SETTINGS, Replay, commit, content, filled, message
 
 from sterna.journal.frames import HEADER_BYTES
-from sterna.journal.grouping import FRAME_ROWS_MAX
+from sterna.journal.group_encoding import FRAME_ROWS_MAX
 from sterna.journal.journal import BASE_OFFSET_KEY, EPOCH_KEY, Journal
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings

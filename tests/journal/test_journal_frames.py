@@ -21,8 +21,8 @@ from sterna.journal.frames import (
     read_events,
     segment_header,
 )
-from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group
-from sterna.journal.record_batch import Rows
+from sterna.journal.group_encoding import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group
+from sterna.journal.record_batch import MessageRows
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.stamps import Identity
@@ -48,7 +48,7 @@ def test_messages_come_back_as_they_went_in(some: list[Message], base: int, epoc
     header = parse_header(head)
     assert header is not None
     assert (header.epoch, header.items, header.base, header.end_offset) == (epoch, len(some), base, base + len(some))
-    rows = Rows(body, base, from_elsewhere=False)
+    rows = MessageRows(body, base, from_elsewhere=False)
     for number, one in enumerate(some):
         one.offset = base + number
         assert content(rows.message(one.offset)) == content(one)
@@ -62,7 +62,7 @@ def test_where_a_message_entered_and_who_is_to_have_it_come_back() -> None:
     header = parse_header(head)
     assert header is not None
     assert header.from_elsewhere
-    rows = Rows(body, 5, from_elsewhere=True)
+    rows = MessageRows(body, 5, from_elsewhere=True)
     assert [(rows.message(at).identity, rows.message(at).shares) for at in (5, 6)] == [
         (None, b"decided"),
         (Identity("there", 3, 70), b""),

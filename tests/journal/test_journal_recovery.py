@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from journal_making import SETTINGS, Replay, commit, content, filled, message
 
 from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
-from sterna.journal.grouping import FRAME_ROWS_MAX
+from sterna.journal.group_encoding import FRAME_ROWS_MAX
 from sterna.journal.journal import Journal
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings

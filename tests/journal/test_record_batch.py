@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from journal_making import content
 
 from sterna.journal.columns import OWN_SCHEMA, SCHEMA, read_batch
-from sterna.journal.record_batch import Rows, encode_messages, to_microseconds
+from sterna.journal.record_batch import MessageRows, encode_messages, to_microseconds
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalCorrupt
 from sterna.vocabulary.stamps import Identity
@@ -83,7 +83,7 @@ def test_arrow_reads_our_bytes_as_its_own(messages: list[Message]) -> None:
 def test_we_read_arrows_bytes_as_our_own(messages: list[Message]) -> None:
     batch, from_elsewhere = by_arrow(messages)
     for body in (bytes(batch.serialize()), encode_messages(messages)[0]):
-        rows = Rows(body, 7, from_elsewhere=from_elsewhere)
+        rows = MessageRows(body, 7, from_elsewhere=from_elsewhere)
         assert rows.end == 7 + len(messages)
         for offset, one in enumerate(messages, 7):
             one.offset = offset
@@ -93,7 +93,7 @@ def test_we_read_arrows_bytes_as_our_own(messages: list[Message]) -> None:
 def test_a_slice_of_a_batch_that_arrow_wrote_is_read() -> None:
     messages = [Message(b"t%d" % n, b"p" * n, 1, n % 3 == 0, expires_at=float(n % 2)) for n in range(100)]
     batch, _ = by_arrow(messages)
-    rows = Rows(bytes(batch.slice(13, 50).serialize()), 0, from_elsewhere=False)
+    rows = MessageRows(bytes(batch.slice(13, 50).serialize()), 0, from_elsewhere=False)
     for offset in range(50):
         expected = messages[13 + offset]
         expected.offset = offset
@@ -109,7 +109,7 @@ def test_bytes_that_are_no_batch_are_refused_or_read_within_their_bounds(message
         changed[data.draw(st.integers(0, 600))] = data.draw(st.integers(0, 255))
     cut = bytes(changed[: data.draw(st.sampled_from([len(body), 20, 60, 400]))])
     try:
-        rows = Rows(cut, 0, from_elsewhere=from_elsewhere)
+        rows = MessageRows(cut, 0, from_elsewhere=from_elsewhere)
     except JournalCorrupt:
         return
     assert rows.end <= len(cut)
@@ -117,4 +117,4 @@ def test_bytes_that_are_no_batch_are_refused_or_read_within_their_bounds(message
 
 def test_nothing_at_all_is_no_batch() -> None:
     with pytest.raises(JournalCorrupt, match="has no sense"):
-        Rows(b"", 0, from_elsewhere=False)
+        MessageRows(b"", 0, from_elsewhere=False)

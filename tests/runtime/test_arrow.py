@@ -8,8 +8,8 @@ import sys
 SCRIPT = """
 import sys
 from sterna.runtime.arrow import do_without_pandas
-from sterna.journal.record_columns import session_batch
-from sterna.journal.records import SessionRecord
+from sterna.journal.audit_columns import session_batch
+from sterna.journal.audit_records import SessionRecord
 do_without_pandas()
 assert session_batch([SessionRecord("started", 1.0)]).num_rows == 1
 print("pandas" in sys.modules)

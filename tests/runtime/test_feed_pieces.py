@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from sterna.broker.delivery.share_targets import encode_decision
 from sterna.journal.columns import to_batch
+from sterna.journal.filter_set import FilterSet
 from sterna.journal.frames import HEADER_BYTES
-from sterna.journal.grouping import encode_group, message_weight
-from sterna.journal.interest import Interest
+from sterna.journal.group_encoding import encode_group, message_weight
 from sterna.journal.table import FOR_SHARES_ONLY, TABLE_SCHEMA
 from sterna.mqtt.message import Message
 from sterna.mqtt.properties import CONTENT_TYPE, CORRELATION_DATA, PAYLOAD_FORMAT, RESPONSE_TOPIC, USER_PROPERTY
@@ -132,8 +132,8 @@ def test_a_frame_of_copies_alone_stays_on_the_node() -> None:
 
 def test_a_frame_with_few_rows_of_interest_is_cut_and_one_with_many_is_not() -> None:
     data = written([message(n) for n in range(900)])
-    few = Question(0, 900, Interest([b"plant/1"]))
-    many = Question(0, 900, Interest([b"plant/1", b"plant/2"]))
+    few = Question(0, 900, FilterSet([b"plant/1"]))
+    many = Question(0, 900, FilterSet([b"plant/1", b"plant/2"]))
     assert kinds(data, few) == [CUT]
     assert kinds(data, many) == [AS_IT_LIES]
     assert [row["offset"] for row in read(data, few)] == list(range(1, 900, 3))
@@ -148,7 +148,7 @@ def test_frames_without_a_word_of_the_filter_are_not_even_looked_into(monkeypatc
     monkeypatch.setattr(feed_pieces, "_look", look)
     data = written([message(n) for n in range(900)])
     filters = [b"office/+/temp"]
-    assert pick(data, Question(0, 900, Interest(filters), needles=needles_of(filters))).pieces == []
+    assert pick(data, Question(0, 900, FilterSet(filters), needles=needles_of(filters))).pieces == []
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_whatever_is_asked_for_comes_and_nothing_else(
             number += 1
     data = written(*written_groups, events=[b"event"])
     since, until = (None if at is None else (1_700_000_000 + at) * 1_000_000 for at in times)
-    interest = None if filters is None else Interest(filters)
+    interest = None if filters is None else FilterSet(filters)
     question = Question(*bounds, interest, since, until, needles_of(filters) if filters else ())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed_pieces, "LOOK_ROWS_MIN", look)
@@ -243,7 +243,7 @@ def test_a_rotten_header_ends_the_chain_and_is_told() -> None:
 @given(st.integers(0, 5000), st.integers(1, 255), st.sampled_from([AS_IT_LIES, CUT]))
 def test_a_piece_that_was_tampered_with_is_refused_or_read(place: int, bits: int, kind: int) -> None:
     data = written([message(n) for n in range(300)])
-    question = Question(0, 300, Interest([b"plant/1"])) if kind == CUT else EVERYTHING
+    question = Question(0, 300, FilterSet([b"plant/1"])) if kind == CUT else EVERYTHING
     ((_, buffers),) = pick(data, question).pieces
     piece = bytearray(bytes((kind,)) + b"".join(buffers))
     piece[place % len(piece)] ^= bits

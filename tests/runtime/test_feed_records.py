@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from feed_world import BEGAN, NODE, SMALL, FeedWorld, flip, message, run
 
+from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.frames import DELIVERIES, HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
-from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.journal.recovery import recover
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.feed.errors import FeedRefused, Trimmed

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from feed_world import BEGAN, FeedWorld, everything, message, offsets, rows, run, until
 
-from sterna.journal.readers import Readers
+from sterna.journal.reader_cursors import ReaderCursors
 from sterna.journal.settings import JournalSettings
 from sterna.pipeline.feed.client import ConnectionLost
 from sterna.pipeline.feed.errors import FeedRefused, Trimmed
@@ -242,7 +242,7 @@ def test_readers_of_a_journal_that_was_replaced_register_anew(tmp_path: Path) ->
 
 
 def test_a_cursor_ahead_of_a_lost_journal_comes_back_to_its_end() -> None:
-    readers = Readers()
+    readers = ReaderCursors()
     readers.register("ahead", 500)
     readers.register("behind", 5)
     assert readers.bring_back(100) == ["ahead"]

@@ -42,6 +42,7 @@ from sterna.broker.session.session_log import SessionLog
 from sterna.broker.session_lifecycle import SessionLifecycle
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.broker.work_budget import Turns
+from sterna.journal.filter_set import FilterSet
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
 from sterna.mqtt.message import Message

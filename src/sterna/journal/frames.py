@@ -7,7 +7,7 @@ and body each carry a CRC-32, so that a walk over headers alone can be trusted, 
                                  newest u64 (microseconds), body length u32, body crc u32, header crc u32
     body of MESSAGES: one Arrow IPC record batch (see record_batch.py), `items` rows
     body of EVENTS:   `items` lengths u32, then the events end to end
-    body of SESSIONS, DELIVERIES: one Arrow IPC record batch (see record_columns.py), `items` rows; recovery steps over
+    body of SESSIONS, DELIVERIES: one Arrow IPC record batch (see audit_columns.py), `items` rows; recovery steps over
                       them
 """
 
@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.record_batch import encode_messages, to_microseconds
-from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 
@@ -110,14 +110,14 @@ def event_frame(events: Sequence[bytes], base: int, epoch: int, flags: int) -> t
 
 
 def session_frame(records: Sequence[SessionRecord], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
-    from sterna.journal.record_columns import session_batch  # loads Arrow
+    from sterna.journal.audit_columns import session_batch  # loads Arrow
 
     newest_us = to_microseconds(records[-1].at)
     return _frame(SESSIONS, flags | NUMBERED, epoch, len(records), base, newest_us, session_batch(records).serialize())
 
 
 def delivery_frame(records: Sequence[DeliveryRecord], base: int, epoch: int, flags: int) -> tuple[bytes, Any]:
-    from sterna.journal.record_columns import delivery_batch  # loads Arrow
+    from sterna.journal.audit_columns import delivery_batch  # loads Arrow
 
     newest_us = to_microseconds(records[-1].at)
     return _frame(DELIVERIES, flags, epoch, len(records), base, newest_us, delivery_batch(records).serialize())

@@ -37,7 +37,7 @@ class FramePlace(NamedTuple):
     base: int
 
 
-class Span(NamedTuple):
+class FrameSpan(NamedTuple):
     """Bytes of one segment that begin and end with a frame of messages; frames of events may lie between."""
 
     serial: int
@@ -97,7 +97,7 @@ class Index:
                 return FramePlace(segment.serial, segment.starts[frame], segment.bases[frame])
         return None
 
-    def span(self, offset: int, stop: int, bytes_max: int) -> Span | None:
+    def span(self, offset: int, stop: int, bytes_max: int) -> FrameSpan | None:
         """The frames that hold `offset` (or what comes next after it) and more, below `stop`: one at least."""
         number = max(0, bisect_right(self.segments, offset, key=_first_offset) - 1)
         for segment in self.segments[number:]:
@@ -106,15 +106,15 @@ class Index:
                 return self._span(segment, frame, stop, bytes_max) if segment.bases[frame] < stop else None
         return None
 
-    def _span(self, segment: IndexedSegment, frame: int, stop: int, bytes_max: int) -> Span:
+    def _span(self, segment: IndexedSegment, frame: int, stop: int, bytes_max: int) -> FrameSpan:
         bases, starts = segment.bases, segment.starts
         limit = starts[frame] + bytes_max
         fitting = len(bases) if segment.size <= limit else bisect_right(starts, limit) - 1
         end = max(frame + 1, min(fitting, bisect_left(bases, stop)))
         if end < len(bases):
-            return Span(segment.serial, starts[frame], starts[end], bases[frame], bases[end])
+            return FrameSpan(segment.serial, starts[frame], starts[end], bases[frame], bases[end])
         following = self.find_after(bases[-1])
-        return Span(segment.serial, starts[frame], segment.size, bases[frame], following.base if following else -1)
+        return FrameSpan(segment.serial, starts[frame], segment.size, bases[frame], following.base if following else -1)
 
     def frame_at(self, serial: int, start: int) -> tuple[int, int]:
         """What a frame at this byte holds: [base, the base of the next one); nothing if it is not one of messages.

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.frame_cache import FrameCache
 from sterna.journal.frames import HEADER_BYTES, FrameHeader, body_is_intact, parse_header
-from sterna.journal.grouping import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group, message_weight
-from sterna.journal.index import FramePlace, Index, IndexedSegment, Span
-from sterna.journal.readers import Held
-from sterna.journal.record_batch import Rows, to_microseconds
-from sterna.journal.records import DeliveryRecord, SessionRecord
+from sterna.journal.group_encoding import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encode_group, message_weight
+from sterna.journal.index import FramePlace, FrameSpan, Index, IndexedSegment
+from sterna.journal.reader_cursors import HeldOffsets
+from sterna.journal.record_batch import MessageRows, to_microseconds
 from sterna.journal.recovery import Damage, Recovery
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Group, Position, Store
@@ -274,7 +274,7 @@ class Journal:
             messages: Any = self._tail[self._open_base - self._tail_base :]
             yield _slice(to_batch(messages), self._open_base, self.epoch, offset, stop)
 
-    def span(self, offset: int, stop: int, bytes_max: int) -> Span | None:
+    def span(self, offset: int, stop: int, bytes_max: int) -> FrameSpan | None:
         """Where in the store the messages from `offset` on lie, as far as one piece of about `bytes_max` goes.
 
         For readers that take bytes from the store themselves.  None if the store has none of [offset, stop): see
@@ -309,12 +309,12 @@ class Journal:
             self._report(FramePlace(serial, start, first), "a checksum does not hold")
         return first, stop
 
-    def _rows(self, place: FramePlace) -> Rows | None:
+    def _rows(self, place: FramePlace) -> MessageRows | None:
         loaded = self._load(place)
         if loaded is None:
             return None
         header, body = loaded
-        rows = Rows(body, header.base, from_elsewhere=header.from_elsewhere)
+        rows = MessageRows(body, header.base, from_elsewhere=header.from_elsewhere)
         self._frames.put(rows, len(body))
         return rows
 
@@ -364,7 +364,12 @@ class Journal:
         return self._index.offset_after(stamp.epoch, stamp.sequence)
 
     def enforce_retention(
-        self, *, now: float, checkpoint: Position | None = None, most: int = sys.maxsize, held: Held | None = None
+        self,
+        *,
+        now: float,
+        checkpoint: Position | None = None,
+        most: int = sys.maxsize,
+        held: HeldOffsets | None = None,
     ) -> int:
         """Drop whole old segments by size and age, never the newest; returns the new `first_offset`.
 
@@ -384,7 +389,7 @@ class Journal:
         self._frames.forget_before(self.first_offset)
         return self.first_offset
 
-    def _may_go(self, segments: list[IndexedSegment], size: int, now: float, held: Held | None) -> bool:
+    def _may_go(self, segments: list[IndexedSegment], size: int, now: float, held: HeldOffsets | None) -> bool:
         bytes_max, age_s = self._settings.retention_bytes, self._settings.retention_age_s
         if held is not None and segments[1].first_offset > held.offset:
             bytes_max, age_s = max(bytes_max, held.bytes), max(age_s, held.age_s)

@@ -15,7 +15,7 @@ from sterna.journal.store import Group, Position, SegmentFile
 
 
 @dataclass(slots=True)
-class _Segment:
+class _MemorySegment:
     first_offset: int
     chunks: list[bytes]
     """The header, then one per group: a frame never spans two."""
@@ -32,9 +32,9 @@ class MemoryStore:
     def __init__(self, settings: JournalSettings, node: str = "") -> None:
         self._segment_bytes = settings.segment_bytes
         self._node = node
-        self._segments: dict[int, _Segment] = {}
+        self._segments: dict[int, _MemorySegment] = {}
         self._serial = 0
-        self._active: _Segment | None = None
+        self._active: _MemorySegment | None = None
 
     def write(self, group: Group) -> Position:
         active = self._active
@@ -44,9 +44,9 @@ class MemoryStore:
         active.add(group.data)
         return Position(self._serial, start, group.base_offset)
 
-    def _begin(self, first_offset: int) -> _Segment:
+    def _begin(self, first_offset: int) -> _MemorySegment:
         self._serial += 1
-        self._active = self._segments[self._serial] = _Segment(first_offset, [], [], 0)
+        self._active = self._segments[self._serial] = _MemorySegment(first_offset, [], [], 0)
         self._active.add(segment_header(self._node, self._serial))
         return self._active
 
@@ -68,7 +68,7 @@ class MemoryStore:
     def truncate(self, serial: int, size: int) -> None:
         kept = self.read(serial, 0, size)
         if kept:
-            self._segments[serial] = _Segment(self._segments[serial].first_offset, [kept], [0], len(kept))
+            self._segments[serial] = _MemorySegment(self._segments[serial].first_offset, [kept], [0], len(kept))
         else:
             self.drop(serial)
 

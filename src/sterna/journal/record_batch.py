@@ -227,7 +227,7 @@ class _Layout:
         return [digit == "1" for digit in reversed(format(bits, f"0{rows}b")[-rows:])]
 
 
-class Rows:
+class MessageRows:
     """The messages of one frame, made one at a time: a reader that wants one row does not pay for a thousand."""
 
     __slots__ = (

@@ -30,7 +30,7 @@ from sterna.journal.frames import (
     read_events,
 )
 from sterna.journal.index import Index
-from sterna.journal.record_batch import Rows
+from sterna.journal.record_batch import MessageRows
 from sterna.journal.store import BEGINNING, Position, SegmentFile, Store
 from sterna.mqtt.message import Message
 
@@ -354,6 +354,6 @@ class _SegmentWalk:
 def _decode(header: FrameHeader, body: bytes, group: int, skip: int) -> RecoveredMessages | RecoveredEvents:
     if header.kind != MESSAGES:
         return RecoveredEvents(header.epoch, group, read_events(header, body)[skip:])
-    rows = Rows(body, header.base, from_elsewhere=header.from_elsewhere)
+    rows = MessageRows(body, header.base, from_elsewhere=header.from_elsewhere)
     messages = [rows.message(offset) for offset in range(header.base, header.end_offset)]
     return RecoveredMessages(header.epoch, group, messages)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self
 
-from sterna.journal.records import DeliveryRecord, SessionRecord
+from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
 

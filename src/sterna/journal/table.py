@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sterna.journal.interest import Interest
+from sterna.journal.filter_set import FilterSet
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
 
@@ -75,7 +75,7 @@ def own_rows(batch: Any) -> Any:
     return pc.and_(origins.is_null(), pc.invert(passed_on))
 
 
-def rows_of_interest(topics: Any, interest: Interest) -> Any:
+def rows_of_interest(topics: Any, interest: FilterSet) -> Any:
     """Which rows have a topic of interest: a mask."""
     coded = topics.dictionary_encode()
     wanted = pa.array([topic in interest for topic in coded.dictionary.to_pylist()], pa.bool_())

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sterna.broker.delivery.share_targets import is_decided_for
-from sterna.journal.grouping import message_weight
+from sterna.journal.group_encoding import message_weight
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import FilterTree, is_reserved

@@ -32,8 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sterna.journal.columns import OWN_SCHEMA, SCHEMA, read_batch
+from sterna.journal.filter_set import FilterSet
 from sterna.journal.frames import FROM_ELSEWHERE, HEADER_BYTES, MESSAGES, FrameHeader, parse_header
-from sterna.journal.interest import Interest
 from sterna.journal.table import as_table, numbers, own_rows, repeated, rows_between, rows_of_interest
 from sterna.node.arrow_checks import check_batch, check_message
 from sterna.vocabulary.errors import JournalCorrupt, ProtocolError
@@ -60,7 +60,7 @@ class Question:
 
     start: int
     stop: int
-    interest: Interest | None = None
+    interest: FilterSet | None = None
     """None: every topic."""
     since_us: int | None = None
     until_us: int | None = None

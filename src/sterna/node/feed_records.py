@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from sterna.journal.audit_columns import DELIVERY_SCHEMA, SESSION_SCHEMA
+from sterna.journal.audit_records import place_of
 from sterna.journal.frames import DELIVERIES, HEADER_BYTES, NUMBERED, SESSIONS, FrameHeader, parse_header
-from sterna.journal.record_columns import DELIVERY_SCHEMA, SESSION_SCHEMA
-from sterna.journal.records import place_of
 from sterna.journal.table import numbers, repeated
 from sterna.node.arrow_checks import check_batch, check_message
 from sterna.vocabulary.errors import JournalCorrupt

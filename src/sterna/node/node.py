@@ -33,7 +33,7 @@ from sterna.broker.session.snapshots import (
 )
 from sterna.broker.sys_tree import SysTree
 from sterna.journal.journal import Journal
-from sterna.journal.readers import Held
+from sterna.journal.reader_cursors import HeldOffsets
 from sterna.journal.recovery import Cut, Damage, RecoveredEvents, Recovery, recover
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Position, Store
@@ -117,7 +117,7 @@ class Node:
         now: float,
         wall: float,
         name: str = "",
-        held: Callable[[], Held | None] = lambda: None,
+        held: Callable[[], HeldOffsets | None] = lambda: None,
         alone: bool = True,
         operators: OperatorSettings | None = None,
         functions: Functions = NO_FUNCTIONS,

@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 from sterna.broker.broker import Broker
 from sterna.journal.journal import Journal
-from sterna.journal.readers import Held, Readers
+from sterna.journal.reader_cursors import HeldOffsets, ReaderCursors
 from sterna.operators.settings import Settings
 from sterna.runtime.feed_connection import HANDSHAKE_S, FeedConnection
 from sterna.runtime.feed_cursors import CursorFile
@@ -93,7 +93,7 @@ class Feed:
         # A journal in memory begins anew with every start: old offsets would mean other messages.
         self._cursors = CursorFile(data / "readers.json") if durable else None
         self._nodes = KnownNodes(data / "feeds.json" if durable else None, settings.forget_nodes_s)
-        self.readers = Readers(self._cursors.load(identity) if self._cursors else (), most=settings.readers)
+        self.readers = ReaderCursors(self._cursors.load(identity) if self._cursors else (), most=settings.readers)
         self.shelf: ParquetShelf | None = None
         if settings.parquet is not None:
             limits = {"age_s": settings.parquet_age_s, "bytes_max": settings.parquet_bytes}
@@ -141,12 +141,12 @@ class Feed:
         """The same of nodes that cannot be reached now, and are expected to come back."""
         return self._nodes.away((*self.peers(), self.node))
 
-    def held(self) -> Held | None:
+    def held(self) -> HeldOffsets | None:
         """What retention is to spare: told at the start and whenever something may be dropped."""
         waits = [offset for offset in (self.readers.slowest(),) if offset is not None]
         if self.shelf is not None:
             waits.append(self.shelf.manifest.reached)
-        return Held(min(waits), self.settings.hold_bytes, self.settings.hold_age_s) if waits else None
+        return HeldOffsets(min(waits), self.settings.hold_bytes, self.settings.hold_age_s) if waits else None
 
     # -- start and stop --
 

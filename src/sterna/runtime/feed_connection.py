@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from sterna.journal.columns import SCHEMA
-from sterna.journal.interest import Interest
-from sterna.journal.readers import NAME_BYTES_MAX
+from sterna.journal.filter_set import FilterSet
+from sterna.journal.reader_cursors import NAME_BYTES_MAX
 from sterna.node.feed_pieces import Question, needles_of
 from sterna.node.feed_proofs import NONCE_BYTES, node_proof, reader_proof
 from sterna.node.feed_records import RECORDS
@@ -335,7 +335,7 @@ class FeedConnection(asyncio.Protocol):
     async def _read(self, asked: asks.AskRead) -> None:
         journal = self._feed.journal
         filters = filters_of(asked)
-        interest, needles = (None, ()) if filters is None else (Interest(filters), needles_of(filters))
+        interest, needles = (None, ()) if filters is None else (FilterSet(filters), needles_of(filters))
         question = Question(asked.start, asked.stop, interest, asked.since_us, asked.until_us, needles)
         if asked.start < journal.first_offset:
             raise trimmed(asked.start, journal.first_offset)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from sterna.journal.readers import ReaderRecord
+from sterna.journal.reader_cursors import ReaderRecord
 from sterna.runtime.private_files import create_private, make_private_directory
 from sterna.vocabulary.errors import JournalError
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from sterna.journal.columns import OWN_SCHEMA, read_batch
 from sterna.journal.frames import HEADER_BYTES, MESSAGES, parse_header
-from sterna.journal.index import Span
+from sterna.journal.index import FrameSpan
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.table import own_rows, rows_between
 from sterna.node.feed_pieces import Picked, Question, pick
@@ -44,12 +44,12 @@ def read_bytes(store: Store, serial: int, start: int, stop: int) -> bytes:
         os.close(fd)
 
 
-def read_span(store: Store, span: Span, question: Question, look: bool) -> Picked:
+def read_span(store: Store, span: FrameSpan, question: Question, look: bool) -> Picked:
     """What there is to send of a span."""
     return pick(read_bytes(store, span.serial, span.start, span.stop), question, look=look)
 
 
-def first_since(store: Store, span: Span, time_us: int) -> int | None:
+def first_since(store: Store, span: FrameSpan, time_us: int) -> int | None:
     """The first message of ours in the span that came in at `time_us` or later."""
     data = read_bytes(store, span.serial, span.start, span.stop)
     position = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.journal.audit_records import place_of, serial_and_byte
 from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
 from sterna.journal.index import IndexedSegment
-from sterna.journal.records import place_of, serial_and_byte
 from sterna.node.feed_records import KINDS, PickedRecords, pick_records
 from sterna.runtime.feed_ranges import Unfit
 from sterna.runtime.feed_reading import SPAN_BYTES, Store, read_bytes

@@ -25,8 +25,8 @@ from sterna.broker.delivery.encoding import Encodings
 from sterna.broker.session.session import Session
 from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.subscriptions import Grant, Subscription
+from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.journal import Journal
-from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.mqtt.message import Message
 from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
 

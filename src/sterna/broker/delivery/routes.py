@@ -20,7 +20,7 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.shares import SharedSubscription, Waiting
 from sterna.broker.session.subscriptions import Grant, Subscription, memory_of, merge
 from sterna.broker.work_budget import WorkBudget
-from sterna.journal.interest import Interest
+from sterna.journal.filter_set import Interest
 from sterna.mqtt.packets import MQTT_3_1_1
 from sterna.mqtt.topics import SHARE, LevelTree, TopicTree, is_plain_name, is_reserved, split_share
 from sterna.operators.grammar import is_expression

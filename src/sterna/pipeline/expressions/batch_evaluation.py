@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from sterna.journal.interest import Interest
+from sterna.journal.filter_set import FilterSet
 from sterna.journal.table import rows_of_interest
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
@@ -58,7 +58,7 @@ class Evaluation(msgspec.Struct, frozen=True):
         return parse(self.text, NO_FUNCTIONS.assuming(self.text))
 
 
-def rows_of(batch: Any, interest: Interest) -> Iterator[tuple[bytes, bytes, int]]:
+def rows_of(batch: Any, interest: FilterSet) -> Iterator[tuple[bytes, bytes, int]]:
     """(topic, payload, microseconds) of the messages that are of interest, in order."""
     coded = batch.column("topic").dictionary_encode()
     names = [topic.encode() for topic in coded.dictionary.to_pylist()]
@@ -73,7 +73,7 @@ def rows_of(batch: Any, interest: Interest) -> Iterator[tuple[bytes, bytes, int]
 
 def parts_of(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
     expression = question.expression
-    interest = Interest([expression.topic_filter])
+    interest = FilterSet([expression.topic_filter])
     part = PartialWindows(expression, question.settings, question.since_us)
     for batch in batches:
         for topic, payload, time_us in rows_of(batch, interest):
@@ -111,7 +111,7 @@ def results_of_parts(question: Evaluation, batches: Iterable[Any]) -> Iterator[A
 def results_of_messages(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
     """Messages come in the order of their times."""
     expression = question.expression
-    interest = Interest([expression.topic_filter])
+    interest = FilterSet([expression.topic_filter])
     engine = Engine(expression, question.settings, question.since_us)
     results = _Results(expression)
     for batch in batches:
@@ -133,7 +133,7 @@ def results_of_messages(question: Evaluation, batches: Iterable[Any]) -> Iterato
 def numbers_of_messages(question: Evaluation, batches: Iterable[Any]) -> Iterator[Any]:
     """The same messages, those without a number left out, with numbers instead of payloads."""
     expression = question.expression
-    interest = Interest([expression.topic_filter])
+    interest = FilterSet([expression.topic_filter])
     assert question.functions is not None
     caller = caller_of(question.functions)
     for batch in batches:

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from sterna.journal.columns import SCHEMA as JOURNAL_SCHEMA
-from sterna.journal.interest import Interest
+from sterna.journal.filter_set import FilterSet
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.node.feed_pieces import Question, table_of, unpack
 from sterna.node.feed_proofs import NONCE_BYTES, node_proof, reader_proof
@@ -206,7 +206,7 @@ class FeedClient:
     ) -> Iterator[pa.RecordBatch]:
         """The messages of [start, stop) that match, in order.  `last_read` tells how it ended.  With `sift` off, some
         that do not match are among them: nodes leave out what they can without looking at each message."""
-        interest = None if filters is None or not sift else Interest(one.encode() for one in filters)
+        interest = None if filters is None or not sift else FilterSet(one.encode() for one in filters)
         question = Question(start, stop, interest, since_us, until_us)
         asked = {
             "op": "read",

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sterna.journal.interest import Interest
+from sterna.journal.filter_set import FilterSet
 from sterna.journal.table import rows_between, rows_of_interest
 from sterna.pipeline.errors import DataLoss, PipelineError
 from sterna.pipeline.feed.client import ParquetFile
@@ -84,7 +84,7 @@ def _check_nothing_is_missing(
 def read_sealed(part: SealedRange, options: ReadOptions) -> Iterator[Any]:
     """The rows of a file that match, as record batches with the columns asked for."""
     needed = dict.fromkeys((*options.columns, "offset", "topic", "ingress_time"))
-    interest = Interest(one.encode() for one in options.topics) if options.topics else None
+    interest = FilterSet(one.encode() for one in options.topics) if options.topics else None
     try:
         with pq.ParquetFile(part.path) as file:
             for batch in file.iter_batches(BATCH_ROWS, columns=list(needed)):
@@ -97,7 +97,7 @@ def read_sealed(part: SealedRange, options: ReadOptions) -> Iterator[Any]:
         ) from None
 
 
-def _wanted(batch: Any, part: SealedRange, interest: Interest | None, options: ReadOptions) -> Any:
+def _wanted(batch: Any, part: SealedRange, interest: FilterSet | None, options: ReadOptions) -> Any:
     offsets = batch.column("offset")
     masks = [pc.and_(pc.greater_equal(offsets, part.start), pc.less(offsets, part.stop))]
     if interest is not None:

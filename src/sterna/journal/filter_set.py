@@ -1,4 +1,4 @@
-"""Is a topic among those somebody asked for?  Each topic is matched once and then known, up to a bound."""
+"""A set of topic filters: does it match a topic?  Each topic is matched once and remembered, up to a bound."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES, FilterTree
 
-#: Topics whose answer is known; past this it starts anew.
+#: Topics whose answer is known; past this all are forgotten.
 KNOWN_MAX = 65536
 
 
-class Interest:
-    """`topic in Interest(filters)`."""
+class FilterSet:
+    """`topic in FilterSet(filters)`."""
 
     __slots__ = ("_known", "_tree")
 

@@ -1,4 +1,4 @@
-"""Records of sessions and deliveries as Arrow columns; see `records.py` for what they say.
+"""Audit records of sessions and deliveries as Arrow columns; see `audit_records` for their meaning.
 
 Only nodes with `[journal] deliveries` write them, and only those load Arrow for it.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sterna.journal.records import DeliveryRecord, SessionRecord
+from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.vocabulary.stamps import Stamp
 
 _INSTANT = pa.timestamp("us", "UTC")

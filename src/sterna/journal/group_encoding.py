@@ -1,4 +1,4 @@
-"""Turns what was appended since the last commit into the bytes of one group.
+"""Encodes all that was appended since the last commit as the bytes of one group.
 
 A group becomes one write; inside it, frames are kept small enough that reading a single message back stays cheap.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.frames import (
     ENDS_GROUP,
     HEADER_BYTES,
@@ -18,7 +19,6 @@ from sterna.journal.frames import (
     session_frame,
 )
 from sterna.journal.record_batch import to_microseconds
-from sterna.journal.records import DeliveryRecord, SessionRecord
 from sterna.journal.store import Group
 from sterna.mqtt.message import Message
 

@@ -1,7 +1,8 @@
-"""What became of messages and sessions, as columns: the records an audit is made from.
+"""The records that an audit is made from: what became of each message and each session.
 
-They stand in the journal beside the messages, in frames of their own that recovery steps over.  A record is numbered by
-its place: the byte its frame begins at, counted over all segments, and its row, so places grow in the order of writing.
+They stand in the journal beside the messages, in frames of their own that recovery steps over.  A record is numbered
+by its place: the byte its frame begins at, counted over all segments, and its row, so places grow in the order of
+writing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Readers of the journal by name, and how far each has got: what retention is to hold for them, and who fell off.
+"""The cursors of the journal's named readers: what retention must hold for them, and which of them it had to drop.
 
-Pure bookkeeping: whoever runs it writes `records` down before answering, and hands them back at the next start.
+Pure bookkeeping: the owner writes `records` to disk before it answers, and hands them back at the next start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FellOff(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _JournalReader:
     started: int
     committed: int
     lost: FellOff | None = None
@@ -42,7 +42,7 @@ class _Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldOffsets:
     """What retention spares for readers: everything from `offset` on, within these limits.
 
     Segments the journal's own limits would drop stay until these are passed too.
@@ -53,10 +53,10 @@ class Held:
     age_s: float
 
 
-class Readers:
+class ReaderCursors:
     def __init__(self, records: Iterable[ReaderRecord] = (), *, most: int = 256) -> None:
         self._most = most
-        self._readers = {one.name: _Reader(one.started, one.committed) for one in records}
+        self._readers = {one.name: _JournalReader(one.started, one.committed) for one in records}
         #: Messages that readers lost to retention, all together.
         self.messages_lost = 0
 
@@ -76,7 +76,7 @@ class Readers:
         if one is None:
             if len(self._readers) >= self._most:
                 return None
-            one = self._readers[name] = _Reader(offset, offset)
+            one = self._readers[name] = _JournalReader(offset, offset)
         return ReaderRecord(name, one.started, one.committed)
 
     def commit(self, name: str, offset: int) -> int | None:
