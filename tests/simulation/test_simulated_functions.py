@@ -9,7 +9,7 @@ import pytest
 from sterna.operators.functions import Functions
 from sterna.simulation.clients import Habits
 from sterna.simulation.machine import MOMENTS, MachineSettings
-from sterna.simulation.scene import new_scene
+from sterna.simulation.world import new_world
 
 MESSAGES = 150
 EXPRESSION = b"$TMPSUM;23:59:59$ONE/t/#"
@@ -23,7 +23,7 @@ def one(payload: bytes) -> float:
 def test_every_message_counts_once_whenever_the_node_is_killed(seed: int) -> None:
     functions = Functions()
     functions.register("ONE", one, "one")
-    scene = new_scene(seed)
+    scene = new_world(seed)
     machine = scene.add_machine("node", MachineSettings(functions=functions, function_s=0.3))
     publisher = scene.add_client("publisher", machine, Habits(window=8), "")
     subscriber = scene.add_client("subscriber", machine, Habits(version=4), "")

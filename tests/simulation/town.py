@@ -9,7 +9,7 @@ from sterna.simulation.machine import Machine
 from sterna.simulation.membership import NETWORK, members
 from sterna.simulation.network_checkers import everybody_in_step, nothing_left_over
 from sterna.simulation.records import Violation
-from sterna.simulation.scene import new_scene
+from sterna.simulation.world import new_world
 
 PATIENCE_S = 30.0
 
@@ -19,7 +19,7 @@ class Town:
         self, nodes: int, strategy: str, overlay: str = "spanning-tree", seed: int = 1, *, gateway: bool = False
     ) -> None:
         """With a gateway, the clients of the first node are behind it."""
-        self.scene = new_scene(seed)
+        self.scene = new_world(seed)
         self.names = [f"node{number}" for number in range(1, nodes + 1)]
         self._joined = members(self.names, strategy, overlay, self.scene.kernel.dice("members"))
         self.publishers: dict[str, Client] = {}

@@ -19,7 +19,7 @@ from sterna.node.plans import Plans
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.faults import LONE_KINDS, Faults
-from sterna.simulation.households import Household
+from sterna.simulation.gateway_scenario import GatewayScenario
 from sterna.simulation.kernel import Trace
 from sterna.simulation.machine import Machine, MachineSettings, Running
 from sterna.simulation.membership import MIGRATION, NETWORK, members
@@ -36,7 +36,7 @@ from sterna.simulation.network_checkers import (
 )
 from sterna.simulation.population import Mover, Publisher, Roamer, habits, shared_habits
 from sterna.simulation.records import Violation
-from sterna.simulation.scene import new_scene
+from sterna.simulation.world import new_world
 from sterna.vocabulary.errors import MigrationError
 
 FAULT_PAUSE_S = 0.8
@@ -115,7 +115,7 @@ class Chaos:
     ) -> None:
         """`make` and `prepare` are for those who plant a fault of their own; `progress` hears how far the storm is."""
         self.plan = plan
-        self.scene = new_scene(plan.seed, trace)
+        self.scene = new_world(plan.seed, trace)
         self.scene.records.begins_anew = bool(plan.begin_anew_s)
         names = [f"node{number}" for number in range(1, plan.nodes + 1)]
         dice = self.scene.kernel.dice("members")
@@ -140,7 +140,7 @@ class Chaos:
             self._populate(machine)
         self._orders = self.scene.kernel.dice("orders")
         self._roamers = [self._roamer(number) for number in range(plan.roamers)]
-        self._gateways = [Household(self.scene, f"gateway{number}") for number in range(1, plan.gateways + 1)]
+        self._gateways = [GatewayScenario(self.scene, f"gateway{number}") for number in range(1, plan.gateways + 1)]
         self._publishers += [gateway.publisher for gateway in self._gateways]
 
     def _roamer(self, number: int) -> Roamer:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from sterna.simulation.machine import MOMENTS, Machine, Running
 
 if TYPE_CHECKING:
-    from sterna.simulation.scene import Scene
+    from sterna.simulation.world import SimulatedWorld
 
 SKEW_S = 600.0
 """How wrong a wall clock may be."""
 
 
 class Faults:
-    def __init__(self, scene: Scene, kinds: tuple[str, ...], pause_s: float, away_s: float = 0.0) -> None:
+    def __init__(self, scene: SimulatedWorld, kinds: tuple[str, ...], pause_s: float, away_s: float = 0.0) -> None:
         """`away_s`: how long nodes are away that are killed or cut off, if that is longer than usual."""
         self._scene = scene
         self._kernel = scene.kernel

@@ -1,7 +1,7 @@
 """A gateway in a scenario of random faults: the clients behind it, and how it dies and comes back.
 
-It begins with one node.  Once every node knows of its clients, and none has died since, so that it is written down, it
-may take them to any: before that, nobody could find the session of a client whose node is away.
+It begins with one node.  It may move its clients to any node once every node knows of them and has survived long
+enough to have written that down.  Before that, no node could find the session of a client whose node is away.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from sterna.simulation.gateway import GatewayMachine
 from sterna.simulation.membership import NETWORK
 from sterna.simulation.network_checkers import known_everywhere
 from sterna.simulation.population import Publisher, habits
-from sterna.simulation.scene import Scene
+from sterna.simulation.world import SimulatedWorld
 
 PUBLISH_PAUSE_S = 1.0
 FAILS_EVERY_S = 4.0
@@ -18,8 +18,8 @@ AWAY_S = 1.0
 LOOK_S = 0.5
 
 
-class Household:
-    def __init__(self, scene: Scene, name: str) -> None:
+class GatewayScenario:
+    def __init__(self, scene: SimulatedWorld, name: str) -> None:
         self._scene = scene
         self._dice = dice = scene.kernel.dice(name)
         nodes = [machine.address for machine in scene.machines]

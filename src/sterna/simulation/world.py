@@ -1,4 +1,4 @@
-"""The whole made-up world of one scenario: kernel, network, machines, clients, and what they recorded."""
+"""The simulated world of one scenario: kernel, network, machines, clients, and their records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRIFT = 50e-6
 
 
 @dataclass(slots=True)
-class Scene:
+class SimulatedWorld:
     kernel: Kernel
     network: Network
     machines: list[Machine] = field(default_factory=list)
@@ -49,6 +49,6 @@ class Scene:
         self.kernel.run_until(self.kernel.now + seconds)
 
 
-def new_scene(seed: int, trace: Trace | None = None, path: Path | None = None) -> Scene:
+def new_world(seed: int, trace: Trace | None = None, path: Path | None = None) -> SimulatedWorld:
     kernel = Kernel(seed, trace)
-    return Scene(kernel, Network(kernel, path))
+    return SimulatedWorld(kernel, Network(kernel, path))
