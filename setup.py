@@ -14,7 +14,7 @@ from setuptools.command.build_ext import build_ext
 
 #: What runs per message.  Everything here is typed strictly enough for mypyc and imports nothing it would slow down.
 HOT_MODULES = [
-    "src/sterna/vocabulary/stamps.py",
+    "src/sterna/vocabulary/identity.py",
     "src/sterna/mqtt/message.py",
     "src/sterna/mqtt/packets.py",
     "src/sterna/mqtt/properties.py",

@@ -11,7 +11,7 @@ from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList, AccessRule
 from sterna.broker.access.passwords import PasswordFile, hash_password
 from sterna.broker.access_renewal import AWAY_A_TURN
-from sterna.broker.session.qos0_hold import Held
+from sterna.broker.session.qos0_hold import Qos0Hold
 from sterna.mqtt.message import Message
 
 CHEAP = argon2.PasswordHasher(1, 8, 1)
@@ -227,7 +227,7 @@ def test_what_was_held_at_qos_0_for_a_session_on_its_way_is_asked_about_again() 
     reader = node.join("reader")
     reader.subscribe("t/+")
     session = node.session("reader")
-    session.held = Held()
+    session.held = Qos0Hold()
     for topic in (b"t/open", b"t/secret"):
         grant = node.broker.routes.route(topic).deliveries[0][1]
         assert session.held.hold(Message(topic, topic, 1), grant)

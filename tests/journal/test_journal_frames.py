@@ -25,7 +25,7 @@ from sterna.journal.group_encoding import FRAME_BYTES_MAX, FRAME_ROWS_MAX, encod
 from sterna.journal.record_batch import MessageRows
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 # Whole microseconds: that is what the journal keeps.
 instants = st.integers(0, 4_000_000_000_000_000).map(lambda us: us / 1e6)

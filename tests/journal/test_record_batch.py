@@ -15,7 +15,7 @@ from sterna.journal.columns import OWN_SCHEMA, SCHEMA, read_batch
 from sterna.journal.record_batch import MessageRows, encode_messages, to_microseconds
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalCorrupt
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 instants = st.integers(0, 4_000_000_000_000_000).map(lambda us: us / 1e6)
 identities = st.builds(Identity, st.text(max_size=8), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))

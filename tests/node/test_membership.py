@@ -11,7 +11,7 @@ from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
 from sterna.mqtt.message import Message
 from sterna.node.membership import PASSED_OVER_MAX, Membership, first_since
-from sterna.vocabulary.stamps import Identity, Stamp
+from sterna.vocabulary.identity import Identity, Stamp
 
 NOON = 1_800_000_000.0
 

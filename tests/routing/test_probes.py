@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sterna.routing.link_frames import Echo, Frame, Probe, decode
 from sterna.routing.probes import AT_ONCE, Probes
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.identity import Stamp
 
 TIMEOUT_S = 1.0
 

@@ -24,7 +24,7 @@ from sterna.mqtt.message import Message
 from sterna.node.feed_pieces import AS_IT_LIES, CUT, Question, table_of, unpack
 from sterna.node.feed_records import RECORDS, unpack_records
 from sterna.vocabulary.errors import JournalCorrupt
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 _HEADER = struct.Struct("<IBBHIIQQIII")
 _ODD = (0, 1, 7, 8, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)

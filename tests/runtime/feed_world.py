@@ -21,7 +21,7 @@ from sterna.runtime.feed import Feed
 from sterna.runtime.settings import Bind
 from sterna.runtime.settings import Feed as FeedTable
 from sterna.runtime.storage import FileStore
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 NODE = "node-1"
 BEGAN = 1_700_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from sterna.runtime.logs import TextFormatter
 from sterna.runtime.reports import Reports
-from sterna.vocabulary.throttle import OTHERS, Kind, Throttle
+from sterna.vocabulary.throttle import OTHERS, Throttle, ThrottledKind
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_what_nobody_can_cause_at_will_is_always_said(lines: io.StringIO) -> Non
 def test_memory_and_lines_are_bounded_however_many_addresses_there_are() -> None:
     throttle = Throttle(most=10, kinds=100)
     throttle.turn_over(0.0)
-    admitted = sum(throttle.admits(Kind("event", f"address {number}")) for number in range(100_000))
+    admitted = sum(throttle.admits(ThrottledKind("event", f"address {number}")) for number in range(100_000))
     assert admitted == 100 + 10
-    assert throttle.turn_over(100.0) == [(Kind("event", OTHERS), 99_890)]
+    assert throttle.turn_over(100.0) == [(ThrottledKind("event", OTHERS), 99_890)]
     assert throttle.turn_over(200.0) == []

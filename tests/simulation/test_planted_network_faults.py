@@ -7,7 +7,7 @@ import pytest
 from sterna.routing.origin_streams import OriginStream, Streams, StreamState
 from sterna.simulation.chaos import Chaos, Plan
 from sterna.simulation.links import LinkWorld
-from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
 SEEDS = range(12)
 STRATEGY = "subscription-flooding"

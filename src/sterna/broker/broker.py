@@ -42,13 +42,12 @@ from sterna.broker.session.session_log import SessionLog
 from sterna.broker.session_lifecycle import SessionLifecycle
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.broker.work_budget import Turns
-from sterna.journal.filter_set import FilterSet
 from sterna.journal.journal import Journal
 from sterna.journal.store import Position
 from sterna.mqtt.message import Message
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import is_reserved
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 #: The journal notes how far another node's clock is ahead each time it is this much further ahead.
 CLOCK_STEP_S: Final = 0.5

@@ -14,7 +14,7 @@ from sterna.broker.statistics import Counters
 from sterna.broker.work_budget import WorkBudget
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings as OperatorSettings
-from sterna.vocabulary.stamps import VersionVector
+from sterna.vocabulary.identity import VersionVector
 
 
 class BrokerState:

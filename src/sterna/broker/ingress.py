@@ -15,7 +15,7 @@ from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.network import BrokerNetwork
 from sterna.broker.session.session import Session
-from sterna.journal.interest import Interest
+from sterna.journal.filter_set import FilterSet
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message
 
@@ -48,7 +48,7 @@ class Ingress:
         #: The other nodes; None for a lone one.
         self.network: BrokerNetwork | None = None
         #: Topics whose messages at QoS 0 go to the journal, too.
-        self._kept: Interest | None = None
+        self._kept: FilterSet | None = None
         #: The `$SYS` tree: topic -> bytes it takes among the retained.
         self._sys: dict[bytes, int] = {}
         #: The topics among them on which bridges say whether they are there.
@@ -56,7 +56,7 @@ class Ingress:
 
     def keep(self, filters: list[bytes]) -> None:
         """Append messages at QoS 0 that match to the journal, too."""
-        self._kept = self._routes.kept = Interest(filters)
+        self._kept = self._routes.kept = FilterSet(filters)
         self._routes.forget_all()
 
     # -- messages of clients --

@@ -14,7 +14,7 @@ from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.subscriptions import Grant, Subscription, merge
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE, levels_of, matches
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
 
 if TYPE_CHECKING:
     from sterna.broker.session.connection import Connection

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from sterna.broker.access.access_control import AccessControl
 from sterna.broker.session.connection import Connection
 from sterna.mqtt.topics import is_reserved
-from sterna.vocabulary.throttle import Kind, Throttle
+from sterna.vocabulary.throttle import Throttle, ThrottledKind
 
 #: Bytes of a topic that a report shows.
 TOPIC_SHOWN_BYTES: Final = 200
@@ -37,7 +37,7 @@ class OperatorReports:
         minute; `denied_more` sums up the rest."""
         session = connection.session
         assert session is not None
-        if not self._denials.admits(Kind(event, session.name())):
+        if not self._denials.admits(ThrottledKind(event, session.name())):
             return
         reason = f"topics that begin with {topic[:1].decode()} are the node's own"
         if access == "subscribe" or not is_reserved(topic):

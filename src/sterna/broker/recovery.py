@@ -37,7 +37,7 @@ from sterna.operators.errors import ExpressionError
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.bounds import OWNER_NUMBER_MAX
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp
 
 #: What the version vector is called among the sessions of a checkpoint.
 VECTOR = "\0"

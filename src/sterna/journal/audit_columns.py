@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sterna.journal.audit_records import DeliveryRecord, SessionRecord
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.identity import Stamp
 
 _INSTANT = pa.timestamp("us", "UTC")
 

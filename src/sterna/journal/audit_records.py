@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.identity import Stamp
 
 _BYTE_BITS = 40
 """A segment has fewer bytes than 2 to this."""

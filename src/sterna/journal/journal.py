@@ -28,7 +28,7 @@ from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Group, Position, Store
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.identity import Stamp
 
 BASE_OFFSET_KEY = b"sterna.base_offset"
 EPOCH_KEY = b"sterna.epoch"

@@ -19,7 +19,7 @@ from typing import Final
 
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalCorrupt
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 #: Buffers of each column: validity and values, and between the two of byte strings where each begins.
 OWN_BUFFERS: Final = (3, 3, 2, 2, 3, 2, 2, 3)

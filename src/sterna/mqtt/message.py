@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 NEVER = 0.0
 """`expires_at` of a message that does not expire."""

@@ -19,7 +19,7 @@ from sterna.node.session_pages import State, check_size, put_together, write_dow
 from sterna.node.sides import AGAIN_S, Side
 from sterna.operators.errors import ExpressionError
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import Stamp, VersionVector
+from sterna.vocabulary.identity import Stamp, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving

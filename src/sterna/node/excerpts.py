@@ -11,7 +11,7 @@ from sterna.journal.group_encoding import message_weight
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import FilterTree, is_reserved
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.identity import Stamp
 
 #: A page ends when it holds this much (or one message that is bigger), or when so many rows were looked at for it.
 PAGE_BYTES = 256 * 1024

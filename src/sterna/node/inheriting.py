@@ -39,7 +39,7 @@ from sterna.node.merging import Claim, claim, merge
 from sterna.node.questions import LOOK_S, Questions
 from sterna.node.session_pages import write_down
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving

@@ -16,7 +16,7 @@ from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.node.sides import AGAIN_S, Side
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving

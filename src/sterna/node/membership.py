@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import BEFORE_ALL, Stamp
+from sterna.vocabulary.identity import BEFORE_ALL, Stamp
 
 #: Rows of other nodes that are passed over in search of one of our own.
 PASSED_OVER_MAX = 1000

@@ -11,7 +11,7 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant
 from sterna.broker.transfer.session_transfer import Staged
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity
+from sterna.vocabulary.identity import BEFORE_ALL, Identity
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving

@@ -12,7 +12,7 @@ from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.node.excerpts import read_own
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
 if TYPE_CHECKING:
     from sterna.mqtt.message import Message

@@ -33,7 +33,7 @@ from sterna.node.transients import Transients
 from sterna.node.waiting_clients import EXTRA_S, Parked, WaitingClients
 from sterna.node.words import Words
 from sterna.routing.link_frames import About
-from sterna.vocabulary.stamps import Stamp, VersionVector
+from sterna.vocabulary.identity import Stamp, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.network import Network

@@ -40,7 +40,7 @@ from sterna.routing.message_frames import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingOutput, Strategy
-from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
+from sterna.vocabulary.identity import Identity, Stamp, VersionVector
 
 #: What a shared subscription takes besides its name, in an announcement.
 SHARE_OVERHEAD_BYTES = 16

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.session.session import Session
 from sterna.migration.messages import OwnerEntry
-from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving

@@ -43,7 +43,7 @@ from sterna.node.questions import LOOK_S
 from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.node.sides import pause_s
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import BEFORE_ALL, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving

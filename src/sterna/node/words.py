@@ -31,7 +31,7 @@ from sterna.migration.messages import (
 from sterna.migration.tables import Arriving, On
 from sterna.node.arriving import Arrival
 from sterna.vocabulary.errors import LinkProtocolError
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.identity import Stamp
 
 if TYPE_CHECKING:
     from sterna.node.moving import Moving

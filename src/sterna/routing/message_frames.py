@@ -26,7 +26,7 @@ from typing import Final
 from sterna.mqtt.message import Message
 from sterna.vocabulary.bounds import INSTANT_MAX_US, NUMBER_MAX
 from sterna.vocabulary.errors import LinkProtocolError
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
 
 QOS: Final = 0x03
 RETAIN: Final = 0x04

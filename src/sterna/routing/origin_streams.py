@@ -22,7 +22,7 @@ from sterna.routing.link_frames import FETCHED_FILTERS_MAX, Fetch, Frame, Page, 
 from sterna.routing.message_frames import encode_record, opening, read_message, read_opening, read_records
 from sterna.vocabulary.bounds import NODES_MAX
 from sterna.vocabulary.errors import LinkProtocolError
-from sterna.vocabulary.stamps import BEFORE_ALL, Stamp, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
 
 #: Filters a FETCH lists; a node that wants more says "everything" and sorts out what it gets.
 FILTERS_MAX = FETCHED_FILTERS_MAX

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from sterna.routing.link_frames import Echo, Frame, Probe, encode
-from sterna.vocabulary.stamps import Stamp, VersionVector
+from sterna.vocabulary.identity import Stamp, VersionVector
 
 #: Probes of other nodes being passed on at once; past this the oldest is answered as it stands.
 PASSING_MAX = 4096

@@ -41,7 +41,7 @@ from sterna.routing.probes import Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.routing.strategy_output import StrategyOutput
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
-from sterna.vocabulary.stamps import Stamp, VersionVector
+from sterna.vocabulary.identity import Stamp, VersionVector
 
 #: Topics whose links are remembered; past this the memory starts anew.
 REMEMBERED_MAX: Final = 100_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from sterna.vocabulary.throttle import Kind, Throttle
+from sterna.vocabulary.throttle import Throttle, ThrottledKind
 
 THROTTLED = frozenset({"connection failed", "client sent away"})
 
@@ -34,11 +34,11 @@ class Reports:
             self._log.warning(kind.event, extra=fields)
 
 
-def _kind(event: str, fields: dict[str, Any]) -> Kind:
+def _kind(event: str, fields: dict[str, Any]) -> ThrottledKind:
     is_known = "user" in fields or "address" not in fields
     # A client identifier may be long, and there may be many of them.
     who = str(fields.get("client"))[:100] if is_known else _host(str(fields["address"]))
-    return Kind(event, who, str(fields.get("code", "")))
+    return ThrottledKind(event, who, str(fields.get("code", "")))
 
 
 def _host(address: str) -> str:

@@ -9,7 +9,7 @@ OTHERS: Final = "others"
 """Who caused what there was no room to remember one by one."""
 
 
-class Kind(NamedTuple):
+class ThrottledKind(NamedTuple):
     event: str
     who: str
     """Who causes it, such as an address or a client."""
@@ -24,16 +24,16 @@ class Throttle:
         self._most = most
         self._kinds = kinds
         self._ends_at = 0.0
-        self._seen: dict[Kind, int] = {}
+        self._seen: dict[ThrottledKind, int] = {}
 
-    def admits(self, kind: Kind) -> bool:
+    def admits(self, kind: ThrottledKind) -> bool:
         """Whether one more of this kind is to be said."""
         if kind not in self._seen and len(self._seen) >= self._kinds:
-            kind = Kind(kind.event, OTHERS)
+            kind = ThrottledKind(kind.event, OTHERS)
         seen = self._seen[kind] = self._seen.get(kind, 0) + 1
         return seen <= self._most
 
-    def turn_over(self, now: float) -> list[tuple[Kind, int]]:
+    def turn_over(self, now: float) -> list[tuple[ThrottledKind, int]]:
         """When the period is over: what was left out of it, and how often.  Then a new one begins."""
         if now < self._ends_at:
             return []

@@ -16,7 +16,7 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
 
 
 def is_served(journal: Journal, node: str, message: Message | None, vector: VersionVector) -> bool:

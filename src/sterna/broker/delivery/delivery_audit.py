@@ -28,7 +28,7 @@ from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
+from sterna.vocabulary.identity import Identity, Stamp, VersionVector
 
 
 class AuditRecords:

@@ -20,7 +20,7 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.shares import SharedSubscription, Waiting
 from sterna.broker.session.subscriptions import Grant, Subscription, memory_of, merge
 from sterna.broker.work_budget import WorkBudget
-from sterna.journal.filter_set import Interest
+from sterna.journal.filter_set import FilterSet
 from sterna.mqtt.packets import MQTT_3_1_1
 from sterna.mqtt.topics import SHARE, LevelTree, TopicTree, is_plain_name, is_reserved, split_share
 from sterna.operators.grammar import is_expression
@@ -214,7 +214,7 @@ class Routes:
         self._charged: dict[bytes, int] = {}
         #: Topics of which QoS 0 messages are kept, if any are: they may not take the quick way, so their routes are
         #: remembered apart.
-        self.kept: Interest | None = None
+        self.kept: FilterSet | None = None
         self._slow: dict[bytes, Route] = {}
         self._slow_bytes = 0
         #: Told of every subscription that begins or ends.

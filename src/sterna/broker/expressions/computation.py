@@ -18,7 +18,7 @@ from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression
 from sterna.operators.part_merging import OuterEngine
-from sterna.vocabulary.stamps import Stamp
+from sterna.vocabulary.identity import Stamp
 
 _SNAPSHOT = tuple[int, bytes]
 #: Of one that comes in parts, with what it said last and what its part is called.

@@ -55,7 +55,7 @@ from sterna.operators.part_merging import OuterEngine
 from sterna.operators.settings import Settings
 from sterna.operators.split import halves
 from sterna.operators.stages import Outgrown
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 
 class ExpressionHost(FunctionCallHost, WindowTimerHost, Protocol):

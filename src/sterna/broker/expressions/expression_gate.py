@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import Stamp, VersionVector
+from sterna.vocabulary.identity import Stamp, VersionVector
 
 #: Messages held before one expression, and their bytes.  With one more it does not wait for its memory any longer.
 HELD_MAX: Final = 20_000

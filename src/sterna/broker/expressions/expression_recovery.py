@@ -23,7 +23,7 @@ from sterna.broker.session.publisher_sequence import number_of
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import is_reserved
 from sterna.operators.errors import StateError
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 if TYPE_CHECKING:
     from sterna.broker.expressions.computations import Computations

@@ -26,7 +26,7 @@ from sterna.broker.session.session_log import SessionLog
 from sterna.mqtt.message import Message
 from sterna.operators.functions import Functions
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 if TYPE_CHECKING:
     from sterna.broker.expressions.computation import Computation

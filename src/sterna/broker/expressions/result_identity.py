@@ -18,7 +18,7 @@ from __future__ import annotations
 from sterna.broker.expressions.computation import Computation, taken_us
 from sterna.broker.session.session import Session
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp
 
 
 def has_had(session: Session, message: Message) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 
 from sterna.broker.session.subscriptions import Grant
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import Identity
+from sterna.vocabulary.identity import Identity
 
 HELD_MAX: Final = 1000
 HELD_BYTES_MAX: Final = 1024 * 1024

@@ -20,7 +20,7 @@ from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.broker.statistics import Counters
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import MQTT_5, Will
-from sterna.vocabulary.stamps import VersionVector
+from sterna.vocabulary.identity import VersionVector
 
 if TYPE_CHECKING:
     from sterna.broker.session.connection import Connection

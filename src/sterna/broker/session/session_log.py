@@ -16,7 +16,7 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.mqtt.packets import Will
-from sterna.vocabulary.stamps import Identity, Stamp
+from sterna.vocabulary.identity import Identity, Stamp
 
 
 class SessionEvent(IntEnum):

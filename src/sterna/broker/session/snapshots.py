@@ -17,7 +17,7 @@ from sterna.broker.session.session_log import subscription_fields, will_fields
 from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.subscriptions import Grant
 from sterna.mqtt.message import Message
-from sterna.vocabulary.stamps import Identity, Stamp, VersionVector
+from sterna.vocabulary.identity import Identity, Stamp, VersionVector
 
 
 class Snapshot(msgspec.Struct, array_like=True):

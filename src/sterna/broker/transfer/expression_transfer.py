@@ -27,7 +27,7 @@ from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import is_reserved
 from sterna.operators.errors import ExpressionError, StateError
 from sterna.operators.grammar import is_expression
-from sterna.vocabulary.stamps import BEFORE_ALL, Identity, Stamp, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
 
 #: Bytes that the states of one session's expressions may take together.  One that does not fit in starts empty.
 STATES_BYTES_MAX = 16 * 1024 * 1024

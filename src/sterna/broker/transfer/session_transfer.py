@@ -27,7 +27,7 @@ from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.broker.transfer import expression_transfer
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE
-from sterna.vocabulary.stamps import VersionVector
+from sterna.vocabulary.identity import VersionVector
 
 
 class Staged(NamedTuple):
