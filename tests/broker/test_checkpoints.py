@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from surviving_node import SurvivingNode
 
+from broker.surviving_node import SurvivingNode
 from sterna.broker.limits import Limits
 from sterna.broker.session.offset_queue import PIECE_MESSAGES
 from sterna.broker.session.snapshots import Snapshot

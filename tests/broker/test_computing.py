@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from lone_node import Client, LoneNode
-from surviving_node import SurvivingNode
 
+from broker.lone_node import Client, LoneNode
+from broker.surviving_node import SurvivingNode
 from sterna.broker.access.authorization import AccessRule
 from sterna.broker.limits import Limits
 

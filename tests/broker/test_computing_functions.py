@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from lone_node import Client, LoneNode
-from surviving_node import SurvivingNode
 
+from broker.lone_node import Client, LoneNode
+from broker.surviving_node import SurvivingNode
 from sterna.broker.limits import Limits
 from sterna.journal.settings import JournalSettings
 from sterna.operators.functions import Functions

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from surviving_node import SurvivingNode
 
+from broker.surviving_node import SurvivingNode
 from sterna.broker.expressions.spark_expressions import PassedMessage
 from sterna.broker.limits import Limits
 from sterna.broker.session.publisher_sequence import numbered

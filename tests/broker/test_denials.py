@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lone_node import LoneNode
 
+from broker.lone_node import LoneNode
 from conformance.packets import Publish
 from sterna.broker.access.authorization import AccessList, AccessRule
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lone_node import LoneNode
 
+from broker.lone_node import LoneNode
 from conformance.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Sent, Subscribe, Will
 from sterna.broker.access.authorization import AccessRule
 from sterna.broker.limits import Limits

@@ -8,8 +8,8 @@ from dataclasses import fields
 
 import argon2
 import pytest
-from lone_node import Client, LoneNode
 
+from broker.lone_node import Client, LoneNode
 from conformance.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Subscribe, Unsubscribe, Will
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.passwords import PasswordFile, hash_password

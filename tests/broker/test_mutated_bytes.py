@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from lone_node import LoneNode
 
+from broker.lone_node import LoneNode
 from mutations import conversations
 from sterna.broker.limits import Limits
 from sterna.broker.session.connection import ConnectionState

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from lone_node import LoneNode
-
+from broker.lone_node import LoneNode
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import JournalSettings
 from sterna.vocabulary.errors import JournalError

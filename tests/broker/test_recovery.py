@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from surviving_node import Client, Packet, SurvivingNode
 
+from broker.surviving_node import Client, Packet, SurvivingNode
 from sterna.broker.access.authorization import AccessList
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.limits import Limits

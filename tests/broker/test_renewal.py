@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argon2
 import pytest
-from lone_node import Client, LoneNode
 
+from broker.lone_node import Client, LoneNode
 from conformance.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList, AccessRule

@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
-from surviving_node import Client, SurvivingNode
 
+from broker.surviving_node import Client, SurvivingNode
 from sterna.broker.session.publisher_sequence import number_of
 
 PUBACK, PUBREC, PUBREL, PUBCOMP = 4, 5, 6, 7

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lone_node import Client, LoneNode, Wire
 
+from broker.lone_node import Client, LoneNode, Wire
 from conformance.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish
 from sterna.broker.limits import Limits
 from sterna.broker.session.connection import Connection

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lone_node import Client, LoneNode
 
+from broker.lone_node import Client, LoneNode
 from conformance.packets import (
     RETAIN_AS_PUBLISHED,
     RETAINED_IF_NEW,

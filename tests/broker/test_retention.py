@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from lone_node import WALL_OFFSET, LoneNode
 
+from broker.lone_node import WALL_OFFSET, LoneNode
 from conformance.packets import Puback
 from sterna.broker.delivery import queue_retention
 from sterna.broker.delivery.queue_retention import STEP_WORK, Sweep

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lone_node import Client, LoneNode
 
+from broker.lone_node import Client, LoneNode
 from conformance.packets import Connect, Subscribe, Unsubscribe
 from sterna.broker import work_budget
 from sterna.broker.access.authorization import AccessRule

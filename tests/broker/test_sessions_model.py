@@ -13,9 +13,9 @@ from functools import partial
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from lone_node import Client, LoneNode
-from session_model import MATCHES, TOPICS, Model, Owed, Publication, Receiver
 
+from broker.lone_node import Client, LoneNode
+from broker.session_model import MATCHES, TOPICS, Model, Owed, Publication, Receiver
 from conformance.packets import (
     Connack,
     Connect,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from lone_node import Client, LoneNode
 
+from broker.lone_node import Client, LoneNode
 from conformance.packets import NO_LOCAL, Puback, Pubrec, Subscribe
 from sterna.broker.access.authorization import AccessRule
 

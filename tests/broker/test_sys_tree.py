@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lone_node import LoneNode
+from broker.lone_node import LoneNode
 
 
 def test_the_tree_is_no_part_of_what_is_counted_as_retained() -> None:

@@ -6,8 +6,8 @@ from typing import Unpack
 
 import jwt
 import pytest
-from lone_node import Client, LoneNode
 
+from broker.lone_node import Client, LoneNode
 from conformance.packets import Connack, Connect, Pingreq, Pingresp
 from conformance.properties import Properties
 from sterna.broker.access.authentication import Authenticator

@@ -7,8 +7,8 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from lone_node import LoneNode
 
+from broker.lone_node import LoneNode
 from conformance.packets import Publish, Subscribe
 from sterna.broker.delivery.retained import RETAINED_BYTES
 from sterna.broker.limits import Limits

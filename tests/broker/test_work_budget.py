@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lone_node import Client, LoneNode
 
+from broker.lone_node import Client, LoneNode
 from conformance.packets import Pingresp, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from sterna.broker import work_budget
 from sterna.broker.limits import Limits

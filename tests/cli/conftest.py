@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import WAIT_S, Mosquitto
 
+from cli.commands import WAIT_S, Mosquitto
 from sterna.bench.ports import free_ports
 
 _CONFIGURATION = """

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import typer
-from commands import run
 
+from cli.commands import run
 from sterna import __version__
 from sterna.broker.access.passwords import PasswordFile
 from sterna.cli.main import COMMANDS, assemble

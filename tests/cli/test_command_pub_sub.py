@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import WAIT_S, Mosquitto, run, start
 
+from cli.commands import WAIT_S, Mosquitto, run, start
 from sterna.cli.mosquitto_flags import ConnectionFlags
 
 _PROPERTIES = (

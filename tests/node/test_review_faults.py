@@ -262,7 +262,7 @@ def test_a_page_with_a_big_retained_message_and_a_big_other_one_still_fits_a_fra
         publisher.publish(f"state/{number}", bytes(big), 1, retain=True)
     subscriber = town["b"].join("subscriber")
     subscriber.subscribe("t", 1)
-    town["b"].network.overloaded = lambda: True  # type: ignore[method-assign]  a moment between two pages
+    town["b"].network.overloaded = lambda: True  # type: ignore[method-assign]  # a moment between two pages
     town.connect_slowly("a", "b", 0.0)
     while not len(town["b"].broker.retained):
         town.pass_time(0.01)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from expression_making import SHORT, SHORT_BY_THE_WALL, SINCE_US, Event, expressions, streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.expression_making import SHORT, SHORT_BY_THE_WALL, SINCE_US, Event, expressions, streams
 from sterna.operators.engine import Engine
 from sterna.operators.expression import Expression
 from sterna.operators.reference import Reference

@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from expression_making import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from operators.expression_making import (
     CHANGES,
     RULES,
     SHORT,
@@ -16,9 +19,6 @@ from expression_making import (
     streams,
     windowed,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from sterna.operators.engine import Engine
 from sterna.operators.errors import StateError
 from sterna.operators.expression import Expression

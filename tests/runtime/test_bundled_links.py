@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from link_towns import NETWORK, Relay, Town, leave, run, two, until
 from msgspec.structs import replace
 
 from live.certificates import Authority
+from runtime.link_towns import NETWORK, Relay, Town, leave, run, two, until
 from sterna.overlay.bundle import Preamble
 from sterna.runtime.settings import NetworkTls
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from feed_world import BEGAN, SMALL, FeedWorld, everything, flip, message, rows, run, until
 
+from runtime.feed_world import BEGAN, SMALL, FeedWorld, everything, flip, message, rows, run, until
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.pipeline.feed.client import FeedClient
 from sterna.runtime import feed_parquet

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from feed_world import message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.feed_world import message
 from sterna.broker.delivery.share_targets import encode_decision
 from sterna.journal.columns import to_batch
 from sterna.journal.filter_set import FilterSet

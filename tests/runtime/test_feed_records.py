@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feed_world import BEGAN, NODE, SMALL, FeedWorld, flip, message, run
 
+from runtime.feed_world import BEGAN, NODE, SMALL, FeedWorld, flip, message, run
 from sterna.journal.audit_records import DeliveryRecord, SessionRecord
 from sterna.journal.frames import DELIVERIES, HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
 from sterna.journal.recovery import recover

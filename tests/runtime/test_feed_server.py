@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from feed_world import BEGAN, FeedWorld, everything, message, offsets, rows, run, until
 
+from runtime.feed_world import BEGAN, FeedWorld, everything, message, offsets, rows, run, until
 from sterna.journal.reader_cursors import ReaderCursors
 from sterna.journal.settings import JournalSettings
 from sterna.pipeline.feed.client import ConnectionLost

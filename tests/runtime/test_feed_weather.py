@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from feed_world import BEGAN, FeedWorld, everything, flip, message, run, until
 
+from runtime.feed_world import BEGAN, FeedWorld, everything, flip, message, run, until
 from sterna.journal.settings import JournalSettings
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.feed.errors import Busy, FeedError, FeedRefused, Trimmed, Unreachable

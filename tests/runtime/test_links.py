@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from link_towns import NETWORK, Relay, Town, leave, run, two, until
 from msgspec.structs import replace
 
 from live.certificates import Authority
+from runtime.link_towns import NETWORK, Relay, Town, leave, run, two, until
 from sterna.runtime.settings import Bind, Network, NetworkTls
 from sterna.vocabulary.errors import ConfigurationError
 
