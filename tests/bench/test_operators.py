@@ -65,8 +65,8 @@ def test_the_rate_is_by_the_clock_whatever_else_runs() -> None:
 def test_bystanders_are_judged_by_the_median_of_pairs(with_them: float, verdict: str) -> None:
     costs = [1.0, with_them, 5.0, 4.0, 1.2, 3.0]
     row = judge_bystanders([measured(1_000_000, cost) for cost in costs])
-    assert (row.ratio, row.verdict) == (pytest.approx(with_them), verdict)
-    assert (row.figure, row.beside) == (pytest.approx(3.0), pytest.approx(1.2))
+    assert row.verdict == verdict
+    assert [row.ratio, row.figure, row.beside] == pytest.approx([with_them, 3.0, 1.2])
 
 
 def test_a_part_that_fails_is_a_row_that_says_so() -> None:

@@ -203,11 +203,13 @@ class LoneNode:
         assert client.connack.code == 0, client.connack
         return client
 
-    def resume(self, client_id: str, version: int = 5, **properties: Unpack[Properties]) -> Client:
+    def resume(
+        self, client_id: str, version: int = 5, *, will: Will | None = None, **properties: Unpack[Properties]
+    ) -> Client:
         """A client whose session outlives its connection."""
         if version == 5:
             properties.setdefault("session_expiry", 100)
-        return self.join(client_id, version, clean=False, **properties)
+        return self.join(client_id, version, clean=False, will=will, **properties)
 
 
 class Client:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.lone_node import Client, LoneNode
@@ -162,7 +164,7 @@ def test_who_is_not_listened_to_for_two_reasons_is_read_from_when_both_are_gone(
     client = node.join("c")
     client.send(back_and_forth(100))
     node.broker.backpressure.pause(client.connection)
-    ends = {"journal": node.broker._resume_reading, "turn": lambda: finish(node)}
+    ends: dict[str, Callable[[], object]] = {"journal": node.broker._resume_reading, "turn": lambda: finish(node)}
     for place, end in enumerate(sorted(ends, key=lambda name: name != first)):
         assert not client.wire.reading
         ends[end]()

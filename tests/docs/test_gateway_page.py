@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from live.gateways import LiveGateway
-from live.networks import free_port
 from live.nodes import LiveNode, wait_until
+from sterna.bench.ports import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from live.certificates import Authority
 from live.nodes import LiveNode
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def snippets(kind: str) -> list[object]:
+def snippets(kind: str) -> list[ParameterSet]:
     """Every fenced block of this kind, named by page and line."""
     found = []
     for page in PAGES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from .town import Town
 versions = pytest.mark.parametrize("version", [4, 5])
 
 
-def connected(town: Town, version: int = 5, name: str = "c", **wishes: bool) -> ModelClient:
+def connected(town: Town, version: int = 5, name: str = "c", **wishes: Any) -> ModelClient:
     client = ModelClient(town, version, name)
     client.connect(**wishes)
     assert client.heard[0][0] == 0x20

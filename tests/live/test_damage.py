@@ -32,7 +32,7 @@ def test_a_flipped_bit_in_a_frame_header_costs_that_frame_and_nothing_that_was_a
     node.kill()
     [file] = (node.directory / "data").rglob("*.sterna")
     data = bytearray(file.read_bytes())
-    frames = message_frames(data)
+    frames = message_frames(bytes(data))
     assert len(frames) == 50
     data[frames[10] + 17] ^= 4
     file.write_bytes(data)

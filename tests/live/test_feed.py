@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from sterna.bench.ports import free_port
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.feed.errors import FeedError, FeedRefused, Unreachable
 
 from .certificates import Authority
 from .conftest import Join
-from .networks import LiveNetwork, free_port
+from .networks import LiveNetwork
 from .nodes import LiveNode, wait_until
 
 TOKEN = "a token of sixteen bytes or more"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import cbor2
 import psutil
@@ -47,7 +48,7 @@ def round_trip(node: LiveNode, bystander: Paho) -> float:
     seen = len(bystander.messages)
     bystander.publish("bystander", b"x", 1)
     bystander.receive(seen + 1)
-    return sum(process.cpu_times()[:2]) - began
+    return float(sum(process.cpu_times()[:2]) - began)
 
 
 def not_numbers(node: LiveNode) -> float:
@@ -166,10 +167,12 @@ def test_an_expression_bomb_is_refused_with_a_reason(
 ) -> None:
     client = join()
     reasons: list[str] = []
-    client.client.on_subscribe = lambda _c, _d, mid, codes, found: (
-        reasons.append(getattr(found, "ReasonString", "")),
-        client._on_answer(_c, _d, mid, codes, found),
-    )[0]
+
+    def answered(paho: Any, userdata: Any, packet_id: int, codes: Any, properties: Any) -> None:
+        reasons.append(getattr(properties, "ReasonString", ""))
+        client._on_answer(paho, userdata, packet_id, codes, properties)
+
+    client.client.on_subscribe = answered
     assert client.subscribe(text, 1) == 0x8F
     assert why in reasons[0]
 

@@ -29,7 +29,9 @@ def sterna(*words: str) -> str:
 def test_a_lone_node_lists_its_clients(node: LiveNode, join: Join, client_id: str, version: int) -> None:
     client = join(node, client_id=client_id, version=version, persistent=True)
     client.subscribe("topic", 1)
-    address = f"127.0.0.1:{client.client.socket().getsockname()[1]}"
+    connection = client.client.socket()
+    assert isinstance(connection, socket.socket)
+    address = f"127.0.0.1:{connection.getsockname()[1]}"
 
     def listed() -> list[str]:
         lines = sterna("clients", "--admin", node.admin).splitlines()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import argon2
@@ -228,6 +229,9 @@ def test_reloads_under_load_lose_nothing_at_qos_1(node: LiveNode, join: Join, pa
             writer.publish_all("work/1", batch, 1)
             sent.extend(batch)
 
+    def has_sent(count: int) -> bool:
+        return len(sent) >= count
+
     publishing = threading.Thread(target=publish)
     publishing.start()
     try:
@@ -236,7 +240,7 @@ def test_reloads_under_load_lose_nothing_at_qos_1(node: LiveNode, join: Join, pa
             write_passwords(passwords, ann="a", bob="b", **{f"user{number}": "x"})
             wanted = len(sent) + 50
             hang_up(node)
-            wait_until(lambda wanted=wanted: len(sent) >= wanted, "publishing goes on", 30)
+            wait_until(partial(has_sent, wanted), "publishing goes on", 30)
     finally:
         stop.set()
         publishing.join()

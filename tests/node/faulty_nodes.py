@@ -155,7 +155,7 @@ class FaultyTown(Town):
         return self.faulty[name]
 
     def connect(self, *pairs: str) -> None:
-        for one, other in pairs:
+        for one, other in map(tuple, pairs):
             self._join(one, other, PatientPipe(), PatientPipe())
         self.pass_time(1)
 

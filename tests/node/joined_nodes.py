@@ -74,7 +74,7 @@ class Town:
 
     def connect_now(self, *pairs: str) -> None:
         """The handshake is done when this returns, and little else."""
-        for one, other in pairs:
+        for one, other in map(tuple, pairs):
             a, b = Pipe(), Pipe()
             a.other, b.other = b, a
             self.pipes += a, b

@@ -63,7 +63,7 @@ class Listening:
             self.frames += batch
             frames(link, batch)
 
-        node.network.router.frames = noting  # type: ignore[method-assign]
+        node.network.router.frames = noting  # type: ignore[method-assign, assignment]
 
 
 def conversation(strategy: str) -> Frames:

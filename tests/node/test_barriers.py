@@ -35,7 +35,7 @@ def hold_back(town: Town, name: str) -> Callable[[], None]:
     streams = town[name].network.router.streams
     held: list[Page] = []
     original = streams.page_came
-    streams.page_came = held.append  # type: ignore[method-assign]
+    streams.page_came = held.append  # type: ignore[method-assign, assignment]
 
     def release() -> None:
         streams.page_came = original  # type: ignore[method-assign]

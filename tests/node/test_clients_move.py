@@ -60,12 +60,13 @@ def test_what_is_in_flight_goes_on_where_it_was(strategy: str) -> None:
     client = town["C"].resume("c", receive_maximum=3)
     released, *again = client.received()
     assert released == Pubrel(first.packet_id)
-    assert [(m.packet_id, m.payload, m.dup) for m in again] == [
+    assert [(m.packet_id, m.payload, m.dup) for m in again if isinstance(m, Publish)] == [
         (second.packet_id, b"1", True),
         (third.packet_id, b"2", True),
     ]
-    answers = client.say(Pubcomp(first.packet_id))
-    assert [m.payload for m in answers] == [b"3"]
+    (answer,) = client.say(Pubcomp(first.packet_id))
+    assert isinstance(answer, Publish)
+    assert answer.payload == b"3"
 
 
 def test_a_publisher_that_moves_is_recognised_by_its_packet_identifiers(strategy: str) -> None:

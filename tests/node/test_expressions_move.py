@@ -343,7 +343,7 @@ def test_however_a_move_and_publications_fall_together_the_answers_are_those_of_
             where = str(which)
             client = town[where].dial()
             client.send(Connect("c", False, 0, None, None, None, {"session_expiry": 100}))
-    for node in town.nodes.values():
+    for node in town.faulty.values():
         node.disk_stalls = False
     if killed:
         town.kill(killed)

@@ -25,7 +25,7 @@ def come(town: FaultyTown, name: str) -> Client:
 def test_a_slow_link_costs_a_moving_client_nothing_at_qos_0(slow: str) -> None:
     """As in the paper's experiments: messages are under way between the nodes while the client is moved."""
     town = FaultyTown("AB")
-    town.connect_slowly(*slow, 0.5)
+    town.connect_slowly(slow[0], slow[1], 0.5)
     town.pass_time(3)
     client = come(town, "A")
     town.pass_time(2)

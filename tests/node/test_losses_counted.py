@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -170,7 +171,7 @@ def test_whoever_has_left_a_link_before_it_ended_misses_nothing_by_its_end() -> 
     link = town["a"].network.links.links["b"]
     for pause_s, is_missed in ((1.0, False), (LEFT_S + 1, True)):
         now = [0.0]
-        losses = Losses(now=lambda now=now: now[0], schedule=lambda at, action: None, changed=lambda: None)
+        losses = Losses(now=partial(now.__getitem__, 0), schedule=lambda at, action: None, changed=lambda: None)
         losses.left(link, "c", ["b"])
         now[0] += pause_s
         losses.way_lost("b", "b", ["b"])

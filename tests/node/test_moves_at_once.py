@@ -205,7 +205,7 @@ def test_a_node_that_has_read_past_the_offer_says_so_and_gets_another(monkeypatc
     client.subscribe("t/1", 1)
     other = town["B"].join("other")
     other.subscribe("u", 1)
-    said: list[messages.Message] = []
+    said: list[object] = []
     original = Moving.directed_came
 
     def directed_came(moving: Moving, source: str, body: bytes) -> None:

@@ -291,7 +291,7 @@ def test_a_crash_of_either_at_any_step_loses_nothing_and_repeats_nothing() -> No
             _, publisher = begun_anew(town)
             publisher.publish("t/1", b"2", 2)
             moving = town["A" if step is RemainsPage else "C"].network.moving
-            moving.send = lambda node, message, moving=moving, step=step: (  # type: ignore[method-assign]
+            moving.send = lambda node, message, moving=moving, step=step: (  # type: ignore[method-assign, misc]
                 None if isinstance(message, step) else Moving.send(moving, node, message)
             )
             town.connect("AB")

@@ -36,7 +36,8 @@ def fresh(kind: str, held: list[tuple[int, float]]) -> bytes | None:
 @given(st.integers(0, 2**32))
 def test_what_is_left_is_as_if_the_others_had_never_been(kind: str, seed: int) -> None:
     rng = Random(seed)
-    one, held = engine(kind), []
+    one = engine(kind)
+    held: list[Any] = []
     times = accumulate(rng.choice([0, 1, 1000, 10**6, SPAN_US // 300, SPAN_US // 2]) for _ in range(400))
     for time_us in times:
         value = rng.choice([rng.uniform(-5, 5), float(rng.randrange(10))])

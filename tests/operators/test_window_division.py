@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -56,7 +57,8 @@ def test_parts_engine_and_reference_give_the_same_answers(
     chosen, dice = SHORT_BY_THE_WALL if by_the_wall else SHORT, random.Random(seed)
     messages = in_order(events)
     parts = [PartialWindows(expression, chosen, SINCE_US) for _ in range(places)]
-    whole, got = MergedWindows(expression, chosen, SINCE_US), []
+    whole = MergedWindows(expression, chosen, SINCE_US)
+    got: list[Any] = []
     end_us = messages[-1][0] + 100_000_000 if messages else SINCE_US
     done_us = SINCE_US
     while messages:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from live.networks import LiveNetwork, free_port
+from live.networks import LiveNetwork
 from live.nodes import LiveNode
+from sterna.bench.ports import free_port
 
 
 class AuditedNetwork(LiveNetwork):

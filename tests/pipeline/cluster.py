@@ -19,8 +19,8 @@ from typing import Any, Self
 import psutil
 import pyspark
 
-from live.networks import free_port
 from live.nodes import wait_until
+from sterna.bench.ports import free_port
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
 QUICK_JVM = os.environ["SPARK_SUBMIT_OPTS"]

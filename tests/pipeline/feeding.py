@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from live.networks import free_port
 from live.nodes import LiveNode, wait_until
+from sterna.bench.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def _kill_myself(at: int) -> None:
 def one_by_one(merges: Any) -> Any:
     for one in merges:
         sys.audit("merge")
-        yield merge(one)
+        yield merge(one)  # type: ignore[func-returns-value]
         sys.audit("merge")
 
 
@@ -80,7 +81,7 @@ def kill_compactions(directory: Path) -> int:
     while was_killed:
         at += 1
         files = archive(directory / str(at), BATCHES)
-        was_killed = killed(lambda files=files: compact(files, keep_s=-1, run=one_by_one), at)
+        was_killed = killed(partial(compact, files, keep_s=-1, run=one_by_one), at)
         check_merged(files, BATCHES)
     return at - 1
 
@@ -90,7 +91,7 @@ def kill_batches(directory: Path) -> int:
     while was_killed:
         at += 1
         files = archive(directory / str(at), 2)
-        was_killed = killed(lambda files=files: keep(files, 2, range(2 * ROWS, 3 * ROWS)), at)
+        was_killed = killed(partial(keep, files, 2, range(2 * ROWS, 3 * ROWS)), at)
         assert kept(files) in (list(range(2 * ROWS)), list(range(3 * ROWS)))
         keep(files, 2, range(2 * ROWS, 3 * ROWS))  # Spark runs it again, not knowing how far it came
         check_merged(files, 3)
@@ -116,7 +117,7 @@ def race(directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    os.fsync = lambda _file: None  # what a kill leaves does not depend on it, and it takes most of the time
+    os.fsync = lambda fd: None  # what a kill leaves does not depend on it, and it takes most of the time
     place = Path(sys.argv[1])
     for name, work in (("compactions", kill_compactions), ("batches", kill_batches), ("race", race)):
         print(name, work(place / name), flush=True)

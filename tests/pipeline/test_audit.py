@@ -121,7 +121,7 @@ def overlap(world: World) -> None:
 
 def come_and_go(world: World) -> None:
     world.publish("passing", range(30, 40))
-    between = {"since": second(33), "until": second(38), "stands": second(33)}
+    between: dict[str, Any] = {"since": second(33), "until": second(38), "stands": second(33)}
     world.subscribe("by-vector", "passing", after=vector(33), reached=vector(36), over="ended", **between)
     world.deliver("by-vector", range(34, 37))
     late = {**between, "stands": second(33.5)}  # 34 came so soon after it that clocks might be to blame

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -24,14 +25,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 MESSAGES_PER_S = 100
 
 
-def passing(seconds: float) -> bool:
-    return time.monotonic() > seconds
+def passed(until: float) -> bool:
+    return time.monotonic() > until
 
 
 def fleeting(node: LiveNode) -> paho.Client:
     """A client whose session dies with its node; it comes back and subscribes anew."""
     client = paho.Client(CallbackAPIVersion.VERSION2, f"fleeting-{node.directory.name}")
-    client.on_connect = lambda *_: client.subscribe("data/#", 1)
+
+    def subscribe(*_: object) -> None:
+        client.subscribe("data/#", 1)
+
+    client.on_connect = subscribe
     client.connect(*node.address)
     client.loop_start()
     return client
@@ -44,11 +49,9 @@ def test_a_network_with_a_node_killed_under_load_audits_clean(spark: SparkSessio
     ):
         visitors = [fleeting(network["b"]), fleeting(network["c"])]
         for victim in "bc":
-            until = time.monotonic() + 1
-            crowd.run(lambda until=until: passing(until), 2)
+            crowd.run(partial(passed, time.monotonic() + 1), 2)
             network[victim].kill()
-            until = time.monotonic() + 0.5
-            crowd.run(lambda until=until: passing(until), 2)
+            crowd.run(partial(passed, time.monotonic() + 0.5), 2)
             network[victim].launch()
             assert crowd.run(network[victim].is_up, START_S)
         network.wait_until_settled()

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -86,7 +87,7 @@ def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     """An archive of made-up messages, in several files."""
     told = made_up(7, 400)
     archive = Archive(tmp_path_factory.mktemp("past") / "archive")
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (topic, payload, 1, False, "p", origin, 1, offset, offset, at(time_us), {}, "", [], None)
         for time_us, origin, offset, topic, payload in told
     ]

@@ -46,8 +46,8 @@ def test_expressions_that_are_sparks_are_told_and_others_are_not(start_feeding: 
         node.listen(f"c{number}", text)
     with FeedClient(node.feed, "test") as feed:
         wanted = feed.expressions()
-        ((text, since_us),) = wanted.expressions
-        assert text == b"$HOURLYSUM/t/+"
+        ((expression, since_us),) = wanted.expressions
+        assert expression == b"$HOURLYSUM/t/+"
         assert before_us <= since_us <= time.time() * 1e6
         assert (wanted.settings.engine, wanted.settings.spark_period_s) == ("auto", 1800)
         assert feed.status().edition == 1

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -213,12 +214,13 @@ def test_an_archive_killed_at_any_moment_holds_each_acknowledged_message_once(
         node.publish("plant/a", range(sent, sent + 200))
         sent += 200
 
+    def has_batches(number: int) -> bool:
+        return archive.last_batch() >= number
+
     for life in range(2):
         with Driver(command, tmp_path / "said") as driver:
             enough = archive.last_batch() + 2
-            driver.wait_until(
-                lambda enough=enough: archive.last_batch() >= enough, "two more batches are done", SOON_S, publish
-            )
+            driver.wait_until(partial(has_batches, enough), "two more batches are done", SOON_S, publish)
             if life == 1:
                 node.kill()
                 node.restart()

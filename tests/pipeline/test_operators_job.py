@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from pyspark.sql import SparkSession
 
-from live.networks import free_port
 from live.nodes import wait_until
+from sterna.bench.ports import free_port
 from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
@@ -70,7 +71,7 @@ class Subscriber:
         self._client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=MQTTProtocolVersion.MQTTv5)
         self._client.on_subscribe = lambda *_: self._subscribed.set()
         self._client.on_message = self._on_message
-        lasting = Properties(PacketTypes.CONNECT)
+        lasting = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         lasting.SessionExpiryInterval = 3600
         self._client.reconnect_delay_set(1, 1)
         self._client.connect("127.0.0.1", node.port, clean_start=False, properties=lasting)
@@ -88,7 +89,7 @@ class Subscriber:
     def _on_message(self, _client: object, _userdata: object, message: paho.MQTTMessage) -> None:
         self.came.append(time.time())
         number = dict(getattr(message.properties, "UserProperty", []))["sterna-sequence"]
-        self.got.append((message.topic, message.payload, number))
+        self.got.append((message.topic, bytes(message.payload), number))
 
     def by_rules(self) -> list[tuple[str, bytes]]:
         return [(topic, payload) for topic, payload, _ in self.got if topic.startswith("$GT;1/t/")]
@@ -230,12 +231,13 @@ def test_killed_at_any_moment_every_message_is_counted_once(
             node.publish(values[-1][0].decode(), [values[-1][1]])
         pause.wait(0.5)  # Spark needs the machine, too
 
+    def has_results(number: int) -> bool:
+        return len(here.of("$HOURLYCOUNT/t")) >= number
+
     for life in range(2):
         with Driver(command, tmp_path / "said") as driver:
             enough = len(here.of("$HOURLYCOUNT/t")) + 2
-            driver.wait_until(
-                lambda enough=enough: len(here.of("$HOURLYCOUNT/t")) >= enough, "results", SOON_S, publish
-            )
+            driver.wait_until(partial(has_results, enough), "results", SOON_S, publish)
             if life == 1:
                 second.kill()
                 second.restart()

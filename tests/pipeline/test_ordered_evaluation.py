@@ -47,7 +47,7 @@ class Batches:
         start, end = self.offset, self._reader.latestOffset(self.offset, ReadAllAvailable())
         if end == start:
             return
-        rows = []
+        rows: list[Any] = []
         for piece in self._reader.partitions(start, end):
             for batch in self._reader.read(piece):
                 rows += zip(*(batch.column(place).to_pylist() for place in range(3)), strict=True)

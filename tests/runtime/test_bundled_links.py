@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -43,6 +44,10 @@ class Stranger(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.is_gone = True
+
+
+def are_gone(strangers: list[Stranger]) -> bool:
+    return all(stranger.is_gone for stranger in strangers)
 
 
 async def _knock(address: str, words: bytes) -> Stranger:
@@ -229,7 +234,7 @@ def test_the_name_of_a_bundle_is_forgotten_when_it_is_over() -> None:
         a = await Town("a", replace(NETWORK, handshake_s=0.2)).open()
         for attempt in (1, 2):
             strangers = [await _knock(a.address, Preamble(NAME, index, 3).encode()) for index in range(2)]
-            await until(lambda strangers=strangers: all(stranger.is_gone for stranger in strangers), "all hung up on")
+            await until(partial(are_gone, strangers), "all hung up on")
             assert a.reports == attempt * [("link refused", "the handshake took too long")]
         await leave(a)
 

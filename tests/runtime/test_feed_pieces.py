@@ -42,7 +42,7 @@ def written(*groups: list[Message], events: list[bytes] | None = None) -> bytes:
 
 
 def read(data: bytes, question: Question, rows_min: int = 1) -> list[dict[str, Any]]:
-    found = []
+    found: list[dict[str, Any]] = []
     for kind, buffers in pick(data, question).pieces:
         for rows in unpack(memoryview(bytes((kind,)) + b"".join(buffers)), rows_min):
             table = table_of(rows, question, "node-1")

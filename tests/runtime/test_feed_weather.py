@@ -298,6 +298,7 @@ def test_damage_on_the_disk_is_counted_reported_once_and_stepped_over(tmp_path: 
                 flip(path, place)
             for _ in range(2):
                 found, end = await world.ask(lambda client: (everything(client), client.last_read))
+                assert end is not None
                 gone = {*range(100, 200), *range(300, 400)}
                 assert found == [offset for offset in range(3000) if offset not in gone]
                 assert (end.lost, end.reached) == (200, 3000)

@@ -8,8 +8,9 @@ from gateway.model_client import ModelClient
 from gateway.town import Town
 from sterna.cli.clients import described
 from sterna.gateway.gateway import Gateway
-from sterna.runtime.admin_pages import Asked, Guard
+from sterna.runtime.admin_pages import Answer, Asked, Guard
 from sterna.runtime.gateway_pages import answer
+from sterna.runtime.reloading import Outcome
 
 
 class Observed:
@@ -20,9 +21,13 @@ class Observed:
     def why_not_ready(self) -> str | None:
         return self._reason
 
+    async def reload(self) -> Outcome:
+        raise NotImplementedError
+
 
 def body(page: str, observed: Observed, status: int = 200, method: str = "GET", guard: Guard | None = None) -> str:
     said = answer(Asked(method, page, {}), observed, guard or Guard())
+    assert isinstance(said, Answer)
     assert said.status == status
     return said.body.decode()
 

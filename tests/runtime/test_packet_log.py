@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.packets import Connect, Disconnect, Pingreq, Puback, Publish, Pubrel, Subscribe, Unsubscribe, Will
+from conformance.packets import (
+    Connect,
+    Disconnect,
+    Pingreq,
+    Puback,
+    Publish,
+    Pubrel,
+    Sent,
+    Subscribe,
+    Unsubscribe,
+    Will,
+)
 from sterna.mqtt.packets import encode_connack, encode_suback
 from sterna.runtime.packet_log import HEAD_BYTES, PacketLog
 
@@ -40,7 +51,7 @@ def kept() -> Iterator[Kept]:
     log.setLevel("NOTSET")
 
 
-PACKETS = [
+PACKETS: list[Sent] = [
     Connect("meter", True, 30, Will("will/topic", b"last words"), "alice", b"secret"),
     Publish("plant/1", b"payload " * 1000, 1, True, packet_id=7),
     Publish("plant/2", b"x"),

@@ -63,7 +63,12 @@ def ordered(town: Town) -> None:
     running = town.machine("node1").running
     assert running is not None
     assert running.node.network is not None
-    running.work(running.node.network.moving.plans.move, CLIENT.encode(), "node2")
+    moving = running.node.network.moving
+
+    def order() -> None:
+        moving.plans.move(CLIENT.encode(), "node2")
+
+    running.work(order)
 
 
 def checked(town: Town, heard: list[str], kind: str) -> None:

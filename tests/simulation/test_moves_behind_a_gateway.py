@@ -52,7 +52,7 @@ def at_word(kind: str, town: Town, fault: Fault, *, before: bool) -> Iterator[li
             note(type(word).__name__)
         return word
 
-    gateway_packets.encode, gateway_packets.decode = encode_noting, decode_noting
+    gateway_packets.encode, gateway_packets.decode = encode_noting, decode_noting  # type: ignore[assignment]
     try:
         yield passed
     finally:

@@ -44,7 +44,7 @@ def at_message(kind: str, town: Town, fault: Fault, *, before: bool) -> Iterator
         if first:
             town.scene.kernel.after(0.0, fault, town)
 
-    Moving.directed_came = directed_came  # type: ignore[method-assign]
+    Moving.directed_came = directed_came  # type: ignore[method-assign, assignment]
     try:
         yield heard
     finally:
