@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-WAIT_S = 20
+WAIT_S = 120
 
 
 class Mosquitto(NamedTuple):

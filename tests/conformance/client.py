@@ -32,7 +32,7 @@ from .packets import (
 )
 from .properties import Properties
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 PacketT = TypeVar("PacketT", bound=Received)
 
 

@@ -21,7 +21,7 @@ from .packets import Connect, Will
 from .properties import Properties
 
 NAME = os.environ.get("STERNA_PEER", "sterna")
-START_S = 15.0
+START_S = 60.0
 
 _STERNA = """
 [node]
@@ -82,10 +82,10 @@ def running_broker(directory: Path) -> Iterator[tuple[str, int]]:
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(START_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(START_S)
 
 
 def _wait_until_accepting(address: tuple[str, int], process: subprocess.Popen[bytes], log: Path) -> None:

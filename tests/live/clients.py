@@ -21,7 +21,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 
 _PROTOCOLS = {3: MQTTProtocolVersion.MQTTv31, 4: MQTTProtocolVersion.MQTTv311, 5: MQTTProtocolVersion.MQTTv5}
 #: paho makes their attributes up as it goes, so their types are nobody's to know.
@@ -211,7 +211,7 @@ class Paho:
     def publish_all(self, topic: str, payloads: Sequence[bytes], qos: int) -> None:
         """Many at once, each acknowledged."""
         mids = [self.send(topic, payload, qos) for payload in payloads]
-        self._wait(lambda: all(mid in self.acknowledged for mid in mids), f"{len(mids)} acknowledgements", 30.0)
+        self._wait(lambda: all(mid in self.acknowledged for mid in mids), f"{len(mids)} acknowledgements")
 
     def receive(self, count: int = 1, within_s: float = PATIENCE_S) -> list[MQTTMessage]:
         """The messages so far, once there are this many."""

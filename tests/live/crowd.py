@@ -16,11 +16,11 @@ from .nodes import LiveNode
 from .steadfast import Steadfast
 
 MESSAGES_PER_S = 500
-STALLED_S = 20.0
+STALLED_S = 60.0
 """Without anything new for so long, nothing more will come."""
 LAG_MAX = 1000
 """Messages the slowest reader may be behind before publishers pause: a busy machine must not pile up work."""
-SPREAD_S = 20.0
+SPREAD_S = 60.0
 """How long a retained message may take to be known at every node."""
 
 
@@ -58,7 +58,7 @@ class Crowd:
 
         # What is published before they are confirmed need not come.
         asking = self.readers + self.members
-        assert self.run(lambda: not any(client.is_asking for client in asking), 20, publishing=False)
+        assert self.run(lambda: not any(client.is_asking for client in asking), STALLED_S, publishing=False)
 
     # -- living --
 

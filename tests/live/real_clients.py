@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 #: Where `make` installs what tests/live/javascript names.
 JAVASCRIPT = Path(sys.prefix) / "javascript"
 NODE_RED = Path(sys.prefix) / "node-red"
-STOP_S = 10.0
+STOP_S = 60.0
 
 
 class Kind(NamedTuple):
@@ -182,7 +182,7 @@ def _node(packages: Path) -> str:
 
 
 def order(at: LiveNode, page: str, **words: Any) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", at.admin_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", at.admin_port, timeout=60)
     try:
         connection.request("POST", page, json.dumps(words), {"Content-Type": "application/json"})
         answer = connection.getresponse()

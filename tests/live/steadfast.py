@@ -305,7 +305,7 @@ class Steadfast:
 
 def _connected(address: tuple[str, int] | str) -> socket.socket:
     if isinstance(address, tuple):
-        found = socket.create_connection(address, 5)
+        found = socket.create_connection(address, 60)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return found
     found = socket.socket(socket.AF_UNIX)

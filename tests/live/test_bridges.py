@@ -47,12 +47,12 @@ class Bridge:
             self._process = subprocess.Popen(
                 ["/usr/sbin/mosquitto", "-v", "-c", str(self._file)], stdout=log, stderr=log
             )
-        wait_until(lambda: "Received SUBACK" in self.log(), "the bridge has subscribed", 30.0)
+        wait_until(lambda: "Received SUBACK" in self.log(), "the bridge has subscribed")
         return self
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.kill()

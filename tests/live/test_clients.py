@@ -243,12 +243,12 @@ def test_a_message_past_its_expiry_is_not_delivered_and_one_before_it_says_what_
     sleeper.close()
     publisher = join(node)
     publisher.publish(topic, b"stale", 1, MessageExpiryInterval=1)
-    publisher.publish(topic, b"fresh", 1, MessageExpiryInterval=100)
+    publisher.publish(topic, b"fresh", 1, MessageExpiryInterval=1000)
     published = time.monotonic()
     wait_until(lambda: time.monotonic() > published + 1.1, "a second passes")
     (fresh,) = join(node, client_id=client_id, persistent=True).receive()
     assert fresh.payload == b"fresh"
-    assert 90 <= told(fresh).MessageExpiryInterval <= 99
+    assert 900 <= told(fresh).MessageExpiryInterval <= 999
 
 
 # -- aiomqtt --
@@ -268,7 +268,7 @@ def test_aiomqtt_publishes_and_receives(node: LiveNode, version: int, qos: int, 
             messages = aiter(subscriber.messages)
             return [(m.topic.value, m.payload, m.qos) for m in [await anext(messages) for _ in range(50)]]
 
-    received = asyncio.run(asyncio.wait_for(converse(), 15))
+    received = asyncio.run(asyncio.wait_for(converse(), 60))
     assert received == [(f"{topic}/{number}", b"%d" % number, qos) for number in range(50)]
 
 
@@ -289,7 +289,7 @@ def test_aiomqtt_asks_and_is_answered(node: LiveNode, topic: str) -> None:
             reply = await anext(aiter(asker.messages))
             return reply.payload, told(reply).CorrelationData
 
-    assert asyncio.run(asyncio.wait_for(converse(), 15)) == (b"pong", b"7")
+    assert asyncio.run(asyncio.wait_for(converse(), 60)) == (b"pong", b"7")
 
 
 # -- mosquitto_pub, mosquitto_sub, mosquitto_rr --
@@ -343,7 +343,7 @@ def test_mosquitto_rr_asks_and_is_answered(node: LiveNode, join: Join, topic: st
 
 def test_sub_shows_why_a_subscription_was_refused(node: LiveNode) -> None:
     words = [sys.executable, "-m", "sterna", "sub", "-p", str(node.port), "-V", "5", "-t", "$AVGG/x"]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1
     warning = (
         "Warning: Subscribing to $AVGG/x failed: Topic filter invalid: $AVGG (byte 0): unknown operator; write $AVG"
@@ -380,9 +380,9 @@ def test_commands_speak_mqtt_3_1_with_a_node(
     with subprocess.Popen(listen, stdout=subprocess.PIPE) as listener:
         assert listener.stdout is not None
         lines = [listener.stdout.readline()]  # what is retained comes once it has subscribed
-        assert subprocess.run(say, timeout=20, check=False).returncode == 0
+        assert subprocess.run(say, timeout=120, check=False).returncode == 0
         lines.append(listener.stdout.readline())
-        assert listener.wait(20) == 0
+        assert listener.wait(120) == 0
     assert lines == [f"{topic} kept\n".encode(), f"{topic} said\n".encode()]
 
 

@@ -163,11 +163,11 @@ def test_readers_do_not_keep_clients_waiting(start_node: Start, join: Join) -> N
     try:
         for number in range(50):
             publisher.publish("plant/b", b"%d" % number, qos=1)  # returns when it is acknowledged
-        wait_until(lambda: len(rounds) >= 6, "readers get their rows", 30)
+        wait_until(lambda: len(rounds) >= 6, "readers get their rows")
     finally:
         stop.set()
         for reader in readers:
-            reader.join(30)
+            reader.join(60)
         stuck.close()
     assert set(rounds) == {200}
     assert "Traceback" not in node.log()

@@ -132,7 +132,7 @@ def test_a_good_handshake_counts_as_none_that_failed(doors: Doors, join: Join, t
 
 def test_tls_goes_over_a_unix_socket_too(doors: Doors) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
-        raw.settimeout(10)
+        raw.settimeout(60)
         raw.connect(str(doors.unix))
         with doors.authority.context().wrap_socket(raw, server_hostname="localhost") as secured:
             secured.sendall(Connect("unix-tls").encode(4))
@@ -168,7 +168,7 @@ def test_our_own_clients_say_what_is_wrong_with_a_plain_connection_to_a_tls_port
 ) -> None:
     words = [sys.executable, "-m", "sterna", *command, "-p", str(doors.tls), "-t", "a"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STERNA_")}
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=20, env=kept)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, env=kept)
     assert (ended.returncode, ended.stdout) == (7, "")
     complaint = "The connection was closed before CONNACK. Is this a TLS port? Try --cafile."
     assert ended.stderr == f"Error: localhost:{doors.tls}: {complaint}\n"
@@ -246,7 +246,7 @@ def upgraded_by_hand(port: int) -> socket.socket:
     """A socket with a small buffer on which the WebSocket handshake is done, and which nobody reads."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-    raw.settimeout(10)
+    raw.settimeout(60)
     raw.connect(("127.0.0.1", port))
     lines = [
         *("GET /mqtt HTTP/1.1", "Host: here", "Upgrade: websocket", "Connection: Upgrade"),

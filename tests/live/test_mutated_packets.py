@@ -25,7 +25,7 @@ SEED = int(os.environ.get("STERNA_MUTATED_SEED", "7"))
 PARSED = int(os.environ.get("STERNA_MUTATED_PACKETS", "40000"))
 EACH, AT_ONCE, BATCH = 5, 64, 10_000
 GROWTH_BYTES_MAX = 64 * 1024 * 1024
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 NODE = """
 [journal]
@@ -74,7 +74,7 @@ def parsed(node: LiveNode) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + PARSED // 200)
+@pytest.mark.timeout(300 + PARSED // 50)
 def test_thousands_of_damaged_packets_harm_nobody_else(tmp_path: Path) -> None:
     with LiveNode(tmp_path, NODE) as node:
         bystander, writer = joined(node, "bystander", 5), joined(node, "writer", 4)

@@ -19,7 +19,7 @@ import pytest
 
 from .crowd import Crowd
 from .networks import hears
-from .nodes import LiveNode, wait_until
+from .nodes import START_S, LiveNode, wait_until
 
 MESSAGES_PER_S = 150
 PAIRS = ("ab", "bc")
@@ -128,8 +128,8 @@ def nodes(wires: Wires, tmp_path: Path) -> Iterator[dict[str, LiveNode]]:
             node.launch()
             stack.callback(node.kill)
         for node in nodes.values():
-            wait_until(node.is_up, "a node listens", 40)
-        wait_until(lambda: all(hears(node, "abc") for node in nodes.values()), "all nodes hear all others", 20)
+            wait_until(node.is_up, "a node listens", START_S)
+        wait_until(lambda: all(hears(node, "abc") for node in nodes.values()), "all nodes hear all others")
         yield nodes
         for node in nodes.values():
             assert "Traceback" not in node.log()

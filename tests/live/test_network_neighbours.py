@@ -14,7 +14,7 @@ import pytest
 from .conftest import Join
 from .crowd import Crowd
 from .networks import LiveNetwork, hears, linked
-from .nodes import LiveNode, wait_until
+from .nodes import START_S, LiveNode, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
 
 
 def sterna(*words: str) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-m", "sterna", *words], capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -121,7 +121,7 @@ def test_neighbours_added_and_removed_under_traffic_lose_nothing(tmp_path: Path)
         node.launch()
     try:
         for node in network.nodes.values():
-            wait_until(node.is_up, "a node listens", 40)
+            wait_until(node.is_up, "a node listens", START_S)
         _rearrange(network)
         network.check_logs()
     finally:

@@ -19,7 +19,7 @@ from .real_clients import KINDS, Kind, Numbers, RealClient, is_served, order
 pytestmark = pytest.mark.slow
 
 #: The slowest waits for a few seconds before it connects again; a busy machine may take much longer.
-SERVED_S = 60.0
+SERVED_S = 120.0
 
 
 @pytest.fixture(scope="module")

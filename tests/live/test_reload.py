@@ -240,7 +240,7 @@ def test_reloads_under_load_lose_nothing_at_qos_1(node: LiveNode, join: Join, pa
             write_passwords(passwords, ann="a", bob="b", **{f"user{number}": "x"})
             wanted = len(sent) + 50
             hang_up(node)
-            wait_until(partial(has_sent, wanted), "publishing goes on", 30)
+            wait_until(partial(has_sent, wanted), "publishing goes on")
     finally:
         stop.set()
         publishing.join()

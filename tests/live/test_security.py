@@ -449,7 +449,7 @@ def check_config(file: Path) -> tuple[int, str]:
     """Only checked, never listened on."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STERNA_")}
     words = [sys.executable, "-m", "sterna", "check-config", str(file)]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=30)
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=120)
     return done.returncode, done.stdout + done.stderr
 
 

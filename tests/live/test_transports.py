@@ -338,7 +338,7 @@ def test_a_client_that_disconnects_sees_its_websocket_closed_in_order(house: Hou
 
 def test_a_websocket_ping_is_answered(house: House) -> None:
     with upgrade(house, "mqtt") as websocket:
-        assert websocket.ping().wait(10)
+        assert websocket.ping().wait(60)
 
 
 @pytest.mark.parametrize(

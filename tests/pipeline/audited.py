@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+from pyspark.sql import Row, SparkSession
 
 from live.networks import LiveNetwork
 from live.nodes import LiveNode
 from sterna.bench.ports import free_port
+from sterna.pipeline.audit import violations
+from sterna.pipeline.jobs_audit import Audit, audit_network
+
+RECORDED_S = 60.0
+
+
+def audited(
+    spark: SparkSession, network: AuditedNetwork, is_clean: Callable[[list[Row]], bool]
+) -> tuple[Audit, list[Row]]:
+    """The audit, done again while it is not clean: nobody can see when the last records of a node are written.
+
+    Those that nothing else takes along are written once a second, if there is time.
+    """
+    end = time.monotonic() + RECORDED_S
+    while True:
+        found = audit_network(spark, {"nodes": ",".join(network.feeds.values())})
+        rows = found.table.withColumn("violation", violations()).collect()
+        if is_clean(rows) or time.monotonic() > end:
+            return found, rows
 
 
 class AuditedNetwork(LiveNetwork):

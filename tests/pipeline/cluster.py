@@ -30,8 +30,8 @@ ENVIRONMENT = os.environ | {
     "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
     "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",  # a port of its own that nobody needs
 }
-START_S = 60.0
-STOP_S = 20.0
+START_S = 120.0
+STOP_S = 60.0
 
 
 class SparkCluster:

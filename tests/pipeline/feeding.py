@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-ACKNOWLEDGED_S = 30.0
+ACKNOWLEDGED_S = 120.0
 
 
 class FeedingNode(LiveNode):

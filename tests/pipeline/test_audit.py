@@ -21,7 +21,7 @@ from sterna.pipeline.audit.node_records import DELIVERIES
 from sterna.pipeline.audit.subscription_intervals import SUBSCRIPTIONS
 from sterna.pipeline.jobs.audit import Audit
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
 MESSAGES = (
     "topic string, qos tinyint, publisher string, origin string, epoch bigint, sequence bigint, ingress_time timestamp"

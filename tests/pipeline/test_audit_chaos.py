@@ -24,7 +24,7 @@ from sterna.simulation import faults
 from sterna.simulation.chaos import Chaos, Plan
 from sterna.simulation.machine import MachineSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECORDED = MachineSettings(journal=JournalSettings(segment_bytes=16 * 1024, deliveries=True))
 COLUMNS = ("topic", "qos", "publisher", "origin", "epoch", "sequence", "ingress_time")

@@ -32,7 +32,7 @@ TINY = Plan(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_row_is_measured_and_told(spark: SparkSession) -> None:
     said: list[str] = []
     report = bench.run(spark, NAMES, TINY, said.append)

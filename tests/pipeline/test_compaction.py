@@ -22,7 +22,7 @@ from sterna.pipeline.jobs.archive import Archive
 
 from .archives import LEVELS, keep, kept, on_disk
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from .feeding import FeedingNode, payloads
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 ALL_S = 900
 """It starts half a dozen times, one after the other."""
 

@@ -25,7 +25,7 @@ from sterna.runtime.settings import FunctionTable, OwnFunction
 from .feeding import FeedingNode
 from .test_jobs import run_archive
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
 SHORT = Settings(hourly_s=10, quarter_hourly_s=3, expiry_s=30)
 SINCE_US = 1_700_000_001_000_000

@@ -44,7 +44,7 @@ def door(behaviour: Callable[[socket.socket], None]) -> Iterator[str]:
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+    thread.join(60)
 
 
 def says(*words: object) -> Callable[[socket.socket], None]:

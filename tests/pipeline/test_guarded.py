@@ -24,7 +24,7 @@ from sterna.vocabulary.errors import SternaError
 from .feeding import FeedingNode, finished
 from .test_feed_client import GREETING, WELCOME, door, says
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
 PASSWORD = "correct horse"
 _TOML = """

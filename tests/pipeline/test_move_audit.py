@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from sterna.experiments.migration_records import Records
 from sterna.pipeline.audit.move_audit import account
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
 BEGUN = 1_800_000_000.0
 

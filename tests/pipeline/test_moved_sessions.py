@@ -15,7 +15,7 @@ from sterna.pipeline.audit.subscription_intervals import INTERVALS
 
 from .test_audit import MESSAGES
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

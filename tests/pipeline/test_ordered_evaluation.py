@@ -24,7 +24,7 @@ from .feeding import FeedingNode
 
 SPARKS = '[operators]\nengine = "spark"\n'
 STEP = 30
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 StartFeeding = Callable[..., FeedingNode]
 
 
@@ -122,7 +122,7 @@ def test_a_node_that_is_slow_is_waited_for_and_one_that_is_away_is_not(
     delivery.add([ExpressionResult("a", b"$SUM/t/+", number, b"1.0") for number in range(501, 601)])
     waiting = threading.Thread(target=delivery.make_room, daemon=True)
     waiting.start()
-    waiting.join(30)
+    waiting.join(PATIENCE_S)
     assert not waiting.is_alive()
     delivery.add([ExpressionResult("a", b"$SUM/t/+", 601, b"1.0")])
     assert [one.number for one in delivery.owed()] == list(range(592, 602))

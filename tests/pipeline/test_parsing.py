@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sterna.pipeline.parsing import parse_avro, parse_csv, parse_json, parse_protobuf
 from sterna.vocabulary.errors import ConfigurationError
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
 LABEL = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
 

@@ -15,7 +15,7 @@ from sterna.pipeline.spark_session import one_line
 
 from .feeding import FeedingNode, finished, numbers
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
 
 def rows(spark: SparkSession, topic: str, count: int, qos: int = 1) -> DataFrame:

@@ -23,9 +23,9 @@ from sterna.pipeline.table import COLUMNS
 
 from .feeding import FeedingNode, finished, numbers, payloads
 
-pytestmark = pytest.mark.timeout(300)  # Spark starts slowly on a busy machine
+pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 
-SOON_S = 60.0
+SOON_S = 180.0
 StartFeeding = Callable[..., FeedingNode]
 
 

@@ -112,7 +112,7 @@ def offsets(batches: Any) -> list[int]:
 
 
 def run(scene: Callable[[], Any]) -> None:
-    asyncio.run(asyncio.wait_for(scene(), 30))
+    asyncio.run(asyncio.wait_for(scene(), 240))
 
 
 def everything(client: FeedClient) -> list[int]:
@@ -120,7 +120,7 @@ def everything(client: FeedClient) -> list[int]:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

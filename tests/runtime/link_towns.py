@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import uvloop
+from msgspec.structs import replace
 
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
@@ -19,12 +20,14 @@ from sterna.runtime.network_settings import link_settings
 from sterna.runtime.settings import Bind, Network
 
 NETWORK = Network(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough", dial_s=0.02, dial_max_s=0.1)
-PATIENCE_S = 10.0
+#: As above, where a busy machine that is late for seconds must not end a link.
+LASTING = replace(NETWORK, resume_s=60.0, dead_after_s=60.0)
+PATIENCE_S = 60.0
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(test(), 30))
+        runner.run(asyncio.wait_for(test(), 240))
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -32,6 +35,29 @@ async def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"did not happen: {what}"
         await asyncio.sleep(0.005)
+
+
+async def turns(count: int = 20) -> None:
+    """What lies in sockets of this process is heard within a few turns of its loop, however slow the machine is."""
+    for _ in range(count):
+        await asyncio.sleep(0.001)
+
+
+async def time_to_dial(times: int = 8) -> None:
+    """As long as a node takes that dials so often and is always hung up on: who would dial again has done so."""
+    met = 0
+
+    def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal met
+        met += 1
+        writer.transport.abort()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    caller = Town("caller")
+    caller.world.dial(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    await until(lambda: met >= times, f"{times} attempts")
+    server.close()
+    await leave(caller)
 
 
 class Town:
@@ -153,6 +179,11 @@ async def two(network: Network = NETWORK) -> tuple[Town, Town]:
     a.world.dial(b.address)
     await until(lambda: a.connected("b") and b.connected("a"), "a link")
     return a, b
+
+
+def are_linked(a: Town, b: Town, resumptions: int) -> bool:
+    """Both know it, after the link has been resumed so often."""
+    return a.connected("b") and b.connected("a") and a.links.counters["b"].resumptions == resumptions
 
 
 async def leave(*towns: Town) -> None:

@@ -26,7 +26,7 @@ from sterna.runtime.reloading import Outcome
 from sterna.runtime.settings import Admin, Bind
 from sterna.vocabulary.errors import ConfigurationError
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 class Node:

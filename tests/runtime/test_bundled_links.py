@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from live.certificates import Authority
-from runtime.link_towns import NETWORK, Relay, Town, leave, run, two, until
+from runtime.link_towns import LASTING, NETWORK, Relay, Town, are_linked, leave, run, time_to_dial, turns, two, until
 from sterna.overlay.bundle import Preamble
 from sterna.runtime.settings import NetworkTls
 
@@ -118,15 +118,17 @@ def test_more_than_sockets_and_buffers_hold_arrives_whole_and_in_order() -> None
 
 def test_one_connection_lost_costs_a_new_bundle_and_nothing_else() -> None:
     async def test() -> None:
-        a, b = await Town("a", FOUR).open(), await Town("b").open()
+        a, b = await Town("a", replace(LASTING, connections=4)).open(), await Town("b", LASTING).open()
         relay = Relay(b.address)
         await _through(relay, a, b)
         for number in range(40):
+            if number % 10 == 5:
+                await until(partial(are_linked, a, b, number // 10), "the link stands again")
             a.send("b", b"%d" % number)
             b.send("a", b"%d" % number)
             if number % 10 == 5:
                 relay.cut(1)
-            await asyncio.sleep(0.01)
+            await turns(5)
         await until(lambda: len(a.got) == len(b.got) == 40, "everything")
         assert a.got == b.got == [b"%d" % number for number in range(40)]
         assert a.sessions == b.sessions
@@ -215,7 +217,7 @@ def test_bundles_that_are_never_complete_push_out_each_other_and_no_more_are_kep
         strangers = []
         for words in half:
             strangers.append(await _knock(a.address, words))
-            await asyncio.sleep(0.02)  # each is heard before the next
+            await turns()  # each is heard before the next
         await until(lambda: all(stranger.is_gone for stranger in strangers[:4]), "the oldest hung up on")
         assert not any(stranger.is_gone for stranger in strangers[-4:])
         assert set(a.reports) == {("link refused", "too many handshakes at once")}
@@ -245,7 +247,7 @@ def test_who_comes_late_with_the_name_of_a_complete_bundle_does_it_no_harm() -> 
     async def test() -> None:
         a = await Town("a").open()
         strangers = [await _knock(a.address, Preamble(NAME, index, 2).encode()) for index in (0, 1, 0)]
-        await asyncio.sleep(0.1)  # time to be hung up on
+        await turns()  # all three are heard
         assert (a.reports, [stranger.is_gone for stranger in strangers]) == ([], [False] * 3)
         for stranger in strangers:
             stranger.transport.abort()
@@ -285,7 +287,7 @@ def test_a_bundle_given_up_while_it_is_made_leaves_nothing_behind() -> None:
         a = await Town("a", FOUR).open()
         a.world.dial(address)
         await until(lambda: answerer.met >= 2 and not answerer.standing, "everything hung up")
-        await asyncio.sleep(0.1)  # time to dial again, if somebody would
+        await time_to_dial()
         assert answerer.met <= 4
         assert a.world.dialled() == {}
         answerer.server.close()

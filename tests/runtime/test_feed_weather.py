@@ -8,7 +8,6 @@ import hmac
 import logging
 import os
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -221,11 +220,9 @@ def test_an_idle_reader_is_let_go_and_comes_back_by_itself(tmp_path: Path) -> No
         async with FeedWorld(tmp_path, idle_s=1.0) as world:
             client = world.client()
             await asyncio.to_thread(client.status)
-            deadline = time.monotonic() + 10
-            while world.feed._connections and time.monotonic() < deadline:
+            while world.feed._connections:
                 world.feed.tidy()
                 await asyncio.sleep(0.05)
-            assert not world.feed._connections
             assert (await asyncio.to_thread(client.status)).next == 0
             client.close()
 

@@ -88,11 +88,11 @@ async def asked(pool: FunctionPool, name: str, payload: bytes = b"") -> tuple[fl
     answer: asyncio.Future[tuple[float | None, str]] = loop.create_future()
     assert pool.submit(name, payload, lambda value, reason: answer.set_result((value, reason)))
     assert not answer.done(), "told at once"
-    return await asyncio.wait_for(answer, 30.0)
+    return await asyncio.wait_for(answer, 120.0)
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(120.0):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -196,7 +196,7 @@ def test_a_module_that_takes_forever_to_import_does_not_keep_the_node_from_start
     settings = FunctionTable(own=(OwnFunction("X", "endless:x", "x"),), directory=tmp_path)
 
     async def run() -> None:
-        async with asyncio.timeout(30.0), running(settings) as (pool, _):
+        async with asyncio.timeout(120.0), running(settings) as (pool, _):
             assert pool.submit("X", b"", lambda value, reason: None)
 
     _run(run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from live.certificates import Authority
-from runtime.link_towns import NETWORK, Relay, Town, leave, run, two, until
+from runtime.link_towns import LASTING, NETWORK, Relay, Town, are_linked, leave, run, time_to_dial, turns, two, until
 from sterna.runtime.settings import Bind, Network, NetworkTls
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -85,16 +86,18 @@ def test_a_node_that_has_been_away_for_long_is_still_dialled_once_a_second() -> 
 
 def test_a_link_that_is_cut_is_resumed_and_nothing_is_lost() -> None:
     async def test() -> None:
-        a, b = await Town("a").open(), await Town("b").open()
+        a, b = await Town("a", LASTING).open(), await Town("b", LASTING).open()
         relay = Relay(b.address)
         a.world.dial(await relay.open())
         await until(lambda: a.connected("b") and b.connected("a"), "a link")
         for number in range(40):
+            if number % 10 == 5:
+                await until(partial(are_linked, a, b, number // 10), "the link stands again")
             a.send("b", b"%d" % number)
             b.send("a", b"%d" % number)
             if number % 10 == 5:
                 relay.cut()
-            await asyncio.sleep(0.01)
+            await turns(5)
         expected = [b"%d" % number for number in range(40)]
         await until(lambda: len(a.got) == len(b.got) == 40, "everything")
         assert a.got == b.got == expected
@@ -114,7 +117,7 @@ def test_nodes_that_dial_each_other_have_one_link_and_leave_it_alone() -> None:
         b.world.dial(await relays[0].open())
         a.world.dial(await relays[1].open())
         await until(lambda: a.connected("b") and b.connected("a"), "a link")
-        await asyncio.sleep(0.5)  # time for many attempts, if somebody made any
+        await time_to_dial()
         assert a.sessions == b.sessions
         assert len(a.sessions) == 1
         assert sum(relay.connections for relay in relays) <= 4, "nobody keeps trying"
@@ -169,7 +172,7 @@ def test_a_link_that_stands_by_is_not_dialled_again_and_again_and_serves_when_it
         address = await relay.open()
         a.world.dial(address)
         await until(lambda: a.world.dialled() == {address: Spare.spare}, "it stands by")
-        await asyncio.sleep(5 * NETWORK.dial_max_s)
+        await time_to_dial()
         assert relay.connections == 1
         assert a.reports == b.reports == []
         assert [record.levelname for record in caplog.records if "stands by" in record.message] == ["INFO"]
@@ -262,7 +265,7 @@ def test_a_certificate_of_another_authority_opens_no_door(tmp_path: Path) -> Non
         text = "its certificate is not accepted: "
         await until(lambda: a.world.dialled()[stranger.address].startswith(text), "the complaint")
         await until(lambda: stranger.world.dialled()[a.address].startswith(text), "the complaint of the other")
-        await asyncio.sleep(0.2)  # time for a link, if somebody let one in
+        await time_to_dial()
         assert a.links.links == stranger.links.links == plain.links.links == {}
         await leave(a, stranger, plain)
 

@@ -152,7 +152,7 @@ def test_the_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="in use"):
             FileStore(tmp_path, SETTINGS, "node-1")
         holder.kill()
-        holder.wait(timeout=10)
+        holder.wait(timeout=60)
         FileStore(tmp_path, SETTINGS, "node-1").close()
 
 
@@ -294,7 +294,7 @@ def test_a_worker_writes_while_the_loop_appends_reads_and_trims(tmp_path: Path) 
                     one = journal.read(offset)
                     assert one is not None
                     assert one.payload == b"%d " % offset
-            journal.committed(group, written.result(timeout=10))
+            journal.committed(group, written.result(timeout=60))
             journal.enforce_retention(now=0.0)
         assert journal.first_offset > 0
         assert journal.damage == []

@@ -194,8 +194,7 @@ def _nothing_lost(north: DemoNode, middle: DemoNode, south: DemoNode, spark: Spa
         _wait_until(lambda: bool(granted), "the subscription to be known everywhere")
         _publish_through_crashes(north, middle, south, spark)
         _wait_until(lambda: len(set(received)) == 2 * MESSAGES, "all messages to arrive", lambda: len(set(received)))
-    if spark.counts:
-        _wait_until(lambda: _in_spark(spark) >= 2 * MESSAGES or not spark.is_running, "Spark to count them all")
+    _wait_for_spark(spark, 2 * MESSAGES)
     for qos in (1, 2):
         mine = [text for text in received if text.startswith(f"ledger/{qos} ")]
         lost, repeated = MESSAGES - len(set(mine)), len(mine) - len(set(mine))
@@ -263,6 +262,17 @@ def _in_spark(spark: SparkCounts, *qualities: int) -> int:
     return sum(spark.counts.get(f"ledger/{qos}", 0) for qos in qualities or (1, 2))
 
 
+def _wait_for_spark(spark: SparkCounts, messages: int) -> None:
+    """Until it has counted so many; without Spark the demo goes on at once."""
+    deadline = time.monotonic() + SPARK_PATIENCE_S
+    while spark.counts and spark.is_running and _in_spark(spark) < messages:
+        if time.monotonic() > deadline:
+            raise SternaError(
+                f"waited {SPARK_PATIENCE_S:.0f} s for Spark to count {messages:,} (so far: {_in_spark(spark):,})"
+            )
+        time.sleep(0.05)
+
+
 def _publish_through_crashes(north: DemoNode, middle: DemoNode, south: DemoNode, spark: SparkCounts) -> None:
     third = MESSAGES // 3
     # The publisher's own node stays up: paho forgets, when it fails to reconnect twice, which QoS 2 messages it had
@@ -272,6 +282,7 @@ def _publish_through_crashes(north: DemoNode, middle: DemoNode, south: DemoNode,
         acknowledged: list[int] = []
         publisher.on_publish = lambda _client, _data, packet_id, _reason, _properties: acknowledged.append(packet_id)
         _publish(publisher, "ledger", range(third))
+        _wait_for_spark(spark, 1)
         for node in (middle, south):
             node.kill()
         in_spark = _in_spark(spark)
