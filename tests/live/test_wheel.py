@@ -69,6 +69,8 @@ def test_a_wheel_installed_elsewhere_runs_a_node_that_takes_and_gives_messages(t
     shutil.rmtree(sources)
     [wheel] = wheels.glob("sterna-*.whl")
     run(programs / "pip", "install", wheel, within=tmp_path)
+    run(programs / "pip", "check", within=tmp_path)
+    assert run(programs / "sterna", "--version", within=tmp_path) == f"sterna {wheel.name.split('-')[1]}\n"
     with InstalledNode(tmp_path / "node", programs) as node:
         where = ("-h", "127.0.0.1", "-p", node.port)
         run(programs / "sterna", "pub", *where, "-t", "a/b", "-m", "hello", "-q", "1", "-r", within=tmp_path)
