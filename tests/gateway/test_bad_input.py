@@ -74,9 +74,9 @@ def test_unfinished_connects_of_many_strangers_are_bounded_together() -> None:
     for stranger in strangers:
         stranger.send(b"\x10" + variable(50_000) + bytes(10_000))
     assert sum(stranger.end.closing for stranger in strangers) == 11
-    assert town.gateway.unauthenticated.held <= 100_000
+    assert town.gateway.unauthenticated_bytes <= 100_000
     town.pass_time(12)
-    assert town.gateway.unauthenticated.held == 0
+    assert town.gateway.unauthenticated_bytes == 0
     served(town)
 
 

@@ -11,8 +11,8 @@ from pyspark.sql import Row, SparkSession
 from live.networks import LiveNetwork
 from live.nodes import LiveNode
 from sterna.bench.ports import free_port
-from sterna.pipeline.audit import violations
-from sterna.pipeline.jobs_audit import Audit, audit_network
+from sterna.pipeline.audit.contract import violations
+from sterna.pipeline.jobs.audit import Audit, audit_network
 
 RECORDED_S = 60.0
 

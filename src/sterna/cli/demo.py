@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Annotated
 
 import paho.mqtt.client as paho
 import typer
@@ -35,13 +36,17 @@ PACE_S = 0.002
 """Between two messages: long enough to watch."""
 TRAVELLED = 1_000
 """Messages at each QoS while a client is moved."""
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 SPARK_PATIENCE_S = 150.0
 SPARK_MOMENT_S = 4.0
 
 
 @app.command("demo")
-def demo() -> None:
+def demo(
+    spark_patience: Annotated[
+        float, typer.Option("--spark-patience", min=0.0, help="Seconds to wait for Spark before going on without it.")
+    ] = SPARK_PATIENCE_S,
+) -> None:
     """Start three nodes, talk to them with real clients, watch in Spark, kill two, move a client, count losses."""
     with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
         north = DemoNode(Path(directory), "north")
@@ -52,7 +57,7 @@ def demo() -> None:
             for node in nodes:
                 running.callback(node.stop)
                 node.start()
-            spark = SparkCounts(",".join(node.feed for node in nodes), Path(directory), console)
+            spark = SparkCounts(",".join(node.feed for node in nodes), Path(directory), console, spark_patience)
             running.callback(spark.stop)
             ports = ", ".join(f"{node.name} on port {node.port}" for node in nodes)
             console.print(f"[bold]Three nodes in a row, one broker:[/] {ports}; their journals are synced to disk.\n")
@@ -171,11 +176,11 @@ def _table(spark: SparkCounts, seed: DemoNode) -> None:
     console.print("[bold]3. What is published is a table in Spark, while it is published[/]")
     console.print(f'   spark.readStream.format("sterna").option("nodes", "{seed.feed},...").load()')
     console.print('        .groupBy("topic").count().writeStream.outputMode("complete") ...   (starts in seconds)')
-    deadline = time.monotonic() + SPARK_PATIENCE_S
+    deadline = time.monotonic() + spark.patience_s
     while spark.is_running and not spark.counts and time.monotonic() < deadline:
         time.sleep(0.05)
     if not spark.counts:
-        why = f"nothing was counted in {SPARK_PATIENCE_S:.0f} s" if spark.is_running else spark.last_words()
+        why = f"nothing was counted in {spark.patience_s:.0f} s" if spark.is_running else spark.last_words()
         console.print(f"   going on without Spark: {why}", markup=False)
     console.print()
 
@@ -264,12 +269,11 @@ def _in_spark(spark: SparkCounts, *qualities: int) -> int:
 
 def _wait_for_spark(spark: SparkCounts, messages: int) -> None:
     """Until it has counted so many; without Spark the demo goes on at once."""
-    deadline = time.monotonic() + SPARK_PATIENCE_S
+    deadline = time.monotonic() + spark.patience_s
     while spark.counts and spark.is_running and _in_spark(spark) < messages:
         if time.monotonic() > deadline:
-            raise SternaError(
-                f"waited {SPARK_PATIENCE_S:.0f} s for Spark to count {messages:,} (so far: {_in_spark(spark):,})"
-            )
+            counted = f"{_in_spark(spark):,} of {messages:,}"
+            raise SternaError(f"waited {spark.patience_s:.0f} s for Spark, which has counted {counted}")
         time.sleep(0.05)
 
 

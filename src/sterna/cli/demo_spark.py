@@ -34,7 +34,9 @@ _SETTINGS = {
 class SparkCounts:
     """The query as the demo sees it: what it has counted so far, each count shown as it comes."""
 
-    def __init__(self, feeds: str, directory: Path, console: Console) -> None:
+    def __init__(self, feeds: str, directory: Path, console: Console, patience_s: float) -> None:
+        """`patience_s` is how long it may take until something that was published is counted."""
+        self.patience_s = patience_s
         self.counts: dict[str, int] = {}
         self._console = console
         self._log = directory / "spark.log"

@@ -48,6 +48,11 @@ class Gateway:
         self.endings = SessionEndings(self._context)
 
     @property
+    def unauthenticated_bytes(self) -> int:
+        """Held of clients that have not logged in yet."""
+        return self._context.unauthenticated.held
+
+    @property
     def attached(self) -> int:
         """Clients that have a node now."""
         return self._context.attached
