@@ -94,8 +94,8 @@ HOT_MODULES = [
     "src/sterna/node/partials.py",
     "src/sterna/node/parts_asked.py",
     "src/sterna/node/shares.py",
-    "src/sterna/runtime/pace.py",
-    "src/sterna/runtime/sending.py",
+    "src/sterna/runtime/write_pacing.py",
+    "src/sterna/runtime/output_turn.py",
 ]
 
 

@@ -18,7 +18,7 @@ from sterna.broker.delivery.retained import RETAINED_BYTES
 from sterna.broker.limits import Limits
 from sterna.broker.session.subscriptions import memory_of
 from sterna.operators.functions import Functions
-from sterna.runtime.socket_quota import SocketQuota
+from sterna.runtime.listeners.socket_quota import SocketQuota
 
 
 def test_every_limit_has_a_test_here() -> None:

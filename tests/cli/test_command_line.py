@@ -21,7 +21,7 @@ from sterna import __version__
 from sterna.broker.access.passwords import PasswordFile
 from sterna.cli.main import COMMANDS, assemble
 from sterna.cli.node import overridden
-from sterna.runtime.configuration import load
+from sterna.runtime.config.loading import load
 
 
 def test_help_lists_every_command_and_h_is_not_help() -> None:

@@ -14,9 +14,9 @@ from _pytest.mark.structures import ParameterSet
 from live.certificates import Authority
 from live.nodes import LiveNode
 from sterna.broker.access.passwords import hash_password
-from sterna.runtime.configuration import load
-from sterna.runtime.gateway_settings import GatewayConfiguration, load_gateway
-from sterna.runtime.settings import Configuration, is_table, keys_of, table_in_list
+from sterna.runtime.config.loading import load
+from sterna.runtime.config.settings import Configuration, is_table, keys_of, table_in_list
+from sterna.runtime.gateway.settings import GatewayConfiguration, load_gateway
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -23,8 +23,8 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
 from conformance.packets import Connect
-from sterna.runtime.listeners import FAILURES_LOGGED_MAX
-from sterna.runtime.websocket import foreign_origin
+from sterna.runtime.listeners.listeners import FAILURES_LOGGED_MAX
+from sterna.runtime.listeners.websocket import foreign_origin
 
 from .certificates import Authority
 from .conftest import Join

@@ -10,7 +10,7 @@ import pytest
 from live.nodes import wait_until
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.feed.errors import FeedRefused
-from sterna.runtime.feed_desk import LogClock
+from sterna.runtime.feed.spark_results import LogClock
 
 from .feeding import FeedingNode
 

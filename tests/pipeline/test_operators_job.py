@@ -24,7 +24,7 @@ from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
 from sterna.pipeline.jobs.operators import OperatorsJob
-from sterna.runtime.configuration import load
+from sterna.runtime.config.loading import load
 
 from .driving import Driver
 from .feeding import FeedingNode

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_table import Links
-from sterna.runtime.links import LinkWorld
-from sterna.runtime.network_settings import link_settings
-from sterna.runtime.settings import Bind, Network
+from sterna.runtime.config.network_settings import link_settings
+from sterna.runtime.config.settings import Bind, Network
+from sterna.runtime.links.link_world import LinkWorld
 
 NETWORK = Network(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough", dial_s=0.02, dial_max_s=0.1)
 #: As above, where a busy machine that is late for seconds must not end a link.

@@ -16,14 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.lone_node import LoneNode
 from sterna.broker.statistics import SessionView, Statistics
-from sterna.runtime.admin import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
-from sterna.runtime.admin_pages import Guard, guard
-from sterna.runtime.feed_view import FeedView
-from sterna.runtime.metrics import METRICS, exposition
-from sterna.runtime.moves_desk import ALONE, Desk, LoneDesk
-from sterna.runtime.network_view import LinkView, NetworkView, lone_view
+from sterna.runtime.admin.metrics import METRICS, exposition
+from sterna.runtime.admin.move_api import ALONE, Desk, LoneDesk
+from sterna.runtime.admin.pages import Guard, guard
+from sterna.runtime.admin.port import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
+from sterna.runtime.config.settings import Admin, Bind
+from sterna.runtime.feed.view import FeedView
+from sterna.runtime.links.network_view import LinkView, NetworkView, lone_view
 from sterna.runtime.reloading import Outcome
-from sterna.runtime.settings import Admin, Bind
 from sterna.vocabulary.errors import ConfigurationError
 
 WAIT_S = 60

@@ -14,10 +14,10 @@ from sterna.broker.broker import Broker
 from sterna.cli.clients import clients
 from sterna.cli.migrations import migrations
 from sterna.migration.messages import Migrate
-from sterna.runtime.admin import AdminPort
-from sterna.runtime.admin_pages import Guard
-from sterna.runtime.moves_desk import MovesDesk
-from sterna.runtime.settings import Bind
+from sterna.runtime.admin.move_api import MovesDesk
+from sterna.runtime.admin.pages import Guard
+from sterna.runtime.admin.port import AdminPort
+from sterna.runtime.config.settings import Bind
 
 MOVE = '{"client": "c", "to": "B"}'
 

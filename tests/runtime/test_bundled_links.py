@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from live.certificates import Authority
 from runtime.link_towns import LASTING, NETWORK, Relay, Town, are_linked, leave, run, time_to_dial, turns, two, until
 from sterna.overlay.bundle import Preamble
-from sterna.runtime.settings import NetworkTls
+from sterna.runtime.config.settings import NetworkTls
 
 FOUR = replace(NETWORK, connections=4)
 NAME = bytes(range(16))

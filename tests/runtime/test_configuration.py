@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from sterna.broker.limits import Limits
 from sterna.journal.settings import JournalSettings
-from sterna.runtime import access
-from sterna.runtime.configuration import Bind, Configuration, InvalidConfiguration, as_toml, load
-from sterna.runtime.settings import Unusable
-from sterna.runtime.toml_source import TomlSource, write_toml
+from sterna.runtime.config import access
+from sterna.runtime.config.loading import Bind, Configuration, InvalidConfiguration, as_toml, load
+from sterna.runtime.config.settings import Unusable
+from sterna.runtime.config.toml_source import TomlSource, write_toml
 
 
 def _load(directory: Path, text: str, environ: Mapping[str, str] | None = None) -> Configuration:

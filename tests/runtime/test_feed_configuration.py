@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.runtime.configuration import InvalidConfiguration, as_toml, load
-from sterna.runtime.feed_settings import feed_address, feed_peers, feed_token
-from sterna.runtime.settings import Bind
+from sterna.runtime.config.feed_rules import feed_address, feed_peers, feed_token
+from sterna.runtime.config.loading import InvalidConfiguration, as_toml, load
+from sterna.runtime.config.settings import Bind
 
 TOKEN = "a token of sixteen bytes or more"
 

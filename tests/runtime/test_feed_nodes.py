@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.runtime import feed_nodes
-from sterna.runtime.feed_nodes import KnownNodes
+from sterna.runtime.feed import known_nodes as feed_nodes
+from sterna.runtime.feed.known_nodes import KnownNodes
 
 NOW = 1_700_000_000.0
 WEEK = 7 * 24 * 3600.0

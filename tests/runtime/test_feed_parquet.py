@@ -15,9 +15,9 @@ import pytest
 from runtime.feed_world import BEGAN, SMALL, FeedWorld, everything, flip, message, rows, run, until
 from sterna.journal.table import TABLE_SCHEMA
 from sterna.pipeline.feed.client import FeedClient
-from sterna.runtime import feed_parquet
-from sterna.runtime.session_store import SessionStore
-from sterna.runtime.storage import FileStore
+from sterna.runtime.disk.segment_files import FileStore
+from sterna.runtime.disk.session_store import SessionStore
+from sterna.runtime.feed import parquet as feed_parquet
 from sterna.vocabulary.errors import JournalError
 
 

@@ -14,7 +14,7 @@ from sterna.journal.frames import DELIVERIES, HEADER_BYTES, SEGMENT_HEADER_BYTES
 from sterna.journal.recovery import RecoveredMessages, recover
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.feed.errors import FeedRefused, Trimmed
-from sterna.runtime.storage import FileStore
+from sterna.runtime.disk.segment_files import FileStore
 
 
 def fill(world: FeedWorld, groups: int, big: bool = False) -> None:

@@ -18,9 +18,9 @@ from runtime.feed_world import BEGAN, FeedWorld, everything, flip, message, run,
 from sterna.journal.settings import JournalSettings
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.feed.errors import Busy, FeedError, FeedRefused, Trimmed, Unreachable
-from sterna.runtime import feed_connection
-from sterna.runtime.feed import STRANGERS_MAX
-from sterna.runtime.storage import FileStore
+from sterna.runtime.disk.segment_files import FileStore
+from sterna.runtime.feed import connection as feed_connection
+from sterna.runtime.feed.feed import STRANGERS_MAX
 
 TOKEN = "a token of sixteen bytes or more"
 

@@ -24,8 +24,8 @@ from sterna.broker.session.connection import Connection
 from sterna.journal.settings import JournalSettings
 from sterna.mqtt.message import Message
 from sterna.node.node import Node, Saved
-from sterna.runtime.session_store import SessionStore
-from sterna.runtime.storage import FileStore
+from sterna.runtime.disk.segment_files import FileStore
+from sterna.runtime.disk.session_store import SessionStore
 from sterna.vocabulary.errors import JournalError
 
 PLENTY = JournalSettings(segment_bytes=64 * 1024, retention_bytes=10_000_000, retention_age_s=1e9)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.runtime.configuration import InvalidConfiguration, as_toml, load
-from sterna.runtime.functions import functions_of
+from sterna.runtime.config.loading import InvalidConfiguration, as_toml, load
+from sterna.runtime.functions.pool import functions_of
 
 OWN = '[[functions.own]]\nname = "PEOPLE"\ncall = "vision:people"\ndescription = "people"\n'
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.runtime.configuration import InvalidConfiguration, as_toml
-from sterna.runtime.gateway_settings import GatewayConfiguration, load_gateway
+from sterna.runtime.config.loading import InvalidConfiguration, as_toml
+from sterna.runtime.gateway.settings import GatewayConfiguration, load_gateway
 
 
 def loaded(tmp_path: Path, toml: str, **environ: str) -> GatewayConfiguration:

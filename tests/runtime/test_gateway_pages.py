@@ -8,8 +8,8 @@ from gateway.model_client import ModelClient
 from gateway.town import Town
 from sterna.cli.clients import described
 from sterna.gateway.gateway import Gateway
-from sterna.runtime.admin_pages import Answer, Asked, Guard
-from sterna.runtime.gateway_pages import answer
+from sterna.runtime.admin.pages import Answer, Asked, Guard
+from sterna.runtime.gateway.pages import answer
 from sterna.runtime.reloading import Outcome
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from live.certificates import Authority
 from runtime.link_towns import LASTING, NETWORK, Relay, Town, are_linked, leave, run, time_to_dial, turns, two, until
-from sterna.runtime.settings import Bind, Network, NetworkTls
+from sterna.runtime.config.settings import Bind, Network, NetworkTls
 from sterna.vocabulary.errors import ConfigurationError
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from live.certificates import Authority
 from sterna.overlay.link_settings import LinkSettings
-from sterna.runtime.configuration import Bind, Configuration, InvalidConfiguration, as_toml, load
-from sterna.runtime.network_settings import link_settings, network_key
-from sterna.runtime.settings import Network
+from sterna.runtime.config.loading import Bind, Configuration, InvalidConfiguration, as_toml, load
+from sterna.runtime.config.network_settings import link_settings, network_key
+from sterna.runtime.config.settings import Network
 
 KEY = "sixteen bytes or more"
 

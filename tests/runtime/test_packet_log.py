@@ -24,7 +24,7 @@ from conformance.packets import (
     Will,
 )
 from sterna.mqtt.packets import encode_connack, encode_suback
-from sterna.runtime.packet_log import HEAD_BYTES, PacketLog
+from sterna.runtime.listeners.packet_log import HEAD_BYTES, PacketLog
 
 
 class Kept(logging.Handler):

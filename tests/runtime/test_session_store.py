@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sterna.journal.store import BEGINNING, Position
-from sterna.runtime.session_store import SessionStore
+from sterna.runtime.disk.session_store import SessionStore
 from sterna.vocabulary.errors import JournalError
 
 
@@ -74,7 +74,7 @@ def test_starts_are_counted_durably_and_never_fall_behind_the_journal(path: Path
 
 def test_checkpoint_and_epoch_survive_a_kill(path: Path) -> None:
     script = (
-        "import os, pathlib, signal, sys; from sterna.runtime.session_store import SessionStore;"
+        "import os, pathlib, signal, sys; from sterna.runtime.disk.session_store import SessionStore;"
         "from sterna.journal.store import Position; store = SessionStore(pathlib.Path(sys.argv[1]));"
         "store.next_epoch(); store.checkpoint(Position(1, 2, 3), {'a': b'1'}, [], {}, []);"
         "os.kill(os.getpid(), signal.SIGKILL)"

@@ -20,7 +20,7 @@ from sterna.journal.recovery import RecoveredMessages, Recovery, recover
 from sterna.journal.settings import JournalSettings
 from sterna.journal.store import BEGINNING, Group, Position
 from sterna.mqtt.message import Message
-from sterna.runtime.storage import FileStore
+from sterna.runtime.disk.segment_files import FileStore
 from sterna.vocabulary.errors import ConfigurationError, JournalError
 
 SETTINGS = JournalSettings()
@@ -141,7 +141,7 @@ def test_a_second_node_on_the_same_directory_is_refused_until_the_first_closes(t
 def test_the_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib; from sterna.journal.settings import JournalSettings;"
-        "from sterna.runtime.storage import FileStore;"
+        "from sterna.runtime.disk.segment_files import FileStore;"
         "store = FileStore(pathlib.Path(sys.argv[1]), JournalSettings(), 'a'); print('locked', flush=True);"
         "sys.stdin.read()"
     )

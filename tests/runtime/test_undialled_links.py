@@ -11,9 +11,9 @@ from typing import Any
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_table import Links
-from sterna.runtime.links import LinkWorld
-from sterna.runtime.network_settings import link_settings
-from sterna.runtime.settings import Network
+from sterna.runtime.config.network_settings import link_settings
+from sterna.runtime.config.settings import Network
+from sterna.runtime.links.link_world import LinkWorld
 
 NETWORK = Network(name="n", key="a key long enough", dial_s=0.001, dial_max_s=0.001)
 TURNS = 200

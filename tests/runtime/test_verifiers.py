@@ -12,7 +12,7 @@ import pytest
 from sterna.broker.access.identity import Accepted, Refused
 from sterna.broker.session.connection import ClientPeer, Connection, ConnectionState
 from sterna.mqtt.reasons import Reason
-from sterna.runtime.verifiers import THREADS, WAITING_MAX, WAITING_PER_ADDRESS_MAX, Verdict, Verifiers
+from sterna.runtime.listeners.verifiers import THREADS, WAITING_MAX, WAITING_PER_ADDRESS_MAX, Verdict, Verifiers
 
 
 class Client:

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from sterna.runtime.configuration import InvalidConfiguration, as_plain, as_toml, load
-from sterna.runtime.gateway_settings import load_gateway
+from sterna.runtime.config.loading import InvalidConfiguration, as_plain, as_toml, load
+from sterna.runtime.gateway.settings import load_gateway
 
 app = typer.Typer()
 

@@ -10,8 +10,8 @@ import typer
 from msgspec.structs import replace
 
 from sterna.overlay.neighbours import checked_address
-from sterna.runtime.gateway_settings import GatewayConfiguration, load_gateway
-from sterna.runtime.settings import Bind, Unusable
+from sterna.runtime.config.settings import Bind, Unusable
+from sterna.runtime.gateway.settings import GatewayConfiguration, load_gateway
 from sterna.vocabulary.errors import ConfigurationError
 
 app = typer.Typer()
@@ -33,7 +33,7 @@ def gateway(
         return overridden(load_gateway(config, os.environ), listen, nodes)
 
     configuration = read()
-    from sterna.runtime.gateway_server import run_gateway
+    from sterna.runtime.gateway.server import run_gateway
 
     raise typer.Exit(run_gateway(configuration, read))
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from sterna.runtime.configuration import Bind, Configuration, load
+from sterna.runtime.config.loading import Bind, Configuration, load
 
 app = typer.Typer()
 

@@ -16,8 +16,8 @@ from sterna.operators.explain import steps_of
 from sterna.operators.expression import Expression, Family
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.grammar import parse
-from sterna.runtime.configuration import load
-from sterna.runtime.functions import functions_of
+from sterna.runtime.config.loading import load
+from sterna.runtime.functions.pool import functions_of
 
 app = typer.Typer(no_args_is_help=True, help="Subscriptions that compute.")
 

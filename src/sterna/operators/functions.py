@@ -5,7 +5,7 @@
 
 makes `$BRIGHTNESS/camera/+` and `$MAX$HOURLYAVG$BRIGHTNESS/camera/+` expressions.  A function may be slow and may
 raise: its caller decides where and for how long it runs.  In a node the caller is not the engine but a pool of
-processes (`runtime/functions.py`); only these processes import the function, and here it is a name and a description.
+processes (`runtime/functions`); only these processes import the function, and here it is a name and a description.
 The counting operators of MQTT+ are part of the language, with or without a function behind them.
 """
 

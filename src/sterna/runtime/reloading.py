@@ -15,11 +15,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from sterna.runtime.configuration_problems import spelled
+from sterna.runtime.config.problems import spelled
+from sterna.runtime.config.settings import Listener, is_table, keys_of
+from sterna.runtime.config.toml_source import Place
 from sterna.runtime.hangups import was_hung_up
-from sterna.runtime.listeners import Listeners, Settings, Threshold
-from sterna.runtime.settings import Listener, is_table, keys_of
-from sterna.runtime.toml_source import Place
+from sterna.runtime.listeners.listeners import Listeners, Settings, Threshold
 from sterna.vocabulary.errors import ConfigurationError, SternaError
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """A node on this machine: event loop, listeners, clocks, and the order things happen in at start and stop.
 
 Each piece of work (bytes from a client, a deadline, a committed group) is followed by sending what came of it; under
-load sending waits until the end of a short window, see `pace.py`.  Housekeeping happens once a second.
+load sending waits until the end of a short window, see `write_pacing.py`.  Housekeeping happens once a second.
 """
 
 from __future__ import annotations
@@ -30,23 +30,28 @@ from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.memory_store import MemoryStore
 from sterna.node.node import Changes, Node, Saved
 from sterna.operators.settings import Settings as OperatorSettings
-from sterna.runtime import access
-from sterna.runtime.admin import CONNECTIONS_MAX, AdminPort
-from sterna.runtime.admin_pages import guard
-from sterna.runtime.arrow import do_without_pandas
+from sterna.runtime.admin.move_api import ALONE, Desk, LoneDesk
+from sterna.runtime.admin.pages import guard
+from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
 from sterna.runtime.clocks import both_clocks
 from sterna.runtime.committer import Committer
-from sterna.runtime.configuration import Configuration
-from sterna.runtime.feed_settings import clients_address, feed_address
-from sterna.runtime.feed_view import FeedView
-from sterna.runtime.functions import FunctionPool, functions_of
+from sterna.runtime.config import access
+from sterna.runtime.config.feed_rules import clients_address, feed_address
+from sterna.runtime.config.loading import Configuration
+from sterna.runtime.config.toml_source import Place
+from sterna.runtime.disk.segment_files import FileStore
+from sterna.runtime.disk.session_store import SessionStore
+from sterna.runtime.feed.view import FeedView
+from sterna.runtime.functions.pool import FunctionPool, functions_of
 from sterna.runtime.hangups import hold_back_hangups
-from sterna.runtime.listeners import Listeners
+from sterna.runtime.links.network_sockets import Networking
+from sterna.runtime.links.network_view import NetworkView, lone_view
+from sterna.runtime.listeners.listeners import Listeners
+from sterna.runtime.listeners.socket_quota import Descriptors, SocketQuota, divided
+from sterna.runtime.listeners.verifiers import Verifiers
 from sterna.runtime.logs import configure
-from sterna.runtime.moves_desk import ALONE, Desk, LoneDesk
-from sterna.runtime.network_view import NetworkView, lone_view
-from sterna.runtime.networking import Networking
-from sterna.runtime.processes import allow_many_sockets, outdated_modules
+from sterna.runtime.output_turn import Sending
+from sterna.runtime.process_setup import allow_many_sockets, outdated_modules
 from sterna.runtime.reloading import (
     Outcome,
     Part,
@@ -56,16 +61,11 @@ from sterna.runtime.reloading import (
     needing_restart,
 )
 from sterna.runtime.reports import Reports
-from sterna.runtime.sending import Sending
-from sterna.runtime.session_store import SessionStore
-from sterna.runtime.socket_quota import Descriptors, SocketQuota, divided
-from sterna.runtime.storage import FileStore
-from sterna.runtime.toml_source import Place
-from sterna.runtime.verifiers import Verifiers
+from sterna.runtime.without_pandas import do_without_pandas
 from sterna.vocabulary.errors import ConfigurationError, JournalError, SternaError
 
 if TYPE_CHECKING:
-    from sterna.runtime.feed import Feed
+    from sterna.runtime.feed.feed import Feed
 
 log = logging.getLogger("sterna.node")
 
@@ -142,7 +142,7 @@ class NodeServer:
         self._store, self._sessions = self._open_stores()
         self.feed: Feed | None = None
         if configuration.feed is not None:
-            from sterna.runtime.feed import Feed  # brings much with it that a node without a feed does not need
+            from sterna.runtime.feed.feed import Feed  # brings much with it that a node without a feed does not need
 
             node = configuration.node
             identity = self._store.identity if isinstance(self._store, FileStore) else ""
@@ -349,7 +349,7 @@ class NodeServer:
         if self.networking is not None and new.network is not None:
             links = self.networking.prepare_tls(new.network.tls)
         if self.feed is not None and self.feed.tls is not None and new.feed is not None and new.feed.certificate:
-            from sterna.runtime.feed import feed_context
+            from sterna.runtime.feed.feed import feed_context
 
             feed = feed_context(new.feed)
         needs_restart = [*listeners.needs_restart, *needing_restart(old, new, RELOADED)]

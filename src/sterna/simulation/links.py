@@ -1,6 +1,6 @@
 """A node's links in virtual time: a door for those who connect to it, addresses it keeps dialled, and datagrams.
 
-The order of things is that of `runtime/links.py`: an address is dialled until it is not wanted any more, at once after
+The order of things is that of `runtime/links`: an address is dialled until it is not wanted any more, at once after
 a working link was lost, ever more slowly while it fails, and not while its node is linked to us by itself.
 """
 

@@ -362,7 +362,7 @@ class Running:
 
 
 class _ClientStream:
-    """Between a stream and a `broker.Connection`, as `runtime/clients.py` is between a socket and one."""
+    """Between a stream and a `broker.Connection`, as `client_protocol` of the runtime is between a socket and one."""
 
     __slots__ = ("_connection", "_running")
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from sterna.pipeline.errors import PipelineError
-from sterna.runtime.feed_cursors import replace_shared_file
+from sterna.runtime.feed.cursors import replace_shared_file
 
 #: Always the same name: Spark would put lists of several numbers together.
 _LIST = "_spark_metadata/0"

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from sterna.pipeline.archive.file_list import FileList, Listed, last_batch, listed
 from sterna.pipeline.errors import PipelineError
-from sterna.runtime.feed_cursors import put_in_place
+from sterna.runtime.feed.cursors import put_in_place
 
 KEEP_S = 24 * 3600.0
 """How long a file stays that is not listed: longer than any question to the archive takes."""

@@ -16,7 +16,7 @@ import msgspec
 from sterna.pipeline.errors import DataLoss
 from sterna.pipeline.offsets import node_of
 from sterna.pipeline.options import ReadOptions
-from sterna.runtime.feed_cursors import replace_shared_file
+from sterna.runtime.feed.cursors import replace_shared_file
 from sterna.vocabulary.errors import ConfigurationError
 
 log = logging.getLogger(__name__)

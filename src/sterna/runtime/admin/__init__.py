@@ -1,0 +1,1 @@
+"""The admin port: HTTP, its pages, metrics, and orders to move clients."""

@@ -1,0 +1,96 @@
+"""The access control the configuration asks for: files read, keys loaded, rules built.
+
+The cores decide who comes in and what they may do; they read no files, so this does it for them.  Everything here may
+raise ConfigurationError (the contents are wrong) or OSError (the file is).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sterna.broker.access.authentication import Authenticator
+from sterna.broker.access.authorization import AccessList, AccessRule
+from sterna.runtime.config.settings import Admin, Authentication, Authorization, Rule, Token
+from sterna.vocabulary.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    # Loaded only by a node that is configured with them: together they would be a sixth of its start.
+    from sterna.broker.access.passwords import PasswordFile
+    from sterna.broker.access.tokens import TokenVerifier
+
+ADMIN_TOKEN_BYTES_MIN = 16
+
+Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+
+def authenticator(settings: Authentication) -> Authenticator:
+    """Called again when a file has changed: a new one forgets what the old one remembered."""
+    return Authenticator(
+        passwords=passwords(settings.password_file) if settings.password_file else None,
+        tokens=tokens(settings.token) if settings.token else None,
+        certificates=settings.certificates,
+        nonce=secrets.token_urlsafe,
+    )
+
+
+def access_list(settings: Authorization) -> AccessList:
+    return AccessList([access_rule(rule) for rule in settings.rules], settings.default, settings.client_ids)
+
+
+def passwords(file: Path) -> PasswordFile:
+    from sterna.broker.access.passwords import PasswordFile
+
+    return PasswordFile.parse(file.read_bytes().decode("utf-8", "replace"), str(file))
+
+
+def tokens(settings: Token) -> TokenVerifier:
+    from sterna.broker.access.tokens import TokenVerifier
+
+    keys = {}
+    for algorithm in settings.algorithms:
+        # An editor ends a file with a newline, but nobody means it to be part of the secret.
+        file = key_file(settings, algorithm)
+        keys[algorithm] = file.read_bytes().rstrip(b"\r\n") if file else b""
+    return TokenVerifier(keys, audience=settings.audience, issuer=settings.issuer)
+
+
+def key_file(settings: Token, algorithm: str) -> Path | None:
+    return settings.secret_file if algorithm.startswith("HS") else settings.public_key_file
+
+
+def access_rule(rule: Rule) -> AccessRule:
+    return AccessRule(rule.user, rule.filters, rule.access, rule.effect, rule.client)
+
+
+def networks(texts: Iterable[str]) -> Networks:
+    try:
+        return tuple(ipaddress.ip_network(text) for text in texts)
+    except ValueError as error:
+        raise ConfigurationError(f'{error}; write addresses such as "192.0.2.7", or networks "192.0.2.0/24"') from None
+
+
+def may_be_gateway(allowed: Networks, address: str) -> bool:
+    """`address` is that of a connection, with its port; whoever may open a Unix socket of ours is trusted."""
+    host = address.rpartition(":")[0]
+    if not host:
+        return True
+    found = ipaddress.ip_address(host)
+    return any(found in network for network in allowed)
+
+
+def admin_token(settings: Admin) -> bytes:
+    """What opens the admin port; empty if there is none."""
+    if settings.token_file is not None:
+        token = settings.token_file.read_bytes().strip()
+    elif settings.token is not None:
+        token = settings.token.encode()
+    else:
+        return b""
+    if len(token) < ADMIN_TOKEN_BYTES_MIN:
+        text = f"the token of the admin port has {len(token)} bytes and could be guessed"
+        raise ConfigurationError(f"{text}; use {ADMIN_TOKEN_BYTES_MIN} or more (head -c 32 /dev/urandom | base64)")
+    return token

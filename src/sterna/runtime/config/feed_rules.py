@@ -1,0 +1,135 @@
+"""The `[feed]` table: from what it says to what the feed goes by, and what must hold in it.
+
+Nothing is served beyond this machine without a token.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from sterna.mqtt.topics import is_topic_filter
+from sterna.overlay.neighbours import checked_address
+from sterna.runtime import without_pandas
+from sterna.runtime.config.files import attempt, check_pair, contents
+from sterna.runtime.config.problems import Report
+from sterna.runtime.config.settings import Bind, Configuration, Feed, Network
+from sterna.runtime.config.toml_source import Place
+from sterna.vocabulary.errors import ConfigurationError
+
+FEED_TOKEN_BYTES_MIN = 16
+_EXTRA = "run: pip install 'sterna[feed]'"
+EVERY_ADDRESS = ("0.0.0.0", "::")
+FEED_RANGES: dict[str, tuple[float, float]] = {
+    "connections": (1, 65535),
+    "readers": (1, 65535),
+    "idle_s": (1, 86400),
+}
+
+
+def feed_token(settings: Feed) -> bytes:
+    """What readers have to know; empty where none is asked for, which is on loopback only.  May raise
+    ConfigurationError or OSError."""
+    if settings.token_file is not None:
+        token = settings.token_file.read_bytes().strip()
+    elif settings.token is not None:
+        token = settings.token.encode()
+    else:
+        return b""
+    if len(token) < FEED_TOKEN_BYTES_MIN:
+        text = f"the token of the feed has {len(token)} bytes, and who records a handshake could guess it"
+        raise ConfigurationError(f"{text}; use {FEED_TOKEN_BYTES_MIN} or more (head -c 32 /dev/urandom | base64)")
+    return token
+
+
+def feed_peers(settings: Feed) -> dict[str, str]:
+    """Node -> address of its feed.  May raise ConfigurationError."""
+    found = {}
+    for entry in settings.peers:
+        name, _, address = entry.partition("=")
+        if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
+            raise ConfigurationError(f'"{entry}" names no node and its feed; write "plant-2=10.0.0.2:7885"')
+        found[name] = checked_address(address)
+    return found
+
+
+def feed_address(configuration: Configuration, bind: Bind | None) -> str:
+    """Where readers elsewhere find the feed that listens there; empty if nobody can say."""
+    feed, network = configuration.feed, configuration.network
+    if feed is None or bind is None:
+        return ""
+    if feed.advertise or bind.host not in EVERY_ADDRESS:
+        return feed.advertise or str(bind)
+    return _at_our_host(network, bind.port)
+
+
+def _at_our_host(network: Network | None, port: int) -> str:
+    known = network.advertise or str(network.bind or "") if network is not None else ""
+    host = known.rpartition(":")[0]
+    return f"{host}:{port}" if host.strip("[]") not in (*EVERY_ADDRESS, "") else ""
+
+
+def clients_address(configuration: Configuration) -> str:
+    """Where clients are sent to reach this node; empty if nobody can say."""
+    network = configuration.network
+    if network is not None and network.clients:
+        return network.clients
+    for listener in configuration.listeners:
+        bind = listener.bind
+        if listener.transport == "tcp" and bind.port:
+            return str(bind) if bind.host not in EVERY_ADDRESS else _at_our_host(network, bind.port)
+    return ""
+
+
+def check_filter(topic_filter: str, place: Place, report: Report) -> None:
+    if not is_topic_filter(topic_filter.encode(), 512, 65535) or topic_filter.startswith("$share/"):
+        report.add(place, f'"{topic_filter}" is no topic filter', 'write filters such as "plant/#"')
+
+
+def check_feed(configuration: Configuration, report: Report) -> None:
+    for topic_filter in configuration.journal.keep:
+        check_filter(topic_filter, ("journal", "keep"), report)
+    if configuration.journal.deliveries and configuration.journal.durability == "memory":
+        text = "a journal in memory keeps no records of deliveries"
+        report.add(("journal", "deliveries"), text, 'set [journal] durability to "os" or "fsync"')
+    if configuration.journal.deliveries and not without_pandas.is_installed():
+        report.add(("journal", "deliveries"), "records of deliveries are Arrow tables, and pyarrow is missing", _EXTRA)
+    feed = configuration.feed
+    if feed is not None and not without_pandas.is_installed():
+        report.add(("feed",), "a feed serves Arrow tables, and pyarrow is missing", _EXTRA)
+    if feed is None:
+        if configuration.operators.has_spark:
+            text = "Spark reads the feeds of nodes, and this one has none"
+            key = "engine" if configuration.operators.engine != "node" else "engines"
+            report.add(("operators", key), text, 'add a table [feed], or set engine to "node"')
+        return
+    if feed.bind.path:
+        report.add(("feed", "bind"), "readers do not come over Unix sockets", 'write "127.0.0.1:7885"')
+    attempt(partial(feed_peers, feed), ("feed", "peers"), report)
+    if feed.advertise:
+        attempt(partial(checked_address, feed.advertise), ("feed", "advertise"), report)
+    _check_token(feed, report)
+    _check_tls(feed, report)
+    if feed.parquet is not None and configuration.journal.durability == "memory":
+        text = "a journal in memory begins anew with every start, and its files would contradict each other"
+        report.add(("feed", "parquet"), text, 'set [journal] durability to "os" or "fsync"')
+
+
+def _check_token(feed: Feed, report: Report) -> None:
+    if feed.token is not None and feed.token_file is not None:
+        report.add(("feed", "token"), "there is a token and a token_file", "keep one of them")
+    if feed.token is not None or feed.token_file is not None:
+        attempt(partial(feed_token, feed), ("feed", "token_file" if feed.token_file else "token"), report)
+    elif not feed.bind.is_local and not feed.bind.path:
+        text = f"{feed.bind} shows every message to everybody who can reach it"
+        report.add(("feed", "bind"), text, "use 127.0.0.1, or set token_file in [feed]")
+
+
+def _check_tls(feed: Feed, report: Report) -> None:
+    if bool(feed.certificate) != bool(feed.key):
+        missing = "key" if feed.certificate else "certificate"
+        report.add(("feed", missing), "is missing: TLS needs a certificate and its key", f"add {missing}")
+    named = {key: file for key in ("certificate", "key") if (file := getattr(feed, key))}
+    readable = {key for key, file in named.items() if contents(file, ("feed", key), report) is not None}
+    if feed.certificate and feed.key and {"certificate", "key"} <= readable:
+        check_pair(feed.certificate, feed.key, ("feed",), report)

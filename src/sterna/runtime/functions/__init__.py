@@ -1,0 +1,1 @@
+"""Data processing functions in processes of their own."""

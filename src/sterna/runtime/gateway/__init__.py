@@ -1,0 +1,1 @@
+"""A gateway as a process: its settings, its server, and the pages of its admin port."""

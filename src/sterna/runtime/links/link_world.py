@@ -1,0 +1,276 @@
+"""Links to other nodes on asyncio transports: a door for those who connect to us, and connections we keep making.
+
+Nothing is decided about links here; a `Channel` gets the bytes and the words of flow.  An address that is to be dialled
+is dialled until it is not wanted any more: at once after a working link was lost, more slowly while it fails, and not
+at all while the node behind it is linked to us over a connection it made itself, or is reached another way (a link that
+would close a ring stands by).  Where several connections are configured, those we make to one node are a bundle; what
+others make is what they say it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from contextlib import suppress
+from random import Random
+from time import monotonic
+
+from sterna.overlay.bundle import NAME_BYTES, Preamble
+from sterna.runtime.config.settings import Bind, Network, NetworkTls, Unusable
+from sterna.runtime.links.bundles import BundledConnections, MemberProtocol, Newcomer
+from sterna.runtime.links.connections import LinkedNode, LinkProtocol, LinkServer
+from sterna.runtime.tls import RenewableContext, digest_of, server_context
+from sterna.vocabulary.errors import ConfigurationError
+
+LOOK_AGAIN_S = 0.1
+"""How often to look whether a node that made its own connection to us, or is reached another way, still is."""
+WORKED_S = 1.0
+"""A link that stood for so long worked: when it is lost, dialling starts anew without a pause."""
+
+log = logging.getLogger(__name__)
+
+
+class LinkTls:
+    """How links are encrypted from now on."""
+
+    def __init__(self, inward: ssl.SSLContext, outward: ssl.SSLContext, digest: str) -> None:
+        self.inward = RenewableContext(inward, digest)
+        self.outward = outward
+
+    def renew(self, inward: ssl.SSLContext, outward: ssl.SSLContext, digest: str) -> bool:
+        """For connections to come; those that stand stay.  Whether that makes a difference."""
+        self.outward = outward
+        return self.inward.renew(inward, digest)
+
+
+class LinkWorld:
+    """`open` the door, `dial` and `undial` addresses, `close` all of it."""
+
+    def __init__(self, settings: Network, server: LinkServer, network: LinkedNode, rng: Random) -> None:
+        self._settings = settings
+        self._server = server
+        self._network = network
+        self._rng = rng
+        self._door: asyncio.Server | None = None
+        self._dials: dict[str, _Dial] = {}
+        #: Bundles that are not complete yet, by name.
+        self._gathering: dict[bytes, BundledConnections] = {}
+        self.tls: LinkTls | None = LinkTls(*contexts(settings.tls)) if settings.tls is not None else None
+
+    async def open(self) -> Bind | None:
+        """Listen where the configuration says; the address, with the real port where 0 was asked for."""
+        bind = self._settings.bind
+        if bind is None:
+            return None
+        loop = asyncio.get_running_loop()
+        inward = self.tls.inward.outer if self.tls is not None else None
+        patience = self._settings.handshake_s if inward else None
+        try:
+            self._door = await loop.create_server(
+                self._accepted, bind.host, bind.port, ssl=inward, ssl_handshake_timeout=patience
+            )
+        except OSError as error:
+            reason = why(error)
+            raise ConfigurationError(f"cannot listen on {bind}: {reason}; set another bind in [network]") from error
+        return Bind(bind.host, self._door.sockets[0].getsockname()[1])
+
+    def _accepted(self) -> LinkProtocol:
+        return Newcomer(self._server, self._network.accept, self._gathering)
+
+    def hold_links(self, dial: dict[str, str]) -> None:
+        """Keep exactly these addresses dialled, whatever name they stand under; what is new comes last."""
+        wanted = dict.fromkeys(dial.values())
+        for address in [address for address in self._dials if address not in wanted]:
+            self.undial(address)
+        for address in wanted:
+            self.dial(address)
+
+    def dial(self, address: str) -> None:
+        """Connect, and connect again, until it is undialled.  An address that is dialled already stays as it is."""
+        if address in self._dials:
+            return
+        try:
+            bind = Bind.parse(address)
+            if bind.path:
+                raise Unusable("nodes do not link over Unix sockets", "write host:port")
+        except Unusable as error:
+            log.warning("cannot connect to a neighbour", extra={"address": address, "reason": str(error)})
+            return
+        self._dials[address] = _Dial(bind, self._settings, self.tls, self._server, self._network, self._rng)
+
+    def undial(self, address: str, reason: str = "no neighbour any more") -> None:
+        """Dial no more, and end the link that came of it.  A link the other node made stays."""
+        dial = self._dials.pop(address, None)
+        if dial is not None:
+            dial.stop(reason)
+
+    def dialled(self) -> dict[str, str]:
+        """For people: address -> how it stands with it."""
+        return {address: dial.state() for address, dial in self._dials.items()}
+
+    async def close(self) -> None:
+        """Take and make no new connections."""
+        for address in list(self._dials):
+            self.undial(address, "the node is stopping")
+        if self._door is not None:
+            self._door.close()
+
+
+class _Dial:
+    """One address that is to be connected to."""
+
+    def __init__(
+        self,
+        bind: Bind,
+        settings: Network,
+        tls: LinkTls | None,
+        server: LinkServer,
+        network: LinkedNode,
+        rng: Random,
+    ) -> None:
+        self._bind = bind
+        self._settings = settings
+        self._tls = tls
+        self._server = server
+        self._network = network
+        self._rng = rng
+        self._connection: LinkProtocol | BundledConnections | None = None
+        #: The node behind the address, once it has proved its name.
+        self._peer = ""
+        self._pause_s = 0.0
+        self._trouble = ""
+        self._task = asyncio.get_running_loop().create_task(self._keep_connected())
+
+    def stop(self, reason: str) -> None:
+        self._task.cancel()
+        if self._connection is not None:
+            # In a turn of its own: whoever asks may be in the middle of what a link told it.
+            asyncio.get_running_loop().call_soon(self._leave, self._connection, reason)
+
+    def _leave(self, connection: LinkProtocol | BundledConnections, reason: str) -> None:
+        if connection.channel is not None:
+            self._server.broker.at(monotonic())
+            connection.channel.leave(reason)
+            self._server.after_work()
+
+    async def _keep_connected(self) -> None:
+        while True:
+            await self._connect_once()
+            while self._is_linked() or self._stands_by():
+                self._pause_s = 0.0
+                await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(self._pause_s * self._rng.uniform(0.5, 1.0))
+            self._pause_s = min(max(2 * self._pause_s, self._settings.dial_s), self._settings.dial_max_s)
+
+    async def _connect_once(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            # Not `wait_for`: it forgets that it was cancelled if the connection stands in the same turn, and then an
+            # address that was given up would be dialled for ever.
+            async with asyncio.timeout(self._settings.handshake_s):
+                connection = await (self._open() if self._settings.connections == 1 else self._open_bundle())
+        except (OSError, UnicodeError) as error:  # the latter for names that cannot be names of hosts
+            self._complain(why(error))
+            self._connection = None
+            return
+        began = loop.time()
+        await connection.gone.wait()
+        self._connection = None
+        channel = connection.channel
+        if channel is None:
+            self._complain("the connection was closed")
+            return
+        if channel.link is not None or channel.redundant:
+            self._peer = channel.peer or ""
+            self._trouble = ""
+        if channel.link is not None and loop.time() - began > WORKED_S:
+            self._pause_s = 0.0
+        if channel.refusal is not None and not channel.redundant:
+            self._trouble = channel.refusal  # the links have reported it
+
+    async def _open(self) -> LinkProtocol:
+        protocol = self._connection = LinkProtocol(self._server, self._network.dialled)
+        await self._connect(protocol, self._bind.host)
+        return protocol
+
+    async def _open_bundle(self) -> BundledConnections:
+        count, name = self._settings.connections, self._rng.randbytes(NAME_BYTES)
+        connections = self._connection = BundledConnections(self._server, count)
+        first, *others = (MemberProtocol(connections, Preamble(name, index, count)) for index in range(count))
+        try:
+            await self._connect(first, self._bind.host)
+            # A name may stand for several machines; the bundle has to come to one of them.
+            opened = (self._connect(other, connections.host or self._bind.host) for other in others)
+            for result in await asyncio.gather(*opened, return_exceptions=True):
+                if result is not None:
+                    raise result
+        except BaseException:
+            connections.bundle.abort()
+            raise
+        connections.open(self._network.dialled)
+        return connections
+
+    async def _connect(self, protocol: asyncio.Protocol, host: str) -> None:
+        encrypted = self._tls is not None
+        await asyncio.get_running_loop().create_connection(
+            lambda: protocol,
+            host,
+            self._bind.port,
+            ssl=self._tls.outward if self._tls is not None else None,
+            server_hostname=self._bind.host if encrypted else None,
+            ssl_handshake_timeout=self._settings.handshake_s if encrypted else None,
+        )
+
+    def state(self) -> str:
+        channel = self._connection.channel if self._connection is not None else None
+        if channel is not None and channel.is_open:
+            several = f" over {self._settings.connections} connections" if self._settings.connections > 1 else ""
+            return f"linked with node {channel.peer}{several}"
+        if self._is_linked():
+            return f"linked with node {self._peer}, which made the connection"
+        return self._trouble or "connecting"
+
+    def _is_linked(self) -> bool:
+        link = self._network.links.links.get(self._peer)
+        return link is not None and link.connected
+
+    def _stands_by(self) -> bool:
+        spare = self._network.stands_by(self._peer) if self._peer else None
+        if spare is not None and spare != self._trouble:
+            self._trouble = spare
+            log.info("a link stands by", extra={"address": str(self._bind), "peer": self._peer, "why": spare})
+        return spare is not None
+
+    def _complain(self, reason: str) -> None:
+        """Once per reason: it will be tried again and again."""
+        if reason != self._trouble:
+            self._trouble = reason
+            log.warning("cannot connect to a neighbour", extra={"address": str(self._bind), "reason": reason})
+
+
+def contexts(tls: NetworkTls) -> tuple[ssl.SSLContext, ssl.SSLContext, str]:
+    """For connections others make and for those we make: each side shows a certificate of the same authority.  With
+    the digest of their files."""
+    inward = server_context(str(tls.certificate), str(tls.key), str(tls.ca), required=True)
+    outward = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(tls.ca))
+    outward.minimum_version = ssl.TLSVersion.TLSv1_2
+    outward.load_cert_chain(str(tls.certificate), str(tls.key))
+    outward.check_hostname = tls.check_names
+    return inward, outward, digest_of(tls.certificate, tls.key, tls.ca)
+
+
+def why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError):
+        with suppress(ValueError, OverflowError):
+            if error.errno is not None and error.errno > 0:
+                return os.strerror(error.errno)
+        return error.strerror or str(error)
+    return str(error)
