@@ -112,7 +112,7 @@ wheel: .venv/installed
 	@scripts/system-parts javascript
 	@echo "Installing clients written in JavaScript into $(@D)"
 	@mkdir -p $(@D) && cp $(<D)/package.json $(<D)/package-lock.json $(<D)/.npmrc $(@D)
-	@npm ci --silent --fetch-retries 1 --prefix $(@D) && test -d $(@D)/node_modules && touch $@ || echo "Could not: live tests with these clients will fail."
+	@npm ci --silent --fetch-retries 3 --prefix $(@D) && test -d $(@D)/node_modules && touch $@ || echo "Could not: live tests with these clients will fail."
 
 clean: interpreted
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

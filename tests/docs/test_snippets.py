@@ -15,7 +15,8 @@ from live.certificates import Authority
 from live.nodes import LiveNode
 from sterna.broker.access.passwords import hash_password
 from sterna.runtime.config.loading import load
-from sterna.runtime.config.settings import Configuration, is_table, keys_of, table_in_list
+from sterna.runtime.config.schema import is_table, keys_of, table_in_list
+from sterna.runtime.config.settings import Configuration
 from sterna.runtime.gateway.settings import GatewayConfiguration, load_gateway
 
 ROOT = Path(__file__).parents[2]

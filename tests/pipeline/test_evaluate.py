@@ -20,7 +20,7 @@ from sterna.pipeline.expressions.batch_evaluation import Evaluation
 from sterna.pipeline.jobs.archive import Archive
 from sterna.pipeline.jobs.evaluate import evaluate
 from sterna.pipeline.table import COLUMNS, spark_schema
-from sterna.runtime.config.settings import FunctionTable, OwnFunction
+from sterna.runtime.functions.settings import FunctionTable, OwnFunction
 
 from .feeding import FeedingNode
 from .test_jobs import run_archive

@@ -9,7 +9,7 @@ import pytest
 
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.expressions.function_tasks import FunctionCaller, check, from_text, to_text
-from sterna.runtime.config.settings import FunctionTable, OwnFunction
+from sterna.runtime.functions.settings import FunctionTable, OwnFunction
 
 MODULE = """
 import os, time

@@ -17,7 +17,7 @@ from sterna.journal.recovery import recover
 from sterna.journal.settings import JournalSettings
 from sterna.mqtt.message import Message
 from sterna.pipeline.feed.client import FeedClient
-from sterna.runtime.config.settings import Bind
+from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.settings import Feed as FeedTable
 from sterna.runtime.disk.segment_files import FileStore
 from sterna.runtime.feed.feed import Feed

@@ -16,7 +16,8 @@ from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_table import Links
 from sterna.runtime.config.network_settings import link_settings
-from sterna.runtime.config.settings import Bind, Network
+from sterna.runtime.config.schema import Bind
+from sterna.runtime.config.settings import Network
 from sterna.runtime.links.link_world import LinkWorld
 
 NETWORK = Network(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough", dial_s=0.02, dial_max_s=0.1)

@@ -20,7 +20,8 @@ from sterna.runtime.admin.metrics import METRICS, exposition
 from sterna.runtime.admin.move_api import ALONE, Desk, LoneDesk
 from sterna.runtime.admin.pages import Guard, guard
 from sterna.runtime.admin.port import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
-from sterna.runtime.config.settings import Admin, Bind
+from sterna.runtime.config.process_tables import Admin
+from sterna.runtime.config.schema import Bind
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.links.network_view import LinkView, NetworkView, lone_view
 from sterna.runtime.reloading import Outcome

@@ -17,7 +17,7 @@ from sterna.migration.messages import Migrate
 from sterna.runtime.admin.move_api import MovesDesk
 from sterna.runtime.admin.pages import Guard
 from sterna.runtime.admin.port import AdminPort
-from sterna.runtime.config.settings import Bind
+from sterna.runtime.config.schema import Bind
 
 MOVE = '{"client": "c", "to": "B"}'
 

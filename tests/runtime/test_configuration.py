@@ -19,8 +19,11 @@ from hypothesis import strategies as st
 from sterna.broker.limits import Limits
 from sterna.journal.settings import JournalSettings
 from sterna.runtime.config import access
-from sterna.runtime.config.loading import Bind, Configuration, InvalidConfiguration, as_toml, load
-from sterna.runtime.config.settings import Unusable
+from sterna.runtime.config.loading import load
+from sterna.runtime.config.problems import InvalidConfiguration
+from sterna.runtime.config.reader import as_toml
+from sterna.runtime.config.schema import Bind, Unusable
+from sterna.runtime.config.settings import Configuration
 from sterna.runtime.config.toml_source import TomlSource, write_toml
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sterna.runtime.config.feed_rules import feed_address, feed_peers, feed_token
-from sterna.runtime.config.loading import InvalidConfiguration, as_toml, load
-from sterna.runtime.config.settings import Bind
+from sterna.runtime.config.feed_rules import feed_address, feed_peers
+from sterna.runtime.config.loading import load
+from sterna.runtime.config.problems import InvalidConfiguration
+from sterna.runtime.config.reader import as_toml
+from sterna.runtime.config.schema import Bind
+from sterna.runtime.config.secrets import FEED_TOKEN
 
 TOKEN = "a token of sixteen bytes or more"
 
@@ -79,7 +82,7 @@ def test_the_token_is_read_from_where_it_is_and_never_printed(tmp_path: Path) ->
     from_file = loaded(tmp_path, '[feed]\nbind = "0.0.0.0:1"\ntoken_file = "secret"')
     from_environment = loaded(tmp_path, "[feed]", STERNA_FEED_TOKEN=TOKEN)
     for configuration in (from_file, from_environment):
-        assert feed_token(configuration.feed) == TOKEN.encode()
+        assert FEED_TOKEN.read(configuration.feed) == TOKEN.encode()
         assert TOKEN not in as_toml(configuration)
 
 

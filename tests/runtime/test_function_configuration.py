@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.runtime.config.loading import InvalidConfiguration, as_toml, load
+from sterna.runtime.config.loading import load
+from sterna.runtime.config.problems import InvalidConfiguration
+from sterna.runtime.config.reader import as_toml
 from sterna.runtime.functions.pool import functions_of
 
 OWN = '[[functions.own]]\nname = "PEOPLE"\ncall = "vision:people"\ndescription = "people"\n'

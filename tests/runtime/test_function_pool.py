@@ -14,9 +14,9 @@ import pytest
 import uvloop
 
 from sterna.operators.functions import Functions
-from sterna.runtime.config.settings import FunctionTable, OwnFunction
 from sterna.runtime.functions import pool as pools
 from sterna.runtime.functions.pool import FunctionPool, functions_of
+from sterna.runtime.functions.settings import FunctionTable, OwnFunction
 
 T = TypeVar("T")
 

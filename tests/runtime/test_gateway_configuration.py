@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.runtime.config.loading import InvalidConfiguration, as_toml
+from sterna.runtime.config.problems import InvalidConfiguration
+from sterna.runtime.config.reader import as_toml
 from sterna.runtime.gateway.settings import GatewayConfiguration, load_gateway
 
 

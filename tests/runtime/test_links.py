@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from live.certificates import Authority
 from runtime.link_towns import LASTING, NETWORK, Relay, Town, are_linked, leave, run, time_to_dial, turns, two, until
-from sterna.runtime.config.settings import Bind, Network, NetworkTls
+from sterna.runtime.config.schema import Bind
+from sterna.runtime.config.settings import Network, NetworkTls
 from sterna.vocabulary.errors import ConfigurationError
 
 

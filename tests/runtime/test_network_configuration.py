@@ -10,9 +10,13 @@ import pytest
 
 from live.certificates import Authority
 from sterna.overlay.link_settings import LinkSettings
-from sterna.runtime.config.loading import Bind, Configuration, InvalidConfiguration, as_toml, load
-from sterna.runtime.config.network_settings import link_settings, network_key
-from sterna.runtime.config.settings import Network
+from sterna.runtime.config.loading import load
+from sterna.runtime.config.network_settings import link_settings
+from sterna.runtime.config.problems import InvalidConfiguration
+from sterna.runtime.config.reader import as_toml
+from sterna.runtime.config.schema import Bind, keys_of
+from sterna.runtime.config.secrets import NETWORK_KEY
+from sterna.runtime.config.settings import Configuration, Network
 
 KEY = "sixteen bytes or more"
 
@@ -43,7 +47,7 @@ def test_a_network_on_loopback_needs_a_name_and_nothing_else(tmp_path: Path) -> 
     network = _network(tmp_path, "bind = '127.0.0.1:7883'\nneighbours = ['127.0.0.1:7884', 'localhost:7885']")
     assert network.bind == Bind("127.0.0.1", 7883)
     assert network.neighbours == ("127.0.0.1:7884", "localhost:7885")
-    assert network_key(network) == b""
+    assert NETWORK_KEY.read(network) == b""
     with pytest.raises(InvalidConfiguration, match=r"\[network\] name: is missing"):
         _load(tmp_path, "[network]\nbind = '127.0.0.1:7883'")
 
@@ -64,7 +68,7 @@ def test_every_link_setting_is_a_key_with_the_same_default(tmp_path: Path) -> No
         found.name: found.default for found in tunable
     }
     # `certified` follows from check_nodes in [network.tls].
-    assert {found.name for found in tunable} - {"certified"} <= set(Network.__struct_fields__)
+    assert {found.name for found in tunable} - {"certified"} <= set(keys_of(Network))
 
 
 def test_the_key_may_come_from_the_environment_and_is_never_printed(tmp_path: Path) -> None:
@@ -72,7 +76,7 @@ def test_the_key_may_come_from_the_environment_and_is_never_printed(tmp_path: Pa
     configuration = load(None, environ)
     network = configuration.network
     assert network is not None
-    assert network_key(network) == KEY.encode()
+    assert NETWORK_KEY.read(network) == KEY.encode()
     assert network.neighbours == ("h:1", "[::1]:2")
     assert KEY not in as_toml(configuration)
     assert KEY not in repr(link_settings(network, "a", 1))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sterna.runtime.config.settings import Bind, Unusable
+from sterna.runtime.config.schema import Bind, Unusable
 from sterna.vocabulary.errors import ConfigurationError, SternaError
 
 PATIENCE_S = 10.0

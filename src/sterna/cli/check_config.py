@@ -11,7 +11,10 @@ from typing import Annotated
 
 import typer
 
-from sterna.runtime.config.loading import InvalidConfiguration, as_plain, as_toml, load
+from sterna.runtime.config.loading import load
+from sterna.runtime.config.problems import InvalidConfiguration
+from sterna.runtime.config.reader import as_toml
+from sterna.runtime.config.schema import as_plain
 from sterna.runtime.gateway.settings import load_gateway
 
 app = typer.Typer()

@@ -10,7 +10,7 @@ import typer
 from msgspec.structs import replace
 
 from sterna.overlay.neighbours import checked_address
-from sterna.runtime.config.settings import Bind, Unusable
+from sterna.runtime.config.schema import Bind, Unusable
 from sterna.runtime.gateway.settings import GatewayConfiguration, load_gateway
 from sterna.vocabulary.errors import ConfigurationError
 

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from sterna.runtime.config.loading import Bind, Configuration, load
+from sterna.runtime.config.loading import load
+from sterna.runtime.config.schema import Bind
+from sterna.runtime.config.settings import Configuration
 
 app = typer.Typer()
 

@@ -16,8 +16,8 @@ from sterna.operators.window_division import division
 from sterna.pipeline.expressions.batch_evaluation import Evaluation
 from sterna.pipeline.expressions.function_tasks import check
 from sterna.runtime.config.loading import load
-from sterna.runtime.config.settings import FunctionTable
 from sterna.runtime.functions.pool import functions_of
+from sterna.runtime.functions.settings import FunctionTable
 from sterna.vocabulary.errors import SternaError
 
 

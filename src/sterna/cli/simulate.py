@@ -15,11 +15,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from sterna.overlay.kinds import OVERLAYS
 from sterna.routing.strategies import STRATEGIES
 from sterna.simulation.chaos import FAULT_PAUSE_S, PUBLISH_PAUSE_S, Chaos, Outcome, Plan
 from sterna.simulation.faults import KINDS, LONE_KINDS
 from sterna.simulation.kernel import Trace
-from sterna.simulation.membership import OVERLAYS
 
 EXPLAINED_MAX = 5
 """Violations that are told with what led to them."""
@@ -43,8 +43,8 @@ def chaos(
     seeds: Annotated[str, typer.Option(help="Many runs: A..B, both included.")] = "",
     strategy: Annotated[
         str, typer.Option(help=f"Routing: {', '.join(STRATEGIES)}, or {ALONE} for nodes without neighbours.")
-    ] = STRATEGIES[1],
-    overlay: Annotated[str, typer.Option(help=f"How neighbours are found: {', '.join(OVERLAYS)}.")] = OVERLAYS[0],
+    ] = "subscription-flooding",
+    overlay: Annotated[str, typer.Option(help=f"How neighbours are found: {', '.join(OVERLAYS)}.")] = "spanning-tree",
     faults: Annotated[str, typer.Option(help=f"Only these, with commas: {', '.join(KINDS)}.")] = "",
     fault_pause: Annotated[float, typer.Option(min=0.01, help="Mean seconds between two faults.")] = FAULT_PAUSE_S,
     publish_pause: Annotated[
@@ -68,7 +68,7 @@ def chaos(
         fault_pause_s=fault_pause,
         publish_pause_s=publish_pause,
         strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ALONE), "--strategy"),
-        overlay=_one_of(overlay, OVERLAYS, "--overlay"),
+        overlay=_one_of(overlay, tuple(OVERLAYS), "--overlay"),
         roamers=0 if strategy == ALONE else roamers,
         gateways=0 if strategy == ALONE else gateways,
         begin_anew_s=0.0 if strategy == ALONE else begin_anew,

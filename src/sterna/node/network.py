@@ -30,11 +30,9 @@ from sterna.operators.grammar import is_expression
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_table import Links
-from sterna.overlay.neighbours import Overlay
+from sterna.overlay.neighbours import Member, Overlay
 from sterna.overlay.quarantine import Quarantine
-from sterna.overlay.spanning_tree import SpanningTreeOverlay
-from sterna.overlay.static import StaticOverlay
-from sterna.overlay.tree_settings import TreeSettings
+from sterna.overlay.static import static
 from sterna.routing.link_frames import About, Letter
 from sterna.routing.message_frames import LooseRecord
 from sterna.routing.router import Router
@@ -79,11 +77,8 @@ class Network:
             schedule=schedule,
         )
         self.links = Links(settings.link, self, now=now, schedule=schedule, rng=rng)
-        self.overlay: Overlay
-        if isinstance(settings.overlay, TreeSettings):
-            self.overlay = SpanningTreeOverlay(settings.overlay, self, now=now, schedule=schedule, rng=rng)
-        else:
-            self.overlay = StaticOverlay(self.node, settings.overlay, self)
+        make_overlay = settings.overlay or static(Member(settings.link.network, self.node, settings.link.key))
+        self.overlay: Overlay = make_overlay(self, now=now, schedule=schedule, rng=rng)
         #: The last of our own messages that was given to the router; what the journal held at the start is past.
         self._frontier = broker.journal.next_offset - 1
         self._sessions_ended = False
@@ -205,18 +200,18 @@ class Network:
         return self.overlay.accepts(peer)
 
     def stands_by(self, peer: str) -> str | None:
-        """Static neighbours may form rings; the link that would close one stands by until it is needed."""
+        """The link that would close a ring stands by until it is needed."""
         if self._quarantine.left_s(peer, self._broker.now):
             # The same words each time: whoever dials asks often, and tells when they change.
             return f"node {peer} said what makes no sense: this link waits for its pause to end"
         way = self.router.link_to(peer)
-        if way is not None and way != peer and isinstance(self.overlay, StaticOverlay):
+        if way is not None and way != peer and self.overlay.may_form_rings:
             return f"node {peer} is reached through node {way}: this link stands by"
         return None
 
     def ring_found(self, one: str, other: str) -> None:
         """Two links lead to the same node: links made at the same moment have closed a ring."""
-        if isinstance(self.overlay, StaticOverlay):
+        if self.overlay.may_form_rings:
             links = self.links.links
             later = max((one, other), key=lambda peer: links[peer].session_id)
             self.links.close(later, f"the links to {one} and {other} form a ring: this one stands by")

@@ -7,8 +7,11 @@ from typing import Protocol
 
 from sterna.migration.settings import MigrationSettings
 from sterna.overlay.link_settings import LinkSettings
-from sterna.overlay.tree_settings import TreeSettings
+from sterna.overlay.neighbours import OverlayMaker
 from sterna.routing.strategy import RoutingSettings
+
+#: How long a subscriber waits for the news of its subscription to have reached every node, unless set otherwise.
+SETTLE_S = 1.0
 
 
 class NetworkWorld(Protocol):
@@ -26,10 +29,10 @@ class NetworkSettings:
     """What a node's part in a network is made of."""
 
     link: LinkSettings
-    overlay: TreeSettings | tuple[str, ...] = ()
-    """How neighbours are found: a spanning tree, or the addresses of static ones."""
+    overlay: OverlayMaker | None = None
+    """How neighbours are found; None: others dial this node, and it dials nobody."""
     routing: RoutingSettings = field(default_factory=RoutingSettings)
-    settle_s: float = 1.0
+    settle_s: float = SETTLE_S
     """How long a subscriber may wait for the news of its subscription to have reached every node."""
     feed: str = ""
     """Where bulk readers find this node's journal, if anywhere."""

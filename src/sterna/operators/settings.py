@@ -1,21 +1,25 @@
-"""Settings of computing subscriptions: engine choice, windows and bounds."""
+"""Settings of expressions: the `[operators]` table of a node's configuration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from sterna.mqtt.topics import covers, levels_of
+from sterna.vocabulary.settings import Range
 
 EngineName = Literal["auto", "node", "spark"]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """Who computes expressions over these topics."""
+    """Who computes expressions over these topics: the first table whose filter has all topics of an expression decides,
+    before `engine` in `[operators]`."""
 
     filter: str
+    """Topics the choice is for."""
     engine: EngineName
+    """Engine of expressions over these topics."""
 
     def covers(self, topic_filter: bytes) -> bool:
         """Are all topics of that filter meant?"""
@@ -24,28 +28,29 @@ class EngineChoice:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    expiry_s: float = 3600.0
+    expiry_s: Annotated[float, Range(0.001)] = 3600.0
     """A topic's last value stops counting in spatial aggregates this long after the topic's last message."""
 
     anchor: Literal["subscription", "wall"] = "subscription"
-    """Where periods begin: at the instant of subscription, or at multiples of their length since 1970 (UTC)."""
+    """Where periods begin: at the instant of subscription, or (`"wall"`) at multiples of their length since 1970, so
+    at full hours and days (UTC)."""
 
-    daily_s: float = 86_400.0
+    daily_s: Annotated[float, Range(0.001)] = 86_400.0
     """Length of the windows of the DAILY operators.  Shorter ones are for trying things out."""
 
-    hourly_s: float = 3600.0
+    hourly_s: Annotated[float, Range(0.001)] = 3600.0
     """Length of the windows of the HOURLY operators."""
 
-    quarter_hourly_s: float = 900.0
+    quarter_hourly_s: Annotated[float, Range(0.001)] = 900.0
     """Length of the windows of the QUARTERHOURLY operators."""
 
-    topics: int = 100_000
+    topics: Annotated[int, Range(1)] = 100_000
     """Topics of one expression of which something is remembered; with one more it stops and says so."""
 
-    window_values: int = 100_000
+    window_values: Annotated[int, Range(1)] = 100_000
     """Values a sliding aggregate holds (MIN and MAX hold fewer than come); with one more the expression stops."""
 
-    buckets: int = 1_000_000
+    buckets: Annotated[int, Range(1)] = 1_000_000
     """Buckets that the quantile sketches of a period hold, all topics together; with one more the expression stops.
     One topic needs at most 10,241, and usually some dozens."""
 
@@ -54,25 +59,25 @@ class Settings:
     whether the field is there."""
 
     partials: bool = True
-    """In a network: have other nodes compute their part of what their own clients publish, where that gives the same
-    answer, instead of asking them for the messages."""
+    """In a network: have other nodes compute [their part](operators.md#in-a-network) of what their own clients publish,
+    where that gives the same answer, instead of asking them for the messages."""
 
-    pace_ms: int = 100
+    pace_ms: Annotated[int, Range(0, 3_600_000)] = 100
     """How often another node's part is told at most, while it changes; 0: at once."""
 
-    grace_s: float = 10.0
-    """How long the end of a period waits for other nodes' parts of it; what comes later is counted, and does not count.
-    More than their clocks differ by."""
+    grace_s: Annotated[float, Range(0.0, 3600.0)] = 10.0
+    """How long the end of a period waits for other nodes' parts of it; a part that comes later is counted (`late-part`)
+    and left out.  More than their clocks differ by."""
 
     engine: EngineName = "node"
-    """Where expressions are computed: in the node, by the job `sterna pipeline operators`, or (auto) by that job if
-    they have windows as long as `spark_period_s` that can be computed in parts."""
+    """Where expressions are computed: in the node, by the job `sterna pipeline operators` (`"spark"`), or (`"auto"`) by
+    that job if they have windows as long as `spark_period_s` that can be computed in parts, see
+    [operators](operators.md#on-spark)."""
 
     engines: tuple[EngineChoice, ...] = ()
-    """The same for expressions over some topics: the first that has all topics of an expression decides, before
-    `engine`."""
+    """The same for expressions over some topics, see `[[operators.engines]]`."""
 
-    spark_period_s: float = 3600.0
+    spark_period_s: Annotated[float, Range(0.001)] = 3600.0
     """With `engine = "auto"`: windows at least this long are Spark's."""
 
     def engine_of(self, topic_filter: bytes) -> tuple[EngineName, str]:

@@ -5,6 +5,8 @@ may stand.  An overlay never opens anything itself; it tells the world what it w
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
 from typing import Protocol
 
 from sterna.vocabulary.errors import ConfigurationError
@@ -42,6 +44,10 @@ class Overlay(Protocol):
         """The overlay's name in the configuration."""
 
     @property
+    def may_form_rings(self) -> bool:
+        """Whether the links it asks for may form rings, so that one of them has to stand by."""
+
+    @property
     def addresses(self) -> list[str]:
         """Those given by people, at start or later."""
 
@@ -71,6 +77,29 @@ class Overlay(Protocol):
 
     def view(self) -> dict[str, object]:
         """The state, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node as its configuration and its machine describe it to an overlay."""
+
+    network: str
+    node: str
+    key: bytes = field(repr=False)
+    address: str = ""
+    """Where others reach this node ("host:port"); empty: nowhere, or where its datagrams come from."""
+    neighbours: tuple[str, ...] = ()
+    """Addresses given by people."""
+    cpu: float = 0.0
+    """The processors of the machine, in MHz."""
+    memory: float = 0.0
+    """Its memory, in MiB."""
+
+
+class OverlayMaker(Protocol):
+    """Makes the overlay of a node that has all else."""
+
+    def __call__(self, world: OverlayWorld, *, now: Now, schedule: Schedule, rng: Random) -> Overlay: ...
 
 
 def checked_address(address: str) -> str:

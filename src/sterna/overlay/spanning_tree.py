@@ -8,14 +8,16 @@ are alive, `root_paths` which of them leads where; this module runs both and tur
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 from sterna.overlay.beacon_exchange import BeaconExchange
 from sterna.overlay.datagrams import NAME_BYTES_MAX, NO_PATH, Advert, RootIdentity, checked_length
-from sterna.overlay.neighbours import Now, OverlayWorld, Schedule, checked_address
+from sterna.overlay.neighbours import Member, Now, OverlayMaker, OverlayWorld, Schedule, checked_address
 from sterna.overlay.peers import Peer, PeerState
 from sterna.overlay.root_paths import Offer, RootPaths
-from sterna.overlay.tree_settings import TreeSettings
+from sterna.overlay.tree_settings import TreeSettings, TreeTuning
+from sterna.vocabulary.settings import values_of
 
 SOON_S = 0.01
 """How soon a change is looked at, and told to others: what changes within it is one change."""
@@ -28,6 +30,7 @@ class SpanningTreeOverlay:
     """A node's place in the tree, and its part in building it."""
 
     name = "spanning-tree"
+    may_form_rings = False
 
     def __init__(
         self, settings: TreeSettings, world: OverlayWorld, *, now: Now, schedule: Schedule, rng: Random
@@ -258,3 +261,17 @@ def _peer_view(peer: Peer) -> dict[str, object]:
         "root": peer.advert.root.name if peer.advert else None,
         "parent": (peer.advert.parent or None) if peer.advert else None,
     }
+
+
+def spanning_tree(member: Member, tuning: TreeTuning) -> OverlayMaker:
+    settings = TreeSettings(
+        network=member.network,
+        node=member.node,
+        address=member.address,
+        key=member.key,
+        cpu=member.cpu,
+        memory=member.memory,
+        seeds=member.neighbours,
+        **values_of(TreeTuning, tuning),
+    )
+    return partial(SpanningTreeOverlay, settings)

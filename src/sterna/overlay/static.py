@@ -6,7 +6,9 @@ half of a change is in force.  Links dialled by authenticated peers stand: namin
 
 from __future__ import annotations
 
-from sterna.overlay.neighbours import AddressBook, OverlayWorld
+from random import Random
+
+from sterna.overlay.neighbours import AddressBook, Member, Now, OverlayMaker, OverlayWorld, Schedule
 
 NEIGHBOURS_MAX = 1024
 
@@ -15,6 +17,7 @@ class StaticOverlay:
     """Dials what it is told to dial."""
 
     name = "static"
+    may_form_rings = True
 
     def __init__(self, node: str, neighbours: tuple[str, ...], world: OverlayWorld) -> None:
         self._node = node
@@ -66,3 +69,10 @@ class StaticOverlay:
     def _hold(self) -> None:
         if self._running:
             self._world.hold_links({address: address for address in self._book.addresses})
+
+
+def static(member: Member, _tuning: object = None) -> OverlayMaker:
+    def make(world: OverlayWorld, *, now: Now, schedule: Schedule, rng: Random) -> StaticOverlay:
+        return StaticOverlay(member.node, member.neighbours, world)
+
+    return make

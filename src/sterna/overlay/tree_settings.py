@@ -1,12 +1,55 @@
-"""The knobs of the spanning tree, each with its unit and with what a lower or higher value costs."""
+"""Settings of the spanning tree, each with its unit and the cost of a lower or higher value.
+
+`TreeTuning` is the part an operator may set: each field is a key of the `[network.tree]` table.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeTuning:
+    cpu_weight: float = 1.0
+    """Weight of the processors (MHz, all together) in a node's capability, which is `cpu_weight` x MHz +
+    `memory_weight` x MiB.  The most capable node is the root."""
+
+    memory_weight: float = 1.0
+    """Weight of the memory (MiB) in a node's capability."""
+
+    listen_s: float = 0.3
+    """After the start, how long to listen before the first parent is dialled.  Lower: more false starts in a crowd."""
+
+    ping_s: float = 0.5
+    """How often a peer is pinged.  Lower: changes are seen sooner, for more datagrams (two per peer and ping)."""
+
+    dead_after_s: float = 1.5
+    """A peer not heard for this long is dead.  After half of it, it is asked more often.  Lower: deaths without a hint
+    are noticed sooner, and lost datagrams are more often taken for a death."""
+
+    probe_s: float = 0.5
+    """A peer whose link broke is asked repeatedly; without an answer for this long (and two round trips) it is dead."""
+
+    discover_s: float = 2.0
+    """How often to call into the multicast group and to the seed addresses (more often in the first second)."""
+
+    round_s: float = 0.25
+    """How often the root starts a new round.  What is known of a root dies when its rounds stop rising."""
+
+    change_s: float = 0.002
+    """A shorter path to the root is taken only if it is shorter by more than this, ..."""
+
+    change_ratio: float = 0.2
+    """... by more than this part of the present one (lower: nearer to the best tree, and more changes), ..."""
+
+    steady_s: float = 1.0
+    """... and has been so for this long."""
+
+
 @dataclass(frozen=True, slots=True)
-class TreeSettings:
+class TreeSettings(TreeTuning):
+    """All that the tree needs to know: the tuning, the node and its machine, and what nobody had to change yet."""
+
     network: str
     """The network's name.  Datagrams of other networks look like junk: the name is part of the key."""
 
@@ -25,18 +68,6 @@ class TreeSettings:
     memory: float = 0.0
     """What this machine can remember, in MiB (M of the paper; there in KiB, which made the processor irrelevant)."""
 
-    cpu_weight: float = 1.0
-    """alpha in capability = alpha * cpu + beta * memory.  The most capable node is the root."""
-
-    memory_weight: float = 1.0
-    """beta in capability = alpha * cpu + beta * memory."""
-
-    listen_s: float = 0.3
-    """After the start, how long to listen before the first parent is dialled.  Lower: more false starts in a crowd."""
-
-    ping_s: float = 0.5
-    """How often a peer is pinged.  Lower: changes are seen sooner, for more datagrams (two per peer and ping)."""
-
     young_ping_s: float = 0.15
     """How often a peer is pinged while it is new, so that its distance is known when the tree forms."""
 
@@ -46,33 +77,11 @@ class TreeSettings:
     pings_per_s: float = 400.0
     """Pings sent per second at most; with more peers than that allows, everything slows down in proportion."""
 
-    dead_after_s: float = 1.5
-    """A peer not heard for this long is dead.  After half of it, it is asked more often.  Lower: deaths without a hint
-    are noticed sooner, and lost datagrams are more often taken for a death."""
-
-    probe_s: float = 0.5
-    """A peer whose link broke is asked repeatedly; without an answer for this long (and two round trips) it is dead."""
-
     dead_ping_s: float = 1.0
     """How often the dead are asked whether they are back.  It bounds how long a healed partition goes unnoticed."""
 
     forget_s: float = 600.0
     """How long the dead are asked.  After that only discovery finds them again."""
-
-    discover_s: float = 2.0
-    """How often to call into the multicast group and to the seed addresses (more often in the first second)."""
-
-    round_s: float = 0.25
-    """How often the root starts a new round.  What is known of a root dies when its rounds stop rising."""
-
-    change_s: float = 0.002
-    """A shorter path is taken only if it is shorter by more than this ..."""
-
-    change_ratio: float = 0.2
-    """... and by more than this part of the present one.  Lower: nearer to the best tree, and more changes."""
-
-    steady_s: float = 1.0
-    """... and has been so for this long."""
 
     hop_s: float = 0.0005
     """What passing through a node costs, added to the round trip of each hop.  0: round trips alone count; then, on a

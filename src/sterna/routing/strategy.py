@@ -7,23 +7,28 @@ It relies on link sessions that lose and reorder nothing; when a session ends, e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.settings import Range
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingSettings:
-    #: A topic nobody here has published on for this long (at most twice as long) is no longer advertised.  Less keeps
-    #: the tables of the whole network smaller; more spares sporadic publishers the round of advertising again.
+    """The `[network.routing]` table of a node's configuration."""
+
     advertisement_idle_s: float = 300.0
-    #: Topics a node advertises at most.  Above it, topics that begin alike become one `prefix/#`: less exact, never
-    #: wrong.
+    """A topic on which no client of this node has published for so long (at most twice as long) is no longer
+    advertised. Less keeps the tables of the whole network smaller; more spares sporadic publishers another
+    advertisement."""
     advertised_topics_max: int = 1000
-    #: Filters one neighbour may ask for, and advertise, on behalf of everybody behind it; with more its link is ended.
-    filters_per_link: int = 1_000_000
-    #: Bytes of these.
-    filter_bytes_per_link: int = 256 * 1024 * 1024
+    """Topics a node advertises one by one.  Above it, topics that begin alike become one `prefix/#`: less exact, never
+    wrong."""
+    filters_per_link: Annotated[int, Range(1000, 2**40)] = 1_000_000
+    """Filters one neighbour may ask for, and advertise, on behalf of everybody behind it; with more its link is
+    ended."""
+    filter_bytes_per_link: Annotated[int, Range(1024 * 1024, 2**40)] = 256 * 1024 * 1024
+    """Bytes of these filters."""
 
     def check_amount(self, filters: int, size: int) -> None:
         if filters > self.filters_per_link or size > self.filter_bytes_per_link:

@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from sterna.runtime.config.problems import spelled
-from sterna.runtime.config.settings import Listener, is_table, keys_of
+from sterna.runtime.config.process_tables import Listener
+from sterna.runtime.config.schema import is_table, keys_of
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.hangups import was_hung_up
 from sterna.runtime.listeners.listeners import Listeners, Settings, Threshold

@@ -37,7 +37,7 @@ from sterna.runtime.clocks import both_clocks
 from sterna.runtime.committer import Committer
 from sterna.runtime.config import access
 from sterna.runtime.config.feed_rules import clients_address, feed_address
-from sterna.runtime.config.loading import Configuration
+from sterna.runtime.config.settings import Configuration
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.disk.segment_files import FileStore
 from sterna.runtime.disk.session_store import SessionStore

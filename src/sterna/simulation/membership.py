@@ -7,8 +7,9 @@ from random import Random
 
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import NetworkSettings
+from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.link_settings import LinkSettings
-from sterna.overlay.tree_settings import TreeSettings
+from sterna.overlay.neighbours import Member, OverlayMaker
 from sterna.simulation.links import LINK_PORT
 
 NETWORK = "simulated"
@@ -16,7 +17,6 @@ KEY = b"a key everybody in the simulation knows"
 #: Rather no session than a second one: then every promise holds whatever fails.
 MIGRATION = MigrationSettings(owner_unreachable="refuse", server_references=True)
 CLIENT_PORT = 1883
-OVERLAYS = ("spanning-tree", "static")
 
 
 def members(
@@ -26,18 +26,21 @@ def members(
     found = {}
     for number, name in enumerate(names):
         neighbours = (f"{dice.choice(names[:number])}:{LINK_PORT}",) if number else ()
-        how = _tree(name, dice) if overlay == "spanning-tree" else neighbours
-        found[name] = _member(name, strategy, how, migration)
+        found[name] = _member(name, strategy, _overlay(overlay, name, neighbours, dice), migration)
     return found
 
 
-def _tree(name: str, dice: Random) -> TreeSettings:
-    address = f"{name}:{LINK_PORT}"
-    return TreeSettings(NETWORK, name, address, KEY, cpu=dice.choice((1000.0, 2000.0)), memory=dice.uniform(100, 8000))
+def _overlay(kind: str, name: str, neighbours: tuple[str, ...], dice: Random) -> OverlayMaker:
+    """Nodes that speak by datagrams find their neighbours by themselves, and compare their machines."""
+    made = OVERLAYS[kind]
+    if not made.has_datagrams:
+        return made.configured(Member(NETWORK, name, KEY, neighbours=neighbours), made.tuning())
+    cpu, memory = dice.choice((1000.0, 2000.0)), dice.uniform(100, 8000)
+    return made.configured(Member(NETWORK, name, KEY, f"{name}:{LINK_PORT}", cpu=cpu, memory=memory), made.tuning())
 
 
 def _member(
-    name: str, strategy: str, overlay: TreeSettings | tuple[str, ...], migration: MigrationSettings
+    name: str, strategy: str, overlay: OverlayMaker, migration: MigrationSettings
 ) -> Callable[[int], NetworkSettings]:
     def settings(epoch: int) -> NetworkSettings:
         return NetworkSettings(

@@ -23,7 +23,7 @@ from sterna.operators.settings import Settings
 from sterna.operators.window_division import MergedWindows, PartialWindows
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.expressions.function_tasks import caller_of
-from sterna.runtime.config.settings import FunctionTable
+from sterna.runtime.functions.settings import FunctionTable
 
 PARTS_HELD = 200_000
 """Aggregates a task holds before it passes them on."""

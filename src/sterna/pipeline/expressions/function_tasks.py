@@ -18,8 +18,8 @@ import msgspec
 
 from sterna.operators.exact_sum import NUMBER_MAX
 from sterna.pipeline.errors import PipelineError
-from sterna.runtime.config.settings import FunctionTable
 from sterna.runtime.functions.pool import FunctionPool, functions_of
+from sterna.runtime.functions.settings import FunctionTable
 
 _Found = TypeVar("_Found")
 Answer = tuple[float | None, str]

@@ -45,8 +45,8 @@ from sterna.pipeline.offsets import Offsets, Range, capped, named_as_in, node_of
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.nodes import Seen, open_feed
 from sterna.pipeline.source.readers import StreamReader, TablePartition, read
-from sterna.runtime.config.settings import FunctionTable
 from sterna.runtime.feed.requests import FILTERS_MAX
+from sterna.runtime.functions.settings import FunctionTable
 
 NAME = "sterna_operators"
 WAIT_MS = 200

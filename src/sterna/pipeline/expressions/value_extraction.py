@@ -22,7 +22,7 @@ from sterna.pipeline.expressions.function_tasks import FunctionCaller, caller_of
 from sterna.pipeline.expressions.matching import TopicMatches
 from sterna.pipeline.expressions.registry import Entry
 from sterna.pipeline.expressions.rule_forwarding import FORWARDED, ForwardedMessage, RuleFilter
-from sterna.runtime.config.settings import FunctionTable
+from sterna.runtime.functions.settings import FunctionTable
 
 ORDER_COLUMNS = ("topic", "payload", "ingress_time", "offset")
 

@@ -32,7 +32,7 @@ from sterna.pipeline.expressions.registry import RegistryFiles
 from sterna.pipeline.expressions.result_delivery import ResultDelivery, Tell
 from sterna.pipeline.options import ReadOptions
 from sterna.pipeline.source.cursors import reader_name
-from sterna.runtime.config.settings import FunctionTable
+from sterna.runtime.functions.settings import FunctionTable
 
 LAST_WORDS_S = 5.0
 FUNCTIONS = "functions"

@@ -19,8 +19,9 @@ import msgspec
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.admin.metrics import CONTENT_TYPE, exposition
 from sterna.runtime.admin.move_api import Desk
-from sterna.runtime.config import access
-from sterna.runtime.config.settings import Admin, Bind
+from sterna.runtime.config.process_tables import Admin
+from sterna.runtime.config.schema import Bind
+from sterna.runtime.config.secrets import ADMIN_TOKEN
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.links.network_view import NetworkView
 from sterna.runtime.reloading import Outcome
@@ -111,7 +112,7 @@ def guard(settings: Admin) -> Guard:
     bind = settings.bind or Bind()
     own = ("*",) if bind.path else (bind.host, socket.gethostname())  # no name leads a browser to a Unix socket
     hosts = frozenset(name.lower().rstrip(".") for name in (*settings.hosts, *own))
-    return Guard(access.admin_token(settings), settings.anonymous, settings.bind is not None and bind.is_local, hosts)
+    return Guard(ADMIN_TOKEN.read(settings), settings.anonymous, settings.bind is not None and bind.is_local, hosts)
 
 
 class Asked(NamedTuple):

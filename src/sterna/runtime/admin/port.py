@@ -16,7 +16,7 @@ from typing import Any, cast
 import h11
 
 from sterna.runtime.admin.pages import Answer, Asked, Guard, answer
-from sterna.runtime.config.settings import Bind
+from sterna.runtime.config.schema import Bind
 from sterna.vocabulary.errors import ConfigurationError
 
 DEADLINE_S = 10.0

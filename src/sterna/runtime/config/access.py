@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList, AccessRule
-from sterna.runtime.config.settings import Admin, Authentication, Authorization, Rule, Token
+from sterna.runtime.config.settings import Authentication, Authorization, Rule, Token
 from sterna.vocabulary.errors import ConfigurationError
 
 if TYPE_CHECKING:
     # Loaded only by a node that is configured with them: together they would be a sixth of its start.
     from sterna.broker.access.passwords import PasswordFile
     from sterna.broker.access.tokens import TokenVerifier
-
-ADMIN_TOKEN_BYTES_MIN = 16
 
 Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
@@ -80,17 +78,3 @@ def may_be_gateway(allowed: Networks, address: str) -> bool:
         return True
     found = ipaddress.ip_address(host)
     return any(found in network for network in allowed)
-
-
-def admin_token(settings: Admin) -> bytes:
-    """What opens the admin port; empty if there is none."""
-    if settings.token_file is not None:
-        token = settings.token_file.read_bytes().strip()
-    elif settings.token is not None:
-        token = settings.token.encode()
-    else:
-        return b""
-    if len(token) < ADMIN_TOKEN_BYTES_MIN:
-        text = f"the token of the admin port has {len(token)} bytes and could be guessed"
-        raise ConfigurationError(f"{text}; use {ADMIN_TOKEN_BYTES_MIN} or more (head -c 32 /dev/urandom | base64)")
-    return token

@@ -1,4 +1,4 @@
-"""The `[feed]` table: from what it says to what the feed goes by, and what must hold in it.
+"""Checks of the `[feed]` table, and the addresses that other nodes and readers are told.
 
 Nothing is served beyond this machine without a token.
 """
@@ -13,33 +13,14 @@ from sterna.overlay.neighbours import checked_address
 from sterna.runtime import without_pandas
 from sterna.runtime.config.files import attempt, check_pair, contents
 from sterna.runtime.config.problems import Report
-from sterna.runtime.config.settings import Bind, Configuration, Feed, Network
+from sterna.runtime.config.schema import Bind
+from sterna.runtime.config.secrets import FEED_TOKEN
+from sterna.runtime.config.settings import Configuration, Feed, Network
 from sterna.runtime.config.toml_source import Place
 from sterna.vocabulary.errors import ConfigurationError
 
-FEED_TOKEN_BYTES_MIN = 16
 _EXTRA = "run: pip install 'sterna[feed]'"
 EVERY_ADDRESS = ("0.0.0.0", "::")
-FEED_RANGES: dict[str, tuple[float, float]] = {
-    "connections": (1, 65535),
-    "readers": (1, 65535),
-    "idle_s": (1, 86400),
-}
-
-
-def feed_token(settings: Feed) -> bytes:
-    """What readers have to know; empty where none is asked for, which is on loopback only.  May raise
-    ConfigurationError or OSError."""
-    if settings.token_file is not None:
-        token = settings.token_file.read_bytes().strip()
-    elif settings.token is not None:
-        token = settings.token.encode()
-    else:
-        return b""
-    if len(token) < FEED_TOKEN_BYTES_MIN:
-        text = f"the token of the feed has {len(token)} bytes, and who records a handshake could guess it"
-        raise ConfigurationError(f"{text}; use {FEED_TOKEN_BYTES_MIN} or more (head -c 32 /dev/urandom | base64)")
-    return token
 
 
 def feed_peers(settings: Feed) -> dict[str, str]:
@@ -116,11 +97,7 @@ def check_feed(configuration: Configuration, report: Report) -> None:
 
 
 def _check_token(feed: Feed, report: Report) -> None:
-    if feed.token is not None and feed.token_file is not None:
-        report.add(("feed", "token"), "there is a token and a token_file", "keep one of them")
-    if feed.token is not None or feed.token_file is not None:
-        attempt(partial(feed_token, feed), ("feed", "token_file" if feed.token_file else "token"), report)
-    elif not feed.bind.is_local and not feed.bind.path:
+    if not FEED_TOKEN.check(feed, report) and not feed.bind.is_local and not feed.bind.path:
         text = f"{feed.bind} shows every message to everybody who can reach it"
         report.add(("feed", "bind"), text, "use 127.0.0.1, or set token_file in [feed]")
 

@@ -1,46 +1,17 @@
-"""What must hold in the `[network]` table.  Nodes on different machines never believe each other without a key."""
+"""Checks of the `[network]` table.  Nodes on different machines never believe each other without a key."""
 
 from __future__ import annotations
 
 import re
 from functools import partial
 
-from sterna.overlay.bundle import COUNT_MAX
-from sterna.overlay.link_settings import GATHER_BYTES_MAX
+from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.config.files import attempt, check_authority, check_pair, contents
-from sterna.runtime.config.network_settings import network_key
 from sterna.runtime.config.problems import Report
-from sterna.runtime.config.settings import Bind, Configuration, Network, NetworkTls, Unusable
-
-NETWORK_RANGES: dict[str, tuple[float, float]] = {
-    "dial_s": (0.01, 3600),
-    "dial_max_s": (0.01, 3600),
-    "keep_alive_s": (0.05, 3600),
-    "dead_after_s": (0.1, 86400),
-    "resume_s": (0, 86400),
-    "handshake_s": (0.1, 3600),
-    "resend_bytes": (64 * 1024, 2**40),
-    "batch_bytes": (1024, GATHER_BYTES_MAX),
-    "ack_bytes": (1024, 2**30),
-    "frame_bytes": (512 * 1024, 2**29),
-    "pending_handshakes": (1, 65535),
-    "connections": (1, COUNT_MAX),
-}
-
-ROUTING_RANGES: dict[str, tuple[float, float]] = {
-    "filters_per_link": (1000, 2**40),
-    "filter_bytes_per_link": (1024 * 1024, 2**40),
-}
-
-MIGRATION_RANGES: dict[str, tuple[float, float]] = {
-    "owner_absent_s": (0, 86400 * 365),
-    "drain_s": (0, 10),
-    "retry_s": (0.02, 60),
-    "patience_s": (0.1, 3600),
-    "at_once": (1, 10_000),
-    "rate": (0.01, 100_000),
-}
+from sterna.runtime.config.schema import Bind, Unusable
+from sterna.runtime.config.secrets import NETWORK_KEY
+from sterna.runtime.config.settings import Configuration, Network, NetworkTls
 
 FRAME_OVERHEAD_BYTES = 16 * 1024
 """What a link may add to a message: where it came from and how far it got."""
@@ -68,16 +39,13 @@ def _check_addresses(network: Network, report: Report) -> None:
         attempt(partial(checked_address, network.advertise), ("network", "advertise"), report)
     if network.clients is not None:
         attempt(partial(checked_address, network.clients), ("network", "clients"), report)
-    if network.overlay == "spanning-tree" and network.bind is None:
-        report.add(("network", "bind"), "is missing, and in a tree every node may become a parent", "add bind = ...")
+    why_bind = OVERLAYS[network.overlay].why_bind
+    if why_bind and network.bind is None:
+        report.add(("network", "bind"), f"is missing, and {why_bind}", "add bind = ...")
 
 
 def _check_key(network: Network, report: Report) -> None:
-    if network.key is not None and network.key_file is not None:
-        report.add(("network", "key"), "there is a key and a key_file", "keep one of them")
-    place = ("network", "key_file" if network.key_file else "key")
-    if network.key is not None or network.key_file is not None:
-        attempt(partial(network_key, network), place, report)
+    if NETWORK_KEY.check(network, report):
         return
     fix = "set key_file (head -c 32 /dev/urandom | base64 > secret, the same file on every node)"
     if network.bind is not None and not network.bind.is_local:

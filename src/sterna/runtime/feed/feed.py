@@ -40,8 +40,9 @@ from sterna.broker.broker import Broker
 from sterna.journal.journal import Journal
 from sterna.journal.reader_cursors import HeldOffsets, ReaderCursors
 from sterna.operators.settings import Settings
-from sterna.runtime.config.feed_rules import feed_peers, feed_token
-from sterna.runtime.config.settings import Bind
+from sterna.runtime.config.feed_rules import feed_peers
+from sterna.runtime.config.schema import Bind
+from sterna.runtime.config.secrets import FEED_TOKEN
 from sterna.runtime.config.settings import Feed as FeedTable
 from sterna.runtime.feed.connection import HANDSHAKE_S, FeedConnection
 from sterna.runtime.feed.cursors import CursorFile
@@ -84,7 +85,7 @@ class Feed:
         self.node = node
         self.durable = durable
         self._identity = identity
-        self.token = feed_token(settings)
+        self.token = FEED_TOKEN.read(settings)
         self._peers = feed_peers(settings)
         #: Where Spark asks for expressions and hands in results.
         self.desk: Desk | None = None

@@ -21,7 +21,7 @@ import msgspec
 
 from sterna.broker.expressions.function_calls import Done
 from sterna.operators.functions import Functions
-from sterna.runtime.config.settings import FunctionTable
+from sterna.runtime.functions.settings import FunctionTable
 from sterna.runtime.functions.worker import ANSWER, QUESTION, Start
 
 log = logging.getLogger("sterna.functions")

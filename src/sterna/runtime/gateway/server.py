@@ -23,7 +23,7 @@ from sterna.gateway.servers import Servers
 from sterna.gateway.upstream import Upstream
 from sterna.runtime.admin.pages import guard
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
-from sterna.runtime.config.settings import Bind
+from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.gateway.pages import answer
 from sterna.runtime.gateway.settings import GatewayConfiguration, outward_context

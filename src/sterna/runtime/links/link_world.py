@@ -18,7 +18,8 @@ from random import Random
 from time import monotonic
 
 from sterna.overlay.bundle import NAME_BYTES, Preamble
-from sterna.runtime.config.settings import Bind, Network, NetworkTls, Unusable
+from sterna.runtime.config.schema import Bind, Unusable
+from sterna.runtime.config.settings import Network, NetworkTls
 from sterna.runtime.links.bundles import BundledConnections, MemberProtocol, Newcomer
 from sterna.runtime.links.connections import LinkedNode, LinkProtocol, LinkServer
 from sterna.runtime.tls import RenewableContext, digest_of, server_context

@@ -19,21 +19,21 @@ from random import Random
 from time import monotonic
 from typing import Any, Protocol
 
-import msgspec
-
 from sterna.broker.broker import Broker
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network import Network
 from sterna.node.network_settings import NetworkSettings
 from sterna.node.node import Node
-from sterna.overlay.neighbours import checked_address
-from sterna.overlay.tree_settings import TreeSettings
-from sterna.routing.strategy import RoutingSettings
+from sterna.overlay.kinds import OVERLAYS
+from sterna.overlay.neighbours import Member, checked_address
 from sterna.runtime.admin.move_api import MovesDesk
 from sterna.runtime.config.feed_rules import EVERY_ADDRESS
-from sterna.runtime.config.network_settings import link_settings, network_key
-from sterna.runtime.config.settings import Bind, Listener, Migration, NetworkTls
+from sterna.runtime.config.network_settings import link_settings
+from sterna.runtime.config.process_tables import Listener
+from sterna.runtime.config.schema import Bind
+from sterna.runtime.config.secrets import NETWORK_KEY
 from sterna.runtime.config.settings import Network as NetworkTable
+from sterna.runtime.config.settings import NetworkTls
 from sterna.runtime.links.link_world import LinkWorld, contexts
 from sterna.runtime.links.network_view import NetworkView, view_of
 from sterna.vocabulary.errors import ConfigurationError
@@ -61,20 +61,19 @@ class Networking:
         self.network: Network | None = None
         self.moves: MovesDesk | None = None
 
-    async def start(self, feed: str, clients: str, migration: Migration) -> Bind | None:
+    async def start(self, feed: str, clients: str, migration: MigrationSettings) -> Bind | None:
         """Open the doors, then look for neighbours; where others can connect, if they can.  `feed` is the address of
         this node's feed and `clients` that of its door for clients, for the others to know."""
-        moving = MigrationSettings(**msgspec.structs.asdict(migration))
         bind = self._table.bind
         # The port must be known before the overlay tells others about it.
-        if bind is not None and self._table.overlay == "spanning-tree":
+        if bind is not None and OVERLAYS[self._table.overlay].has_datagrams:
             self._datagrams = await _Datagrams.open(self._table, self._heard)
             bind = self._datagrams.bind
         self.network = self._node.join(
-            lambda epoch: replace(self._settings(epoch, bind, feed), clients=clients, migration=moving), self
+            lambda epoch: replace(self._settings(epoch, bind, feed), clients=clients, migration=migration), self
         )
         self.moves = MovesDesk(self.network.moving, self._server)
-        table = msgspec.structs.replace(self._table, bind=bind)
+        table = replace(self._table, bind=bind)
         self._links = LinkWorld(table, self._server, self.network, self._rng)
         address = await self._links.open()
         self._server.broker.at(monotonic())
@@ -106,23 +105,19 @@ class Networking:
 
     def _settings(self, epoch: int, bind: Bind | None, feed: str) -> NetworkSettings:
         table = self._table
-        overlay: TreeSettings | tuple[str, ...] = table.neighbours
-        if table.overlay == "spanning-tree":
-            assert bind is not None
-            tree = msgspec.structs.asdict(table.tree)
-            tree.pop("multicast")
-            overlay = TreeSettings(
-                network=table.name,
-                node=self._name,
-                key=network_key(table),
-                address=table.advertise or str(bind),
-                seeds=table.neighbours,
-                cpu=processor_mhz(),
-                memory=memory_mib(),
-                **tree,
-            )
-        routing = RoutingSettings(**msgspec.structs.asdict(table.routing))
-        return NetworkSettings(link_settings(table, self._name, epoch), overlay, routing, table.settle_s, feed)
+        link = link_settings(table, self._name, epoch)
+        kind = OVERLAYS[table.overlay]
+        member = Member(
+            network=table.name,
+            node=self._name,
+            key=link.key,
+            address=table.advertise or str(bind or ""),
+            neighbours=table.neighbours,
+            cpu=processor_mhz(),
+            memory=memory_mib(),
+        )
+        overlay = kind.configured(member, getattr(table, kind.table) if kind.table else None)
+        return NetworkSettings(link, overlay, table.routing, table.settle_s, feed)
 
     def _heard(self, sender: str, data: bytes) -> None:
         self._server.broker.at(monotonic())
@@ -177,7 +172,7 @@ class Networking:
 
     def _check_strangers(self, addresses: list[str]) -> None:
         """What holds for the configured neighbours: beyond this machine nobody is believed without a key."""
-        if network_key(self._table):
+        if NETWORK_KEY.read(self._table):
             return
         for address in addresses:
             if not Bind.parse(checked_address(address)).is_local:

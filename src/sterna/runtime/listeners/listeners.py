@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker.access.identity import Entrance
-from sterna.runtime.config.settings import Bind, Listener
+from sterna.runtime.config.process_tables import Listener
+from sterna.runtime.config.schema import Bind
 from sterna.runtime.listeners.client_protocol import ClientProtocol, Server
 from sterna.runtime.listeners.socket_quota import host_of
 from sterna.runtime.listeners.websocket import WebSocketClientProtocol
