@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 LINK_FRAMES ?= 100000
 PACKETS ?= 1000000
 
-.PHONY: demo test check fast lint soak coverage compiled interpreted wheel bench clients clean help
+.PHONY: demo test check fast lint docs-tables soak coverage compiled interpreted wheel bench clients clean help
 
 help:
 	@echo "make demo         set up, three nodes, a computation, Spark watching, two killed, a client moved, nothing lost"
@@ -25,6 +25,7 @@ help:
 	@echo "make clients      how long real clients are out when they are moved or their node dies (about 4 minutes)"
 	@echo "make compiled     compile the hot modules; make interpreted: back to plain Python"
 	@echo "make wheel        a wheel with compiled modules in dist/, installed into an empty environment and tried"
+	@echo "make docs-tables  write the tables of docs/configuration.md from the settings"
 	@echo "make clean        remove what the other targets made"
 
 demo: compiled
@@ -50,6 +51,9 @@ lint: .venv/installed
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
+
+docs-tables: .venv/installed
+	$(PYTHON) -m sterna.runtime.config.reference docs/configuration.md
 
 # What `make test` does briefly, at length; a failure names the seed that repeats it.
 soak: compiled

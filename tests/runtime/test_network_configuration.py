@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from live.certificates import Authority
+from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.link_settings import LinkSettings
+from sterna.overlay.neighbours import Member
 from sterna.runtime.config.loading import load
 from sterna.runtime.config.network_settings import link_settings
 from sterna.runtime.config.problems import InvalidConfiguration
@@ -103,6 +106,41 @@ ca = "{authority.file}"
     assert _load(tmp_path, as_toml(configuration)) == configuration
 
 
+def test_a_key_that_is_switched_off_is_printed_as_empty(tmp_path: Path) -> None:
+    configuration = _load(tmp_path, "[network]\nname = 'n'\n[network.tree]\nmulticast = ''\n[admin]\nbind = ''")
+    assert configuration.network is not None
+    assert configuration.network.tree.multicast is None
+    assert _load(tmp_path, as_toml(configuration)) == configuration
+
+
+def test_every_overlay_can_be_configured_and_has_the_table_it_names(tmp_path: Path) -> None:
+    for name, kind in OVERLAYS.items():
+        network = _network(tmp_path, f"overlay = '{name}'\nbind = '127.0.0.1:7883'")
+        tuning = getattr(network, kind.table) if kind.table else None
+        assert isinstance(tuning, type(kind.tuning()))
+        member = Member(network.name, "a", b"key", "127.0.0.1:7883")
+        overlay = kind.configured(member, tuning)(
+            _World(), now=lambda: 0.0, schedule=lambda _at, _do: None, rng=Random(1)
+        )
+        assert overlay.name == name
+
+
+class _World:
+    """An overlay that has not been started asks nothing of it."""
+
+    def send_datagram(self, address: str, data: bytes) -> None:
+        raise AssertionError
+
+    def send_discovery(self, data: bytes) -> None:
+        raise AssertionError
+
+    def hold_links(self, dial: dict[str, str]) -> None:
+        raise AssertionError
+
+    def report(self, event: str, **fields: object) -> None:
+        raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -128,6 +166,12 @@ ca = "{authority.file}"
         ("keep_alive_s = 0", "3: [network] keep_alive_s: 0.0 is out of range; use 0.05..3600"),
         ("connections = 17", "3: [network] connections: 17 is out of range; use 1..16"),
         ("batch_bytes = 2000000", "3: [network] batch_bytes: 2000000 is out of range; use 1024..1048576"),
+        (
+            "[network.routing]\nfilters_per_link = 5",
+            "4: [network.routing] filters_per_link: 5 is out of range; use 1000..",
+        ),
+        ("[network.tree]\nping_s = -1", "4: [network.tree] ping_s: -1.0 is out of range; use 0 or more"),
+        ("[network.tree]\nround_s = inf", "4: [network.tree] round_s: inf is out of range; use 0 or more"),
         ("resend_bytes = 3000000", "3: [network] resend_bytes: two frames of frame_bytes would not fit; use 8388608"),
         ("dial_s = 9", "1: [network] dial_max_s: is below dial_s; use 9 or more"),
         ("[limits]\npacket_bytes = 5000000", "1: [network] frame_bytes: a message of 5000000 bytes, which [limits]"),

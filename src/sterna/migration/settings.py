@@ -10,6 +10,8 @@ from sterna.vocabulary.settings import Range
 
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
+    """Clients that change their node ([more about it](migration.md)); of no effect without `[network]`."""
+
     owner_unreachable: Literal["begin-anew", "refuse"] = "begin-anew"
     """What a client gets whose session is on a node that cannot be reached: a new session, or (`"refuse"`) no
     connection until it can."""

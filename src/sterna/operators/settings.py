@@ -28,6 +28,8 @@ class EngineChoice:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Subscriptions that compute, see [operators](operators.md)."""
+
     expiry_s: Annotated[float, Range(0.001)] = 3600.0
     """A topic's last value stops counting in spatial aggregates this long after the topic's last message."""
 
@@ -75,7 +77,6 @@ class Settings:
     [operators](operators.md#on-spark)."""
 
     engines: tuple[EngineChoice, ...] = ()
-    """The same for expressions over some topics, see `[[operators.engines]]`."""
 
     spark_period_s: Annotated[float, Range(0.001)] = 3600.0
     """With `engine = "auto"`: windows at least this long are Spark's."""

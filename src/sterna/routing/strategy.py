@@ -15,7 +15,7 @@ from sterna.vocabulary.settings import Range
 
 @dataclass(frozen=True, slots=True)
 class RoutingSettings:
-    """The `[network.routing]` table of a node's configuration."""
+    """Tables of the routing strategies."""
 
     advertisement_idle_s: float = 300.0
     """A topic on which no client of this node has published for so long (at most twice as long) is no longer

@@ -68,7 +68,6 @@ class Authentication(Table, frozen=True):
     certificates: bool = False
     """The common name of a client's verified certificate is its user name."""
     token: Token | None = None
-    """JSON Web Tokens, see `[authentication.token]`."""
 
 
 class Rule(Table, frozen=True):
@@ -93,7 +92,6 @@ class Authorization(Table, frozen=True):
     """Client identifiers that may be chosen, such as `["%u", "%u:*"]`: `%u` is the user name, `*` at the end anything;
     another one is refused with 0x85."""
     rules: tuple[Rule, ...] = msgspec.field(default=(), name="rule")
-    """The rules, see `[[authorization.rule]]`."""
 
 
 class NetworkTls(Table, frozen=True):
@@ -142,11 +140,8 @@ class Network(LinkTuning):
     strategy: Annotated[str, Choice(STRATEGIES)] = "subscription-flooding"
     """How messages find their subscribers; the same on every node."""
     tls: NetworkTls | None = None
-    """TLS between nodes, see `[network.tls]`."""
     tree: Tree = field(default_factory=Tree)
-    """The spanning tree, see `[network.tree]`."""
     routing: RoutingSettings = field(default_factory=RoutingSettings)
-    """Tables of routing strategies, see `[network.routing]`."""
     clients: Annotated[str | None, ShownDefault("first TCP listener")] = None
     """Address (host:port) that [clients are sent to](migration.md) when they are moved to this node."""
     settle_s: float = SETTLE_S

@@ -10,7 +10,7 @@ from sterna.vocabulary.settings import Range
 
 
 class OwnFunction(Table, frozen=True):
-    """A data processing operator of the operator's own."""
+    """A data processing function of your own."""
 
     name: str
     """How subscribers write it, without the `$`: capital letters and digits."""
@@ -27,7 +27,6 @@ class FunctionTable(Table, frozen=True):
     own."""
 
     own: tuple[OwnFunction, ...] = ()
-    """Functions of your own, see `[[functions.own]]`."""
     directory: Path | None = None
     """Where modules of your own are looked for, before anywhere else."""
     workers: Annotated[int, Range(1, 256)] = 1
