@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from sterna.cli.main import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
@@ -20,12 +22,6 @@ FUNCTION_LINES_MAX = 70
 
 #: Functions longer than the bound, and why: hot paths only.
 LONG_FUNCTIONS: dict[str, str] = {}
-
-COMMANDS = [
-    "node", "gateway", "check-config", "network", "neighbours", "pub", "sub", "passwd", "bench", "simulate",
-    "experiment", "demo", "operators", "pipeline", "clients", "migrations", "move", "evacuate",
-    "reload",
-]  # fmt: skip
 
 
 def name(path: Path) -> str:

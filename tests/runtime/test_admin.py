@@ -18,8 +18,8 @@ from broker.lone_node import LoneNode
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.admin.metrics import METRICS, exposition
 from sterna.runtime.admin.move_api import ALONE, Desk, LoneDesk
-from sterna.runtime.admin.pages import Guard, guard
 from sterna.runtime.admin.port import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
+from sterna.runtime.admin.site import Guard, guard
 from sterna.runtime.config.process_tables import Admin
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.feed.view import FeedView

@@ -15,8 +15,8 @@ from sterna.cli.clients import clients
 from sterna.cli.migrations import migrations
 from sterna.migration.messages import Migrate
 from sterna.runtime.admin.move_api import MovesDesk
-from sterna.runtime.admin.pages import Guard
 from sterna.runtime.admin.port import AdminPort
+from sterna.runtime.admin.site import Guard
 from sterna.runtime.config.schema import Bind
 
 MOVE = '{"client": "c", "to": "B"}'

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.test_admin import JoinedNode, Node, _exchange, _get, _run
-from sterna.runtime.admin.pages import Guard
 from sterna.runtime.admin.port import BODY_BYTES_MAX, AdminPort
+from sterna.runtime.admin.site import Guard
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.links.network_view import sizes
 

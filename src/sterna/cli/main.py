@@ -10,39 +10,46 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from sterna import __version__
 from sterna.vocabulary.errors import SternaError
 
-COMMANDS = (
-    "node",
-    "gateway",
-    "check-config",
-    "reload",
-    "network",
-    "neighbours",
-    "clients",
-    "migrations",
-    "move",
-    "evacuate",
-    "passwd",
-    "pub",
-    "sub",
-    "bench",
-    "experiment",
-    "simulate",
-    "operators",
-    "pipeline",
-    "demo",
-)
-_GROUPS = frozenset({"bench", "experiment", "simulate", "pipeline", "neighbours", "operators"})
-"""Commands that have commands of their own."""
-_MOSQUITTO_LIKE = frozenset({"pub", "sub"})
-_LONG_LIVED = frozenset({"node", "gateway"})
-"""Commands that reload on SIGHUP, and must not die of one that comes while they start."""
+
+class Command(NamedTuple):
+    """A command; its module is the one in this package with the same name, loaded when the command is wanted."""
+
+    is_group: bool = False
+    """It has commands of its own."""
+    is_like_mosquitto: bool = False
+    """It ends as mosquitto_pub and mosquitto_sub do: bad usage with 1."""
+    is_long_lived: bool = False
+    """It reloads on SIGHUP, and must not die of one that comes while it starts."""
+
+
+COMMANDS = {
+    "node": Command(is_long_lived=True),
+    "gateway": Command(is_long_lived=True),
+    "check-config": Command(),
+    "reload": Command(),
+    "network": Command(),
+    "neighbours": Command(is_group=True),
+    "clients": Command(),
+    "migrations": Command(),
+    "move": Command(),
+    "evacuate": Command(),
+    "passwd": Command(),
+    "pub": Command(is_like_mosquitto=True),
+    "sub": Command(is_like_mosquitto=True),
+    "bench": Command(is_group=True),
+    "experiment": Command(is_group=True),
+    "simulate": Command(is_group=True),
+    "operators": Command(is_group=True),
+    "pipeline": Command(is_group=True),
+    "demo": Command(),
+}
 _USAGE_ERROR = 2
 _VERSION = "--version"
 _COMPLETION = "_STERNA_COMPLETE"
@@ -52,7 +59,8 @@ _COMPLETION = "_STERNA_COMPLETE"
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     command = words[0] if words else ""
-    if command in _LONG_LIVED:
+    traits = COMMANDS.get(command, Command())
+    if traits.is_long_lived:
         from sterna.runtime.hangups import hold_back_hangups
 
         hold_back_hangups()
@@ -64,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except SystemExit as end:
         # mosquitto_pub and mosquitto_sub answer bad usage with 1, and scripts written for them may look.
-        if end.code == _USAGE_ERROR and command in _MOSQUITTO_LIKE:
+        if end.code == _USAGE_ERROR and traits.is_like_mosquitto:
             sys.exit(1)
         raise
 
@@ -72,10 +80,10 @@ def main(arguments: list[str] | None = None) -> None:
 def assemble(command: str, *, completes: bool = False) -> typer.Typer:
     """The application with the one command, or with all of them if it knows no such one (help, or a slip)."""
     app = _empty(completes=completes or command not in COMMANDS)
-    wanted = [command] if command in COMMANDS else [] if command == _VERSION else COMMANDS
+    wanted = [command] if command in COMMANDS else [] if command == _VERSION else list(COMMANDS)
     for name in wanted:
         module = importlib.import_module(f"sterna.cli.{name.replace('-', '_')}")
-        app.add_typer(module.app, name=name if name in _GROUPS else None)
+        app.add_typer(module.app, name=name if COMMANDS[name].is_group else None)
     return app
 
 

@@ -31,8 +31,8 @@ from sterna.journal.memory_store import MemoryStore
 from sterna.node.node import Changes, Node, Saved
 from sterna.operators.settings import Settings as OperatorSettings
 from sterna.runtime.admin.move_api import ALONE, Desk, LoneDesk
-from sterna.runtime.admin.pages import guard
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
+from sterna.runtime.admin.site import guard
 from sterna.runtime.clocks import both_clocks
 from sterna.runtime.committer import Committer
 from sterna.runtime.config import access

@@ -1,4 +1,4 @@
-"""The admin port: HTTP/1.1 for what `pages.py` answers.
+"""The admin port: HTTP/1.1 for the pages of a `Site`.
 
 One request per connection, small and in time, or it is refused: whatever a client sends, it costs one bounded buffer
 for at most `DEADLINE_S`.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import Any, cast
 
 import h11
 
-from sterna.runtime.admin.pages import Answer, Asked, Guard, answer
+from sterna.runtime.admin.pages import NODE
+from sterna.runtime.admin.site import Answer, Asked, Guard, Site
 from sterna.runtime.config.schema import Bind
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -38,11 +39,11 @@ class AdminPort:
         guard: Guard | None = None,
         *,
         deadline_s: float = DEADLINE_S,
-        pages: Callable[[Asked, Any, Guard], Answer | Awaitable[Answer]] = answer,
+        site: Site[Any] = NODE,
     ) -> None:
         """`observed` is what `pages` ask: for those of a node, an `Observed`."""
         self.observed = observed
-        self.pages = pages
+        self.site = site
         self.guard = guard or Guard()
         self.deadline_s = deadline_s
         #: In order of coming.
@@ -134,7 +135,7 @@ class _Connection(asyncio.Protocol):
     def _answer(self, request: h11.Request) -> None:
         asked = Asked(request.method.decode(), request.target.decode("latin-1"), dict(request.headers), self._body)
         try:
-            said = self._port.pages(asked, self._port.observed, self._port.guard)
+            said = self._port.site.answer(asked, self._port.observed, self._port.guard)
         except Exception:
             self._reply(_failed(asked))
             return

@@ -1,4 +1,4 @@
-"""What the admin port of a gateway answers."""
+"""The pages of a gateway's admin port.  A new page is a handler and a row of `GATEWAY`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from prometheus_client.registry import Collector
 
 from sterna.gateway.gateway import Gateway
 from sterna.runtime.admin.metrics import CONTENT_TYPE
-from sterna.runtime.admin.pages import RELOAD, Answer, Asked, Guard, not_json, refusal, reloaded, wrong_method
-from sterna.runtime.reloading import Outcome
+from sterna.runtime.admin.pages import NODE
+from sterna.runtime.admin.site import (
+    Answer,
+    Asked,
+    Guard,
+    Page,
+    Process,
+    Right,
+    Site,
+    alive,
+    as_json,
+    ready,
+    reload,
+    text,
+)
 
 CLIENTS_SHOWN = 1000
-
-_INDEX = b"""Sterna gateway
-/metrics  statistics for Prometheus
-/healthz  200 while the process is alive
-/readyz   200 while clients are taken in, else 503 and the reason
-/clients  who is connected, through which node, and what is not answered yet (JSON)
-/reload   POST {} reads certificates again
-"""
-
-#: What the admin port of a node has and this one has not.
-_OF_NODES = ("/network", "/neighbours", "/migrations", "/move", "/evacuate", "/sessions")
 
 #: counter -> what it counts
 _COUNTERS = {
@@ -48,12 +50,8 @@ _COUNTERS = {
 }
 
 
-class Observed(Protocol):
+class Observed(Process, Protocol):
     gateway: Gateway
-
-    def why_not_ready(self) -> str | None: ...
-
-    async def reload(self) -> Outcome: ...
 
 
 class ClientView(msgspec.Struct, frozen=True):
@@ -72,8 +70,8 @@ class _Snapshot(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         gateway = self._gateway
-        for name, text in _COUNTERS.items():
-            yield CounterMetricFamily(f"sterna_gateway_{name}", text, value=getattr(gateway.counters, name))
+        for name, meaning in _COUNTERS.items():
+            yield CounterMetricFamily(f"sterna_gateway_{name}", meaning, value=getattr(gateway.counters, name))
         refused = CounterMetricFamily(
             "sterna_gateway_connections_refused", "Clients refused, by reason.", labels=["reason"]
         )
@@ -84,34 +82,18 @@ class _Snapshot(Collector):
         yield GaugeMetricFamily("sterna_gateway_attached", "Clients that have a node now.", value=gateway.attached)
 
 
-def answer(asked: Asked, observed: Observed, guard: Guard) -> Answer | Awaitable[Answer]:
-    page = asked.target.partition("?")[0]
-    if page in _OF_NODES:
-        return Answer(404, b"this is the admin port of a gateway; ask that of a node\n")
-    refused = wrong_method(asked, page, ()) or refusal(asked, page, guard)
-    if refused is not None:
-        return refused
-    if page == RELOAD:
-        return not_json(asked) or reloaded(observed)
-    match page:
-        case "/":
-            return Answer(200, _INDEX)
-        case "/healthz":
-            return Answer(200, b"alive\n")
-        case "/readyz":
-            reason = observed.why_not_ready()
-            return Answer(200, b"ready\n") if reason is None else Answer(503, f"not ready: {reason}\n".encode())
-        case "/metrics":
-            registry = CollectorRegistry()
-            registry.register(_Snapshot(observed.gateway))
-            ProcessCollector(registry=registry)
-            return Answer(200, generate_latest(registry), CONTENT_TYPE)
-        case "/clients":
-            return Answer(200, msgspec.json.encode(_clients(observed.gateway)) + b"\n", "application/json")
-    return Answer(404, b"no such page; / lists them\n")
+def _metrics(_asked: Asked, observed: Observed) -> Answer:
+    registry = CollectorRegistry()
+    registry.register(_Snapshot(observed.gateway))
+    ProcessCollector(registry=registry)
+    return Answer(200, generate_latest(registry), CONTENT_TYPE)
 
 
-def _clients(gateway: Gateway) -> list[Any]:
+def _clients(_asked: Asked, observed: Observed) -> Answer:
+    return as_json(_views(observed.gateway))
+
+
+def _views(gateway: Gateway) -> list[Any]:
     shown = []
     for client in list(gateway.clients)[:CLIENTS_SHOWN]:
         if client.wish is None:
@@ -127,3 +109,22 @@ def _clients(gateway: Gateway) -> list[Any]:
             )
         )
     return shown
+
+
+class GatewaySite(Site[Observed]):
+    def answer(self, asked: Asked, subject: Observed, guard: Guard) -> Answer | Awaitable[Answer]:
+        if asked.target.partition("?")[0] in NODE.paths - self.paths:
+            return text(404, "this is the admin port of a gateway; ask that of a node\n")
+        return super().answer(asked, subject, guard)
+
+
+GATEWAY = GatewaySite(
+    "Sterna gateway",
+    [
+        Page("/metrics", _metrics, "statistics for Prometheus"),
+        Page("/healthz", alive, "200 while the process is alive", Right.NOTHING),
+        Page("/readyz", ready, "200 while clients are taken in, else 503 and the reason", Right.NOTHING),
+        Page("/clients", _clients, "who is connected, through which node, and what is not answered yet (JSON)"),
+        Page("/reload", reload, "POST {} reads certificates again", Right.CHANGE),
+    ],
+)

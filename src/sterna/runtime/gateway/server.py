@@ -21,11 +21,11 @@ from sterna import __version__
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
 from sterna.gateway.upstream import Upstream
-from sterna.runtime.admin.pages import guard
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
+from sterna.runtime.admin.site import guard
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.toml_source import Place
-from sterna.runtime.gateway.pages import answer
+from sterna.runtime.gateway.pages import GATEWAY
 from sterna.runtime.gateway.settings import GatewayConfiguration, outward_context
 from sterna.runtime.hangups import hold_back_hangups
 from sterna.runtime.links.connections import LingeringTransport
@@ -130,7 +130,7 @@ class GatewayServer:
         #: Client sockets that are open, those included that were told goodbye.
         self.sockets = SocketQuota(descriptors.sockets, configuration.limits, self.gateway.counters.refused)
         self._listeners = Listeners(self, descriptors.backlog)
-        self._admin = AdminPort(self, guard(configuration.admin), pages=answer)
+        self._admin = AdminPort(self, guard(configuration.admin), site=GATEWAY)
         self._reloader = Reloader(reread, self._prepare)
         self._stopping = asyncio.Event()
         self._serving = False
