@@ -8,7 +8,7 @@ import pytest
 
 from sterna.runtime.config.reference import allowed_text, default_text, docstrings, written
 from sterna.runtime.config.schema import is_table, keys_of, table_in_list
-from sterna.runtime.config.settings import Configuration, Network
+from sterna.runtime.config.settings import Configuration, NetworkTable
 from sterna.runtime.gateway.settings import GatewayConfiguration
 
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
@@ -55,5 +55,5 @@ def without_sentence(table: type) -> list[str]:
     ],
 )
 def test_defaults_and_ranges_are_shown_with_their_units(name: str, default: str, allowed: str) -> None:
-    key = keys_of(Network)[name]
+    key = keys_of(NetworkTable)[name]
     assert (default_text(name, key), allowed_text(name, key)) == (default, allowed)

@@ -18,7 +18,7 @@ from sterna.journal.settings import JournalSettings
 from sterna.mqtt.message import Message
 from sterna.pipeline.feed.client import FeedClient
 from sterna.runtime.config.schema import Bind
-from sterna.runtime.config.settings import Feed as FeedTable
+from sterna.runtime.config.settings import FeedTable
 from sterna.runtime.disk.segment_files import FileStore
 from sterna.runtime.feed.feed import Feed
 from sterna.vocabulary.identity import Identity

@@ -17,10 +17,10 @@ from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_table import Links
 from sterna.runtime.config.network_settings import link_settings
 from sterna.runtime.config.schema import Bind
-from sterna.runtime.config.settings import Network
+from sterna.runtime.config.settings import NetworkTable
 from sterna.runtime.links.link_world import LinkWorld
 
-NETWORK = Network(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough", dial_s=0.02, dial_max_s=0.1)
+NETWORK = NetworkTable(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough", dial_s=0.02, dial_max_s=0.1)
 #: As above, where a busy machine that is late for seconds must not end a link.
 LASTING = replace(NETWORK, resume_s=60.0, dead_after_s=60.0)
 PATIENCE_S = 60.0
@@ -64,7 +64,7 @@ async def time_to_dial(times: int = 8) -> None:
 class Town:
     """A node that has links and nothing else."""
 
-    def __init__(self, name: str, network: Network = NETWORK) -> None:
+    def __init__(self, name: str, network: NetworkTable = NETWORK) -> None:
         self.broker = self
         self.loop = asyncio.get_running_loop()
         rng = Random()
@@ -175,7 +175,7 @@ class Relay:
         await until(lambda: not self._standing, "an empty relay")
 
 
-async def two(network: Network = NETWORK) -> tuple[Town, Town]:
+async def two(network: NetworkTable = NETWORK) -> tuple[Town, Town]:
     a, b = await Town("a", network).open(), await Town("b", network).open()
     a.world.dial(b.address)
     await until(lambda: a.connected("b") and b.connected("a"), "a link")

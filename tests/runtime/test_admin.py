@@ -17,14 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.lone_node import LoneNode
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.admin.metrics import METRICS, exposition
-from sterna.runtime.admin.move_api import ALONE, Desk, LoneDesk
+from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
 from sterna.runtime.admin.site import Guard, guard
 from sterna.runtime.config.process_tables import Admin
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.links.network_view import LinkView, NetworkView, lone_view
-from sterna.runtime.reloading import Outcome
+from sterna.runtime.reloading import ReloadOutcome
 from sterna.vocabulary.errors import ConfigurationError
 
 WAIT_S = 60
@@ -50,8 +50,8 @@ class Node:
     def network_view(self, *, tables: bool = False) -> NetworkView:
         return lone_view("lone", 3)
 
-    def moves(self) -> Desk:
-        return LoneDesk(self.broker, "lone")
+    def moves(self) -> MoveApi:
+        return LoneMoveApi(self.broker, "lone")
 
     def feed_view(self) -> FeedView | None:
         return None
@@ -62,7 +62,7 @@ class Node:
     def change_neighbours(self, add: list[str], remove: list[str]) -> None:
         raise ConfigurationError(ALONE)
 
-    async def reload(self) -> Outcome:
+    async def reload(self) -> ReloadOutcome:
         raise ConfigurationError("sterna.toml:3: nonsense")
 
 

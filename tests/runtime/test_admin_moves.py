@@ -14,7 +14,7 @@ from sterna.broker.broker import Broker
 from sterna.cli.clients import clients
 from sterna.cli.migrations import migrations
 from sterna.migration.messages import Migrate
-from sterna.runtime.admin.move_api import MovesDesk
+from sterna.runtime.admin.move_api import NetworkMoveApi
 from sterna.runtime.admin.port import AdminPort
 from sterna.runtime.admin.site import Guard
 from sterna.runtime.config.schema import Bind
@@ -40,8 +40,8 @@ class MovingNode(JoinedNode):
     def after_work(self) -> None:
         self.town.pass_time(1)
 
-    def moves(self) -> MovesDesk:
-        return MovesDesk(self.town["A"].network.moving, self, lambda: self.town.now)
+    def moves(self) -> NetworkMoveApi:
+        return NetworkMoveApi(self.town["A"].network.moving, self, lambda: self.town.now)
 
 
 async def _post(bind: Bind, page: str, body: str, headers: str = JSON) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from gateway.model_client import ModelClient
 from gateway.town import Town
 from sterna.cli.clients import described
 from sterna.gateway.gateway import Gateway
-from sterna.runtime.admin.site import Answer, Asked, Guard
+from sterna.runtime.admin.site import Answer, Guard, Request
 from sterna.runtime.gateway.pages import GATEWAY
 from sterna.runtime.reloading import Outcome
 
@@ -26,7 +26,7 @@ class Observed:
 
 
 def body(page: str, observed: Observed, status: int = 200, method: str = "GET", guard: Guard | None = None) -> str:
-    said = GATEWAY.answer(Asked(method, page, {}), observed, guard or Guard())
+    said = GATEWAY.answer(Request(method, page, {}), observed, guard or Guard())
     assert isinstance(said, Answer)
     assert said.status == status
     return said.body.decode()

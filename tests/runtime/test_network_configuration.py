@@ -19,7 +19,7 @@ from sterna.runtime.config.problems import InvalidConfiguration
 from sterna.runtime.config.reader import as_toml
 from sterna.runtime.config.schema import Bind, keys_of
 from sterna.runtime.config.secrets import NETWORK_KEY
-from sterna.runtime.config.settings import Configuration, Network
+from sterna.runtime.config.settings import Configuration, NetworkTable
 
 KEY = "sixteen bytes or more"
 
@@ -30,7 +30,7 @@ def _load(directory: Path, text: str, environ: Mapping[str, str] | None = None) 
     return load(file, environ or {})
 
 
-def _network(directory: Path, text: str, environ: Mapping[str, str] | None = None) -> Network:
+def _network(directory: Path, text: str, environ: Mapping[str, str] | None = None) -> NetworkTable:
     network = _load(directory, f"[network]\nname = 'n'\n{text}", environ).network
     assert network is not None
     return network
@@ -71,7 +71,7 @@ def test_every_link_setting_is_a_key_with_the_same_default(tmp_path: Path) -> No
         found.name: found.default for found in tunable
     }
     # `certified` follows from check_nodes in [network.tls].
-    assert {found.name for found in tunable} - {"certified"} <= set(keys_of(Network))
+    assert {found.name for found in tunable} - {"certified"} <= set(keys_of(NetworkTable))
 
 
 def test_the_key_may_come_from_the_environment_and_is_never_printed(tmp_path: Path) -> None:

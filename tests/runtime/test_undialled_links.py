@@ -12,10 +12,10 @@ from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
 from sterna.overlay.link_table import Links
 from sterna.runtime.config.network_settings import link_settings
-from sterna.runtime.config.settings import Network
+from sterna.runtime.config.settings import NetworkTable
 from sterna.runtime.links.link_world import LinkWorld
 
-NETWORK = Network(name="n", key="a key long enough", dial_s=0.001, dial_max_s=0.001)
+NETWORK = NetworkTable(name="n", key="a key long enough", dial_s=0.001, dial_max_s=0.001)
 TURNS = 200
 """Of the loop; with pauses of a millisecond, enough to dial dozens of times."""
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from sterna.vocabulary.settings import Range
+from sterna.vocabulary.settings import Allowed
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     # The largest of MQTT: 4 bytes of length count to 268,435,455.
-    packet_bytes: Annotated[int, Range(128, 268_435_460)] = 1024 * 1024
+    packet_bytes: Annotated[int, Allowed(128, 268_435_460)] = 1024 * 1024
     """Largest packet taken from a client, fixed header included.  MQTT itself allows 256 MiB."""
 
-    connect_bytes: Annotated[int, Range(128, 268_435_460)] = 64 * 1024
+    connect_bytes: Annotated[int, Allowed(128, 268_435_460)] = 64 * 1024
     """Largest CONNECT, its will included, and largest packet taken from a client before it is authenticated."""
 
-    unauthenticated_bytes: Annotated[int, Range(65536)] = 64 * 1024 * 1024
+    unauthenticated_bytes: Annotated[int, Allowed(65536)] = 64 * 1024 * 1024
     """Bytes held of all clients that are not authenticated yet: unfinished CONNECT packets and anything behind them.  A
     client whose next bytes do not fit is refused with 0x97."""
 
-    connections: Annotated[int, Range(1)] = 100_000
+    connections: Annotated[int, Allowed(1)] = 100_000
     """Client connections at once; one more is refused with 0x97 (quota exceeded)."""
 
-    connections_per_address: Annotated[int, Range(1)] = 10_000
+    connections_per_address: Annotated[int, Allowed(1)] = 10_000
     """Connections from one IP address, those in the middle of a TLS handshake included; Unix sockets do not count."""
 
-    sessions: Annotated[int, Range(1)] = 1_000_000
+    sessions: Annotated[int, Allowed(1)] = 1_000_000
     """Sessions kept, connected or not."""
 
     sessions_per_user: int = 100_000
@@ -36,7 +36,7 @@ class Limits:
     will_bytes: int = 256 * 1024 * 1024
     """Bytes of the wills of all sessions together; a client whose will does not fit is refused with 0x97."""
 
-    session_expiry_s: Annotated[int, Range(0, 2**32 - 1)] = 7 * 24 * 3600
+    session_expiry_s: Annotated[int, Allowed(0, 2**32 - 1)] = 7 * 24 * 3600
     """Longest a session may outlive its connection; a client that asks for more is told this value."""
 
     client_id_bytes: int = 1024
@@ -61,20 +61,20 @@ class Limits:
     """Topic filters in one SUBSCRIBE or UNSUBSCRIBE; a packet with more ends the connection with 0x97."""
 
     # One stack frame each.
-    topic_levels: Annotated[int, Range(1, 512)] = 128
+    topic_levels: Annotated[int, Allowed(1, 512)] = 128
     """Levels in a topic name or filter.  Matching may recurse once per level, so this also bounds the stack."""
 
-    topic_bytes: Annotated[int, Range(1, 65535)] = 4096
+    topic_bytes: Annotated[int, Allowed(1, 65535)] = 4096
     """Bytes in a topic name or filter."""
 
-    inflight: Annotated[int, Range(1, 65535)] = 64
+    inflight: Annotated[int, Allowed(1, 65535)] = 64
     """QoS 1 and 2 messages sent to one client and not yet acknowledged; its own Receive Maximum may lower it."""
 
-    inflight_bytes: Annotated[int, Range(1)] = 4 * 1024 * 1024
+    inflight_bytes: Annotated[int, Allowed(1)] = 4 * 1024 * 1024
     """Bytes of messages sent to one client and not yet acknowledged, past which no further one is sent.  A single
     message may be larger."""
 
-    receive_maximum: Annotated[int, Range(1, 65535)] = 65535
+    receive_maximum: Annotated[int, Allowed(1, 65535)] = 65535
     """QoS 1 and 2 messages one client may send before they are answered; told to MQTT 5 clients, enforced for all.
     The default is what packet identifiers allow: many clients send everything again at once after a reconnect."""
 
@@ -87,7 +87,7 @@ class Limits:
     """Messages waiting in all groups of shared subscriptions together.  Half of it is for the first that come, half is
     divided evenly among the groups."""
 
-    output_bytes: Annotated[int, Range(1024)] = 1024 * 1024
+    output_bytes: Annotated[int, Allowed(1024)] = 1024 * 1024
     """Bytes waiting in memory for one connection; past it QoS 0 is dropped and QoS 1 and 2 wait in the journal."""
 
     expressions: int = 10_000
@@ -118,11 +118,11 @@ class Limits:
     user_properties: int = 64
     """User properties in one packet."""
 
-    topic_aliases: Annotated[int, Range(0, 65535)] = 64
+    topic_aliases: Annotated[int, Allowed(0, 65535)] = 64
     """Topic aliases a client may define, and the most that the node defines towards one."""
 
-    connect_s: Annotated[float, Range(0.1, 3600)] = 10.0
+    connect_s: Annotated[float, Allowed(0.1, 3600)] = 10.0
     """Time from accepting a connection to a complete CONNECT, an exchange of AUTH packets included."""
 
-    keep_alive_s: Annotated[int, Range(0, 65535)] = 0
+    keep_alive_s: Annotated[int, Allowed(0, 65535)] = 0
     """Longest keep-alive a client may ask for (0: any).  MQTT 5 clients that ask for more are told this value."""

@@ -9,38 +9,38 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from sterna.gateway.deliveries import WINDOW_MAX
-from sterna.vocabulary.settings import Range
+from sterna.vocabulary.settings import Allowed
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayLimits:
-    packet_bytes: Annotated[int, Range(128, 268_435_460)] = 1024 * 1024
+    packet_bytes: Annotated[int, Allowed(128, 268_435_460)] = 1024 * 1024
     """Largest packet taken from a client or a node, fixed header included; MQTT 5 clients are told."""
 
-    connect_bytes: Annotated[int, Range(128, 268_435_460)] = 64 * 1024
+    connect_bytes: Annotated[int, Allowed(128, 268_435_460)] = 64 * 1024
     """Largest CONNECT, its will included."""
 
-    unauthenticated_bytes: Annotated[int, Range(65536)] = 64 * 1024 * 1024
+    unauthenticated_bytes: Annotated[int, Allowed(65536)] = 64 * 1024 * 1024
     """Bytes held of all clients that no node has let in yet: unfinished CONNECT packets and anything behind them.  A
     client whose next bytes do not fit is refused with 0x97."""
 
-    connections: Annotated[int, Range(1)] = 10_000
+    connections: Annotated[int, Allowed(1)] = 10_000
     """Clients at once; one more is refused."""
 
-    connections_per_address: Annotated[int, Range(1)] = 10_000
+    connections_per_address: Annotated[int, Allowed(1)] = 10_000
     """Connections from one IP address; Unix sockets do not count."""
 
-    connect_s: Annotated[float, Range(0.1, 3600)] = 10.0
+    connect_s: Annotated[float, Allowed(0.1, 3600)] = 10.0
     """Time from accepting a connection to a complete CONNECT, and from there to an answer."""
 
-    output_bytes: Annotated[int, Range(1024)] = 1024 * 1024
+    output_bytes: Annotated[int, Allowed(1024)] = 1024 * 1024
     """Bytes waiting in memory for one side before the other side is no longer read from."""
 
-    unacknowledged: Annotated[int, Range(1, 65535)] = 1024
+    unacknowledged: Annotated[int, Allowed(1, 65535)] = 1024
     """Publications and requests of one client that no node has answered yet.  MQTT 5 clients are told; others are no
     longer read from."""
 
-    buffer_bytes: Annotated[int, Range(1024)] = 4 * 1024 * 1024
+    buffer_bytes: Annotated[int, Allowed(1024)] = 4 * 1024 * 1024
     """Bytes of these.  Past it a client is no longer read from.  Messages at QoS 0 that wait for a node may take half
     of it; further ones are dropped."""
 
@@ -53,31 +53,31 @@ class GatewayLimits:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    session_s: Annotated[int, Range(0, 2**32 - 1)] = 300
+    session_s: Annotated[int, Allowed(0, 2**32 - 1)] = 300
     """How long nodes are to keep the session of a client while the gateway is cut off, even if the client wants none
     kept.  0: only as long as the client says."""
 
-    window: Annotated[int, Range(0, WINDOW_MAX)] = 256
+    window: Annotated[int, Allowed(0, WINDOW_MAX)] = 256
     """Messages a node may have sent to one client without acknowledgement: the largest `inflight` limit of the nodes.
     The gateway remembers twice as many acknowledgements.  0: none, and QoS 1 may come twice."""
 
-    ping_s: Annotated[float, Range(0.05, 3600)] = 5.0
+    ping_s: Annotated[float, Allowed(0.05, 3600)] = 5.0
     """How often a silent node is asked whether it is there."""
 
-    dead_after_s: Annotated[float, Range(0.1, 86400)] = 12.0
+    dead_after_s: Annotated[float, Allowed(0.1, 86400)] = 12.0
     """A node that said nothing for so long is given up."""
 
-    handshake_s: Annotated[float, Range(0.1, 3600)] = 10.0
+    handshake_s: Annotated[float, Allowed(0.1, 3600)] = 10.0
     """From dialling a node to its CONNACK."""
 
-    retry_s: Annotated[float, Range(0.001, 3600)] = 0.1
+    retry_s: Annotated[float, Allowed(0.001, 3600)] = 0.1
     """Pause before all nodes are tried again; doubled each time, with jitter, ..."""
 
-    retry_max_s: Annotated[float, Range(0.001, 3600)] = 5.0
+    retry_max_s: Annotated[float, Allowed(0.001, 3600)] = 5.0
     """... up to this."""
 
-    stay_s: Annotated[float, Range(0, 86400)] = 0.0
+    stay_s: Annotated[float, Allowed(0, 86400)] = 0.0
     """How long to insist on the node that has the session before the others are asked for it."""
 
-    linger_s: Annotated[float, Range(0, 3600)] = 10.0
+    linger_s: Annotated[float, Allowed(0, 3600)] = 10.0
     """How long the last publications of a client may wait for a node after the client has left."""

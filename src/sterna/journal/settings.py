@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sterna.vocabulary.settings import Range
+from sterna.vocabulary.settings import Allowed
 
 Durability = Literal["fsync", "os", "memory"]
 
@@ -16,7 +16,7 @@ class JournalSettings:
     """When a message counts as kept: `"fsync"` on the disk (survives power loss), `"os"` handed to the operating system
     (survives a crash of the node), `"memory"` in memory only (survives nothing)."""
 
-    segment_bytes: Annotated[int, Range(64 * 1024, 2**40)] = 64 * 1024 * 1024
+    segment_bytes: Annotated[int, Allowed(64 * 1024, 2**40)] = 64 * 1024 * 1024
     """Size at which a new file is begun.  Retention drops whole files, so smaller ones trim more finely."""
 
     retention_bytes: int = 1024 * 1024 * 1024
@@ -25,7 +25,7 @@ class JournalSettings:
     retention_age_s: float = 7 * 24 * 3600.0
     """Age at which a file goes, counted from its newest message, see [Clocks](#clocks)."""
 
-    group_commit_ms: Annotated[float, Range(0, 1000)] = 2.0
+    group_commit_ms: Annotated[float, Allowed(0, 1000)] = 2.0
     """How long acknowledgements may wait to share one sync.  Higher saves syncs, lower answers sooner."""
 
     keep: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sterna.vocabulary.settings import Range
+from sterna.vocabulary.settings import Allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,23 +15,23 @@ class MigrationSettings:
     owner_unreachable: Literal["begin-anew", "refuse"] = "begin-anew"
     """What a client gets whose session is on a node that cannot be reached: a new session, or (`"refuse"`) no
     connection until it can."""
-    owner_absent_s: Annotated[float, Range(0, 86400 * 365)] = 60.0
+    owner_absent_s: Annotated[float, Allowed(0, 86400 * 365)] = 60.0
     """How long that node must have been away before its clients get a new session.  Until then they get no connection,
     and if it is back in time nothing is lost.  Messages of the old session are added
     [when the node is back](migration.md#when-the-old-owner-is-back)."""
-    drain_s: Annotated[float, Range(0, 10)] = 0.15
+    drain_s: Annotated[float, Allowed(0, 10)] = 0.15
     """How long a client that is moved by plan may take, from when its session stops, to acknowledge what it was sent.
     The new node sends the rest again."""
-    retry_s: Annotated[float, Range(0.02, 60)] = 0.5
+    retry_s: Annotated[float, Allowed(0.02, 60)] = 0.5
     """Time without an answer after which a node sends its message again."""
-    patience_s: Annotated[float, Range(0.1, 3600)] = 10.0
+    patience_s: Annotated[float, Allowed(0.1, 3600)] = 10.0
     """How long one step of a move may take before the move is given up, and how long a client waits for its session;
     then its connection is closed without a CONNACK, and it tries again."""
-    at_once: Annotated[int, Range(1, 10_000)] = 64
+    at_once: Annotated[int, Allowed(1, 10_000)] = 64
     """Sessions that may be on their way from this node at a time, and to it."""
     server_references: bool = False
     """Tell MQTT 5 clients that are moved by plan where to go, with DISCONNECT 0x9C or 0x9D and a Server Reference,
     instead of only closing their connections.  [Few libraries follow it](migration.md#what-the-client-sees), and
     libmosquitto's clients end."""
-    rate: Annotated[float, Range(0.01, 100_000)] = 50.0
+    rate: Annotated[float, Allowed(0.01, 100_000)] = 50.0
     """Clients that `sterna evacuate` begins to move per second."""

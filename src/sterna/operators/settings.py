@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from sterna.mqtt.topics import covers, levels_of
-from sterna.vocabulary.settings import Range
+from sterna.vocabulary.settings import Allowed
 
 EngineName = Literal["auto", "node", "spark"]
 
@@ -30,29 +30,29 @@ class EngineChoice:
 class Settings:
     """Subscriptions that compute, see [operators](operators.md)."""
 
-    expiry_s: Annotated[float, Range(0.001)] = 3600.0
+    expiry_s: Annotated[float, Allowed(0.001)] = 3600.0
     """A topic's last value stops counting in spatial aggregates this long after the topic's last message."""
 
     anchor: Literal["subscription", "wall"] = "subscription"
     """Where periods begin: at the instant of subscription, or (`"wall"`) at multiples of their length since 1970, so
     at full hours and days (UTC)."""
 
-    daily_s: Annotated[float, Range(0.001)] = 86_400.0
+    daily_s: Annotated[float, Allowed(0.001)] = 86_400.0
     """Length of the windows of the DAILY operators.  Shorter ones are for trying things out."""
 
-    hourly_s: Annotated[float, Range(0.001)] = 3600.0
+    hourly_s: Annotated[float, Allowed(0.001)] = 3600.0
     """Length of the windows of the HOURLY operators."""
 
-    quarter_hourly_s: Annotated[float, Range(0.001)] = 900.0
+    quarter_hourly_s: Annotated[float, Allowed(0.001)] = 900.0
     """Length of the windows of the QUARTERHOURLY operators."""
 
-    topics: Annotated[int, Range(1)] = 100_000
+    topics: Annotated[int, Allowed(1)] = 100_000
     """Topics of one expression of which something is remembered; with one more it stops and says so."""
 
-    window_values: Annotated[int, Range(1)] = 100_000
+    window_values: Annotated[int, Allowed(1)] = 100_000
     """Values a sliding aggregate holds (MIN and MAX hold fewer than come); with one more the expression stops."""
 
-    buckets: Annotated[int, Range(1)] = 1_000_000
+    buckets: Annotated[int, Allowed(1)] = 1_000_000
     """Buckets that the quantile sketches of a period hold, all topics together; with one more the expression stops.
     One topic needs at most 10,241, and usually some dozens."""
 
@@ -64,10 +64,10 @@ class Settings:
     """In a network: have other nodes compute [their part](operators.md#in-a-network) of what their own clients publish,
     where that gives the same answer, instead of asking them for the messages."""
 
-    pace_ms: Annotated[int, Range(0, 3_600_000)] = 100
+    pace_ms: Annotated[int, Allowed(0, 3_600_000)] = 100
     """How often another node's part is told at most, while it changes; 0: at once."""
 
-    grace_s: Annotated[float, Range(0.0, 3600.0)] = 10.0
+    grace_s: Annotated[float, Allowed(0.0, 3600.0)] = 10.0
     """How long the end of a period waits for other nodes' parts of it; a part that comes later is counted (`late-part`)
     and left out.  More than their clocks differ by."""
 
@@ -78,7 +78,7 @@ class Settings:
 
     engines: tuple[EngineChoice, ...] = ()
 
-    spark_period_s: Annotated[float, Range(0.001)] = 3600.0
+    spark_period_s: Annotated[float, Allowed(0.001)] = 3600.0
     """With `engine = "auto"`: windows at least this long are Spark's."""
 
     def engine_of(self, topic_filter: bytes) -> tuple[EngineName, str]:

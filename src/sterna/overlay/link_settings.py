@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from sterna.vocabulary.settings import Range
+from sterna.vocabulary.settings import Allowed
 
 GATHER_BYTES_MAX = 1024 * 1024
 """The largest `batch_bytes` any node may be set to: a receiver must be ready for it, whatever its own setting."""
@@ -16,29 +16,29 @@ GATHER_BYTES_MAX = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTuning:
-    keep_alive_s: Annotated[float, Range(0.05, 3600)] = 1.0
+    keep_alive_s: Annotated[float, Allowed(0.05, 3600)] = 1.0
     """A link that has sent nothing else for so long sends a keep-alive.  Higher: less traffic, deaths noticed later."""
-    dead_after_s: Annotated[float, Range(0.1, 86400)] = 3.0
+    dead_after_s: Annotated[float, Allowed(0.1, 86400)] = 3.0
     """A connection on which nothing was heard for so long is dropped.  Below two keep-alives jitter ends links."""
-    resume_s: Annotated[float, Range(0, 86400)] = 2.0
+    resume_s: Annotated[float, Allowed(0, 86400)] = 2.0
     """How long a link waits for a new connection before its neighbour counts as gone.  Higher: longer gaps cost no
     synchronisation; lower: routes around a dead node are found sooner."""
-    handshake_s: Annotated[float, Range(0.1, 3600)] = 5.0
+    handshake_s: Annotated[float, Allowed(0.1, 3600)] = 5.0
     """From a new connection to an authenticated link."""
-    resend_bytes: Annotated[int, Range(64 * 1024, 2**40)] = 8 * 1024 * 1024
+    resend_bytes: Annotated[int, Allowed(64 * 1024, 2**40)] = 8 * 1024 * 1024
     """Bytes kept for one link until they are acknowledged.  At half of it QoS 0 is dropped; at all of it the link
     starts afresh.  At least bandwidth times round-trip time, or the link cannot be filled."""
-    batch_bytes: Annotated[int, Range(1024, GATHER_BYTES_MAX)] = 256 * 1024
+    batch_bytes: Annotated[int, Allowed(1024, GATHER_BYTES_MAX)] = 256 * 1024
     """Bytes gathered for one link before they are sent without waiting for the end of the turn."""
-    ack_bytes: Annotated[int, Range(1024, 2**30)] = 256 * 1024
+    ack_bytes: Annotated[int, Allowed(1024, 2**30)] = 256 * 1024
     """Bytes received over one link before they are acknowledged without waiting for something to send."""
-    frame_bytes: Annotated[int, Range(512 * 1024, 2**29)] = 2 * 1024 * 1024
+    frame_bytes: Annotated[int, Allowed(512 * 1024, 2**29)] = 2 * 1024 * 1024
     """Largest single frame on a link; a message of `packet_bytes` must fit.  Both sides use the smaller of their
     settings; up to a quarter of `resend_bytes` is sound."""
     compress: bool = True
     """Deflate small batches, and send only their differences.  A client that can publish and watch the sizes of batches
     may guess at the rest of their contents, over TLS too."""
-    pending_handshakes: Annotated[int, Range(1, 65535)] = 64
+    pending_handshakes: Annotated[int, Allowed(1, 65535)] = 64
     """Connections of nodes that are not authenticated yet; a further one drops the oldest of them.  The `connections`
     to one node count as one."""
 

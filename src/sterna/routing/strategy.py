@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
 from sterna.vocabulary.errors import LinkProtocolError
-from sterna.vocabulary.settings import Range
+from sterna.vocabulary.settings import Allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class RoutingSettings:
     advertised_topics_max: int = 1000
     """Topics a node advertises one by one.  Above it, topics that begin alike become one `prefix/#`: less exact, never
     wrong."""
-    filters_per_link: Annotated[int, Range(1000, 2**40)] = 1_000_000
+    filters_per_link: Annotated[int, Allowed(1000, 2**40)] = 1_000_000
     """Filters one neighbour may ask for, and advertise, on behalf of everybody behind it; with more its link is
     ended."""
-    filter_bytes_per_link: Annotated[int, Range(1024 * 1024, 2**40)] = 256 * 1024 * 1024
+    filter_bytes_per_link: Annotated[int, Allowed(1024 * 1024, 2**40)] = 256 * 1024 * 1024
     """Bytes of these filters."""
 
     def check_amount(self, filters: int, size: int) -> None:

@@ -16,11 +16,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from sterna.runtime.config.problems import spelled
-from sterna.runtime.config.process_tables import Listener
+from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import is_table, keys_of
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.hangups import was_hung_up
-from sterna.runtime.listeners.listeners import Listeners, Settings, Threshold
+from sterna.runtime.listeners.listeners import Listeners, ListenerState, Threshold
 from sterna.vocabulary.errors import ConfigurationError, SternaError
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 log = logging.getLogger("sterna.reload")
 
 
-class Part(msgspec.Struct, frozen=True):
+class ReloadedPart(msgspec.Struct, frozen=True):
     """Something that was read again."""
 
     what: str
@@ -36,17 +36,17 @@ class Part(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ReloadOutcome(msgspec.Struct, frozen=True):
     """What a reload came to."""
 
-    read: list[Part]
+    read: list[ReloadedPart]
     disconnected: int = 0
     """Clients whose user, password or way in is gone or another."""
     needs_restart: list[str] = []
     """Settings that changed and do not count before the process is started again."""
 
 
-Swap = Callable[[], Outcome]
+Swap = Callable[[], ReloadOutcome]
 
 
 class Reloader(Generic[T]):
@@ -58,7 +58,7 @@ class Reloader(Generic[T]):
         self._one_at_a_time = asyncio.Lock()
         self._asked = asyncio.Event()
 
-    async def reload(self) -> Outcome:
+    async def reload(self) -> ReloadOutcome:
         """ConfigurationError, with a line for every problem, if everything stays as it was."""
         async with self._one_at_a_time:
             loop = asyncio.get_running_loop()
@@ -114,21 +114,21 @@ def needing_restart(old: Any, new: Any, reloaded: Sequence[Place]) -> list[str]:
 class PreparedListeners:
     """The open listeners with what they are to go by."""
 
-    def __init__(self, listeners: Listeners, wanted: Sequence[Listener]) -> None:
+    def __init__(self, listeners: Listeners, wanted: Sequence[ListenerTable]) -> None:
         """May raise OSError."""
-        self._prepared: list[tuple[Threshold, Settings]] = listeners.prepare(wanted)
+        self._prepared: list[tuple[Threshold, ListenerState]] = listeners.prepare(wanted)
         kept = [settings.listener for _, settings in self._prepared]
         gone = [threshold.settings.listener for threshold in listeners.unmatched(self._prepared)]
         self.needs_restart = [f"[[listener]] {one.bind}" for one in (*wanted, *gone) if one not in kept]
 
-    def apply(self) -> list[Part]:
+    def apply(self) -> list[ReloadedPart]:
         parts = []
         for threshold, settings in self._prepared:
             before = threshold.settings
             threshold.apply(settings)
             name = f"listener {settings.listener.bind}"
-            parts.append(Part(name, before.listener != settings.listener))
+            parts.append(ReloadedPart(name, before.listener != settings.listener))
             if settings.context is not None:
                 is_new = (before.certificate, before.authority) != (settings.certificate, settings.authority)
-                parts.append(Part(f"certificates of {name}", is_new))
+                parts.append(ReloadedPart(f"certificates of {name}", is_new))
         return parts

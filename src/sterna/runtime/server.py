@@ -30,7 +30,7 @@ from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.memory_store import MemoryStore
 from sterna.node.node import Changes, Node, Saved
 from sterna.operators.settings import Settings as OperatorSettings
-from sterna.runtime.admin.move_api import ALONE, Desk, LoneDesk
+from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
 from sterna.runtime.admin.site import guard
 from sterna.runtime.clocks import both_clocks
@@ -53,10 +53,10 @@ from sterna.runtime.logs import configure
 from sterna.runtime.output_turn import Sending
 from sterna.runtime.process_setup import allow_many_sockets, outdated_modules
 from sterna.runtime.reloading import (
-    Outcome,
-    Part,
     PreparedListeners,
+    ReloadedPart,
     Reloader,
+    ReloadOutcome,
     Swap,
     needing_restart,
 )
@@ -185,7 +185,7 @@ class NodeServer:
         if self.feed is not None:
             self.feed.attach(self._node.journal, self._store)
             self._committer.told = self.feed.committed
-            self.feed.open_desk(self.broker, configuration.operators, self.after_work)
+            self.feed.serve_spark(self.broker, configuration.operators, self.after_work)
             if self.networking is not None:
                 self.feed.found = self.networking.feeds
         self._reloader = Reloader(reread, self._prepare)
@@ -333,7 +333,7 @@ class NodeServer:
 
     # -- the configuration read again --
 
-    async def reload(self) -> Outcome:
+    async def reload(self) -> ReloadOutcome:
         return await self._reloader.reload()
 
     def _prepare(self, new: Configuration) -> Swap:
@@ -354,24 +354,24 @@ class NodeServer:
             feed = feed_context(new.feed)
         needs_restart = [*listeners.needs_restart, *needing_restart(old, new, RELOADED)]
 
-        def swap() -> Outcome:
+        def swap() -> ReloadOutcome:
             users = "none" if authenticator.users is None else f"{authenticator.users} users"
             parts = [
-                Part("passwords and tokens", authenticator is not self._authenticator, users),
-                Part("access rules", not rules.is_like(self.broker.access.rules), f"{len(rules)} rules"),
+                ReloadedPart("passwords and tokens", authenticator is not self._authenticator, users),
+                ReloadedPart("access rules", not rules.is_like(self.broker.access.rules), f"{len(rules)} rules"),
                 *listeners.apply(),
             ]
             self._authenticator = authenticator
             self._admin.guard = admin
             if links is not None:
-                parts.append(Part("certificates of links", links()))
+                parts.append(ReloadedPart("certificates of links", links()))
             if feed is not None and self.feed is not None and self.feed.tls is not None:
-                parts.append(Part("certificate of the feed", self.feed.tls.renew(*feed)))
+                parts.append(ReloadedPart("certificate of the feed", self.feed.tls.renew(*feed)))
             configure(new.log.level, new.log.format)
             self.broker.at(time.monotonic())
             disconnected = self.broker.renewal.apply(authenticator, rules)
             self.after_work()
-            return Outcome(parts, disconnected, needs_restart)
+            return ReloadOutcome(parts, disconnected, needs_restart)
 
         return swap
 
@@ -476,9 +476,9 @@ class NodeServer:
         view = self.networking.view(tables=tables) if self.networking is not None else None
         return view or lone_view(self._configuration.node.name, self._node.journal.epoch)
 
-    def moves(self) -> Desk:
-        desk = self.networking.moves if self.networking is not None else None
-        return desk or LoneDesk(self.broker, self._configuration.node.name)
+    def moves(self) -> MoveApi:
+        moves = self.networking.moves if self.networking is not None else None
+        return moves or LoneMoveApi(self.broker, self._configuration.node.name)
 
     def feed_view(self) -> FeedView | None:
         return self.feed.view() if self.feed is not None else None

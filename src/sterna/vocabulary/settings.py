@@ -1,6 +1,6 @@
 """Marks on the fields of settings.  A setting is written once, as one field of one class:
 
-    keep_alive_s: Annotated[float, Range(0.05, 3600)] = 1.0
+    keep_alive_s: Annotated[float, Allowed(0.05, 3600)] = 1.0
     '''A link that has sent nothing for so long sends a keep-alive.'''
 
 The field holds the key's name, type, range and default; the text below it is the sentence for the operator.  The unit
@@ -19,7 +19,7 @@ MANY: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Allowed:
     """The numbers a setting may have.  A number without this mark may be 0 or more."""
 
     least: float

@@ -26,7 +26,7 @@ CLIENTS_SHOWN = 1000
 VERSIONS = {MQTT_3_1_1: "3.1.1", MQTT_5: "5"}
 
 
-class Desk(Protocol):
+class MoveApi(Protocol):
     """What the admin port asks about clients, and orders."""
 
     def clients(self) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def _client(session: Session, node: str) -> dict[str, Any]:
     }
 
 
-class LoneDesk:
+class LoneMoveApi:
     """That of a node without a network."""
 
     def __init__(self, broker: Broker, node: str) -> None:
@@ -91,7 +91,7 @@ class LoneDesk:
         raise MigrationError(f"there is no node to move clients to: {ALONE}")
 
 
-class MovesDesk:
+class NetworkMoveApi:
     def __init__(self, moving: Moving, server: WorkingServer, clock: Callable[[], float] = time.monotonic) -> None:
         self._moving = moving
         self._server = server

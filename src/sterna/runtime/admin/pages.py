@@ -8,8 +8,20 @@ import msgspec
 
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.runtime.admin.metrics import CONTENT_TYPE, exposition
-from sterna.runtime.admin.move_api import Desk
-from sterna.runtime.admin.site import Answer, Asked, Page, Process, Right, Site, alive, as_json, ready, reload, text
+from sterna.runtime.admin.move_api import MoveApi
+from sterna.runtime.admin.site import (
+    AdminPage,
+    AdminProcess,
+    AdminSite,
+    Answer,
+    Request,
+    Right,
+    alive,
+    as_json,
+    ready,
+    reload,
+    text,
+)
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.links.network_view import NetworkView
 from sterna.vocabulary.errors import ConfigurationError, MigrationError
@@ -18,7 +30,7 @@ SESSIONS_SHOWN = 1000
 """A node may have a million: those that lost most and wait longest are shown."""
 
 
-class Observed(Process, Protocol):
+class ObservedNode(AdminProcess, Protocol):
     """What the admin port asks the node."""
 
     def statistics(self) -> Statistics: ...
@@ -28,7 +40,7 @@ class Observed(Process, Protocol):
     def network_view(self, *, tables: bool = False) -> NetworkView:
         """Sizes of tables only if asked for: they take a look at every filter."""
 
-    def moves(self) -> Desk: ...
+    def moves(self) -> MoveApi: ...
 
     def feed_view(self) -> FeedView | None:
         """None for a node without a feed."""
@@ -40,21 +52,21 @@ class Observed(Process, Protocol):
         """All of it or, with a ConfigurationError, none."""
 
 
-class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NeighbourChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of POST /neighbours."""
 
     add: list[str] = []
     remove: list[str] = []
 
 
-class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MoveOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of POST /move."""
 
     client: str
     to: str
 
 
-class Evacuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EvacuateOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of POST /evacuate."""
 
     node: str
@@ -62,25 +74,25 @@ class Evacuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop: bool = False
 
 
-def _sessions(_asked: Asked, node: Observed) -> Answer:
+def _sessions(_asked: Request, node: ObservedNode) -> Answer:
     return as_json(node.sessions(SESSIONS_SHOWN))
 
 
-def _metrics(_asked: Asked, node: Observed) -> Answer:
+def _metrics(_asked: Request, node: ObservedNode) -> Answer:
     return Answer(200, exposition(node.statistics(), node.network_view(), node.feed_view()), CONTENT_TYPE)
 
 
-def _network(_asked: Asked, node: Observed) -> Answer:
+def _network(_asked: Request, node: ObservedNode) -> Answer:
     return as_json(node.network_view(tables=True))
 
 
-def _neighbours(_asked: Asked, node: Observed) -> Answer:
+def _neighbours(_asked: Request, node: ObservedNode) -> Answer:
     return as_json({"neighbours": node.neighbours(), "dialled": node.network_view().dialled})
 
 
-def _change_neighbours(asked: Asked, node: Observed) -> Answer:
+def _change_neighbours(asked: Request, node: ObservedNode) -> Answer:
     try:
-        change = msgspec.json.decode(asked.body, type=Change)
+        change = msgspec.json.decode(asked.body, type=NeighbourChange)
         node.change_neighbours(change.add, change.remove)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return text(400, f'{error}; send {{"add": ["host:port"], "remove": ["host:port"]}}\n')
@@ -89,25 +101,25 @@ def _change_neighbours(asked: Asked, node: Observed) -> Answer:
     return _neighbours(asked, node)
 
 
-def _clients(_asked: Asked, node: Observed) -> Answer:
+def _clients(_asked: Request, node: ObservedNode) -> Answer:
     return as_json(node.moves().clients())
 
 
-def _migrations(_asked: Asked, node: Observed) -> Answer:
+def _migrations(_asked: Request, node: ObservedNode) -> Answer:
     return as_json(node.moves().migrations())
 
 
-def _move(asked: Asked, node: Observed) -> Answer:
+def _move(asked: Request, node: ObservedNode) -> Answer:
     try:
-        order = msgspec.json.decode(asked.body, type=Move)
+        order = msgspec.json.decode(asked.body, type=MoveOrder)
         return as_json(node.moves().move(order.client, order.to))
     except (msgspec.MsgspecError, UnicodeDecodeError, MigrationError) as error:
         return _failed_order(error)
 
 
-def _evacuate(asked: Asked, node: Observed) -> Answer:
+def _evacuate(asked: Request, node: ObservedNode) -> Answer:
     try:
-        order = msgspec.json.decode(asked.body, type=Evacuate)
+        order = msgspec.json.decode(asked.body, type=EvacuateOrder)
         return as_json(node.moves().evacuate(order.node, order.rate, stop=order.stop))
     except (msgspec.MsgspecError, UnicodeDecodeError, MigrationError) as error:
         return _failed_order(error)
@@ -119,32 +131,32 @@ def _failed_order(error: Exception) -> Answer:
     return text(400, f"{error}; / says what to send\n")
 
 
-NODE: Site[Observed] = Site(
+NODE: AdminSite[ObservedNode] = AdminSite(
     "Sterna admin port",
     [
-        Page("/metrics", _metrics, "statistics for Prometheus"),
-        Page("/healthz", alive, "200 while the process is alive", Right.NOTHING),
-        Page("/sessions", _sessions, "what waits for whom, and what retention took from them, worst first (JSON)"),
-        Page(
+        AdminPage("/metrics", _metrics, "statistics for Prometheus"),
+        AdminPage("/healthz", alive, "200 while the process is alive", Right.NOTHING),
+        AdminPage("/sessions", _sessions, "what waits for whom, and what retention took from them, worst first (JSON)"),
+        AdminPage(
             "/readyz",
             ready,
             "200 when the node serves clients and can write its journal, else 503 and the reason",
             Right.NOTHING,
         ),
-        Page("/network", _network, "links, streams, paths and the overlay (JSON)"),
-        Page("/clients", _clients, "who is where (JSON, at most 1,000)"),
-        Page("/migrations", _migrations, "clients on their way, and what became of others (JSON)"),
-        Page("/move", _migrations),
-        Page("/move", _move, 'POST {"client": "...", "to": "node"} moves one', Right.CHANGE),
-        Page("/evacuate", _migrations),
-        Page(
+        AdminPage("/network", _network, "links, streams, paths and the overlay (JSON)"),
+        AdminPage("/clients", _clients, "who is where (JSON, at most 1,000)"),
+        AdminPage("/migrations", _migrations, "clients on their way, and what became of others (JSON)"),
+        AdminPage("/move", _migrations),
+        AdminPage("/move", _move, 'POST {"client": "...", "to": "node"} moves one', Right.CHANGE),
+        AdminPage("/evacuate", _migrations),
+        AdminPage(
             "/evacuate",
             _evacuate,
             'POST {"node": "...", "rate": 50} empties a node, {"node": "...", "stop": true} no longer',
             Right.CHANGE,
         ),
-        Page("/neighbours", _neighbours, "addresses this node was given (JSON)"),
-        Page("/neighbours", _change_neighbours, 'POST {"add": [...], "remove": [...]} changes them', Right.CHANGE),
-        Page("/reload", reload, "POST {} reads passwords, access rules and certificates again", Right.CHANGE),
+        AdminPage("/neighbours", _neighbours, "addresses this node was given (JSON)"),
+        AdminPage("/neighbours", _change_neighbours, 'POST {"add": [...], "remove": [...]} changes them', Right.CHANGE),
+        AdminPage("/reload", reload, "POST {} reads passwords, access rules and certificates again", Right.CHANGE),
     ],
 )

@@ -16,7 +16,7 @@ from typing import Any, cast
 import h11
 
 from sterna.runtime.admin.pages import NODE
-from sterna.runtime.admin.site import Answer, Asked, Guard, Site
+from sterna.runtime.admin.site import AdminSite, Answer, Guard, Request
 from sterna.runtime.config.schema import Bind
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -39,7 +39,7 @@ class AdminPort:
         guard: Guard | None = None,
         *,
         deadline_s: float = DEADLINE_S,
-        site: Site[Any] = NODE,
+        site: AdminSite[Any] = NODE,
     ) -> None:
         """`observed` is what `pages` ask: for those of a node, an `Observed`."""
         self.observed = observed
@@ -133,7 +133,7 @@ class _Connection(asyncio.Protocol):
                 return
 
     def _answer(self, request: h11.Request) -> None:
-        asked = Asked(request.method.decode(), request.target.decode("latin-1"), dict(request.headers), self._body)
+        asked = Request(request.method.decode(), request.target.decode("latin-1"), dict(request.headers), self._body)
         try:
             said = self._port.site.answer(asked, self._port.observed, self._port.guard)
         except Exception:
@@ -144,7 +144,7 @@ class _Connection(asyncio.Protocol):
         else:
             self._answering = asyncio.get_running_loop().create_task(self._answer_later(asked, said))
 
-    async def _answer_later(self, asked: Asked, coming: Awaitable[Answer]) -> None:
+    async def _answer_later(self, asked: Request, coming: Awaitable[Answer]) -> None:
         try:
             said = await coming
         except Exception:
@@ -183,7 +183,7 @@ def _size(request: h11.Request) -> int:
     return line + sum(len(name) + len(value) + len(b": \r\n") for name, value in request.headers)
 
 
-def _failed(asked: Asked) -> Answer:
+def _failed(asked: Request) -> Answer:
     """A fault in a statistic must not take the loop down with it."""
     log.exception("admin request failed", extra={"target": asked.target})
     return Answer(500, b"no answer to that; see the log\n")

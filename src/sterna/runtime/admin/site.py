@@ -21,7 +21,7 @@ import msgspec
 from sterna.runtime.config.process_tables import Admin
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.secrets import ADMIN_TOKEN
-from sterna.runtime.reloading import Outcome
+from sterna.runtime.reloading import ReloadOutcome
 from sterna.vocabulary.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def guard(settings: Admin) -> Guard:
     return Guard(ADMIN_TOKEN.read(settings), settings.anonymous, settings.bind is not None and bind.is_local, hosts)
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """One request.  Header names are in lower case, as HTTP means them."""
 
     method: str
@@ -97,21 +97,21 @@ class Right(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class AdminPage(Generic[T]):
     """A page of the admin port of a `T`."""
 
     path: str
-    handler: Callable[[Asked, T], Answer | Awaitable[Answer]]
+    handler: Callable[[Request, T], Answer | Awaitable[Answer]]
     about: str = ""
     """Its line of the index; empty: it is not listed."""
     right: Right = Right.READ
 
 
-class Site(Generic[T]):
+class AdminSite(Generic[T]):
     """All pages of an admin port, with an index of them at `/`."""
 
-    def __init__(self, title: str, pages: Iterable[Page[T]]) -> None:
-        self._pages: tuple[Page[T], ...] = (Page("/", self._index), *pages)
+    def __init__(self, title: str, pages: Iterable[AdminPage[T]]) -> None:
+        self._pages: tuple[AdminPage[T], ...] = (AdminPage("/", self._index), *pages)
         listed = (f"{page.path:<12} {page.about}" for page in self._pages if page.about)
         self._listing = "\n".join((title, *listed, ""))
 
@@ -119,7 +119,7 @@ class Site(Generic[T]):
     def paths(self) -> frozenset[str]:
         return frozenset(page.path for page in self._pages)
 
-    def answer(self, asked: Asked, subject: T, guard: Guard) -> Answer | Awaitable[Answer]:
+    def answer(self, asked: Request, subject: T, guard: Guard) -> Answer | Awaitable[Answer]:
         """The answer to one request, whatever it was."""
         path, changes = asked.target.partition("?")[0], asked.method == "POST"
         here = {page.right is Right.CHANGE: page for page in self._pages if page.path == path}
@@ -132,11 +132,11 @@ class Site(Generic[T]):
             return text(404, "no such page; / lists them\n")
         return (_not_json(asked) if changes else None) or page.handler(asked, subject)
 
-    def _index(self, _asked: Asked, _subject: T) -> Answer:
+    def _index(self, _asked: Request, _subject: T) -> Answer:
         return text(200, self._listing)
 
 
-def _wrong_method(asked: Asked, *, reads: bool, changes: bool) -> Answer | None:
+def _wrong_method(asked: Request, *, reads: bool, changes: bool) -> Answer | None:
     """The answer to a method that the page does not have, if so."""
     allowed = [*(("GET", "HEAD") if reads else ()), *(("POST",) if changes else ())]
     if asked.method in allowed:
@@ -145,14 +145,14 @@ def _wrong_method(asked: Asked, *, reads: bool, changes: bool) -> Answer | None:
     return text(405, f"{said}\n", ("Allow", ", ".join(allowed)))
 
 
-def _not_json(asked: Asked) -> Answer | None:
+def _not_json(asked: Request) -> Answer | None:
     """Another type could come from a form on a web page."""
     if asked.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _JSON.encode():
         return None
     return text(415, f"send {_JSON}\n")
 
 
-def _refusal(asked: Asked, right: Right, guard: Guard) -> Answer | None:
+def _refusal(asked: Request, right: Right, guard: Guard) -> Answer | None:
     """Why the client may not ask, if so."""
     if guard.knows(asked.headers.get(b"authorization", b"")):
         return None
@@ -177,26 +177,26 @@ def as_json(value: object) -> Answer:
     return Answer(200, msgspec.json.encode(value) + b"\n", _JSON)
 
 
-class Process(Protocol):
+class AdminProcess(Protocol):
     """What every admin port asks of its process."""
 
     def why_not_ready(self) -> str | None:
         """None when it serves, else the reason in a few words."""
 
-    async def reload(self) -> Outcome:
+    async def reload(self) -> ReloadOutcome:
         """Read the configuration again; ConfigurationError if nothing came of it."""
 
 
-def alive(_asked: Asked, _process: object) -> Answer:
+def alive(_asked: Request, _process: object) -> Answer:
     return text(200, "alive\n")
 
 
-def ready(_asked: Asked, process: Process) -> Answer:
+def ready(_asked: Request, process: AdminProcess) -> Answer:
     reason = process.why_not_ready()
     return text(200, "ready\n") if reason is None else text(503, f"not ready: {reason}\n")
 
 
-async def reload(_asked: Asked, process: Process) -> Answer:
+async def reload(_asked: Request, process: AdminProcess) -> Answer:
     try:
         return as_json(await process.reload())
     except ConfigurationError as error:

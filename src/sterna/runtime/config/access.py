@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList, AccessRule
-from sterna.runtime.config.settings import Authentication, Authorization, Rule, Token
+from sterna.runtime.config.settings import Authentication, Authorization, RuleTable, Token
 from sterna.vocabulary.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def key_file(settings: Token, algorithm: str) -> Path | None:
     return settings.secret_file if algorithm.startswith("HS") else settings.public_key_file
 
 
-def access_rule(rule: Rule) -> AccessRule:
+def access_rule(rule: RuleTable) -> AccessRule:
     return AccessRule(rule.user, rule.filters, rule.access, rule.effect, rule.client)
 
 

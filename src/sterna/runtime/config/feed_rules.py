@@ -12,10 +12,10 @@ from sterna.mqtt.topics import is_topic_filter
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime import without_pandas
 from sterna.runtime.config.files import attempt, check_pair, contents
-from sterna.runtime.config.problems import Report
+from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.secrets import FEED_TOKEN
-from sterna.runtime.config.settings import Configuration, Feed, Network
+from sterna.runtime.config.settings import Configuration, FeedTable, NetworkTable
 from sterna.runtime.config.toml_source import Place
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -23,7 +23,7 @@ _EXTRA = "run: pip install 'sterna[feed]'"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
-def feed_peers(settings: Feed) -> dict[str, str]:
+def feed_peers(settings: FeedTable) -> dict[str, str]:
     """Node -> address of its feed.  May raise ConfigurationError."""
     found = {}
     for entry in settings.peers:
@@ -44,7 +44,7 @@ def feed_address(configuration: Configuration, bind: Bind | None) -> str:
     return _at_our_host(network, bind.port)
 
 
-def _at_our_host(network: Network | None, port: int) -> str:
+def _at_our_host(network: NetworkTable | None, port: int) -> str:
     known = network.advertise or str(network.bind or "") if network is not None else ""
     host = known.rpartition(":")[0]
     return f"{host}:{port}" if host.strip("[]") not in (*EVERY_ADDRESS, "") else ""
@@ -62,12 +62,12 @@ def clients_address(configuration: Configuration) -> str:
     return ""
 
 
-def check_filter(topic_filter: str, place: Place, report: Report) -> None:
+def check_filter(topic_filter: str, place: Place, report: ProblemReport) -> None:
     if not is_topic_filter(topic_filter.encode(), 512, 65535) or topic_filter.startswith("$share/"):
         report.add(place, f'"{topic_filter}" is no topic filter', 'write filters such as "plant/#"')
 
 
-def check_feed(configuration: Configuration, report: Report) -> None:
+def check_feed(configuration: Configuration, report: ProblemReport) -> None:
     for topic_filter in configuration.journal.keep:
         check_filter(topic_filter, ("journal", "keep"), report)
     if configuration.journal.deliveries and configuration.journal.durability == "memory":
@@ -96,13 +96,13 @@ def check_feed(configuration: Configuration, report: Report) -> None:
         report.add(("feed", "parquet"), text, 'set [journal] durability to "os" or "fsync"')
 
 
-def _check_token(feed: Feed, report: Report) -> None:
+def _check_token(feed: FeedTable, report: ProblemReport) -> None:
     if not FEED_TOKEN.check(feed, report) and not feed.bind.is_local and not feed.bind.path:
         text = f"{feed.bind} shows every message to everybody who can reach it"
         report.add(("feed", "bind"), text, "use 127.0.0.1, or set token_file in [feed]")
 
 
-def _check_tls(feed: Feed, report: Report) -> None:
+def _check_tls(feed: FeedTable, report: ProblemReport) -> None:
     if bool(feed.certificate) != bool(feed.key):
         missing = "key" if feed.certificate else "certificate"
         report.add(("feed", missing), "is missing: TLS needs a certificate and its key", f"add {missing}")

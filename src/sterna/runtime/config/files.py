@@ -6,12 +6,12 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from sterna.runtime.config.problems import Report
+from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.toml_source import Place
 from sterna.vocabulary.errors import ConfigurationError
 
 
-def attempt(build: Callable[[], object], place: Place, report: Report) -> None:
+def attempt(build: Callable[[], object], place: Place, report: ProblemReport) -> None:
     """Build it as the node will, and report what stops it."""
     try:
         build()
@@ -21,7 +21,7 @@ def attempt(build: Callable[[], object], place: Place, report: Report) -> None:
         report.add(place, f"{error.filename} cannot be read: {error.strerror}", "name a readable file")
 
 
-def contents(file: Path, place: Place, report: Report) -> bytes | None:
+def contents(file: Path, place: Place, report: ProblemReport) -> bytes | None:
     try:
         return file.read_bytes()
     except OSError as error:
@@ -29,7 +29,7 @@ def contents(file: Path, place: Place, report: Report) -> bytes | None:
         return None
 
 
-def check_pair(certificate: Path, key: Path, place: Place, report: Report) -> None:
+def check_pair(certificate: Path, key: Path, place: Place, report: ProblemReport) -> None:
     try:
         # An encrypted key would ask for its password on the terminal; an empty one makes it fail instead.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
@@ -41,7 +41,7 @@ def check_pair(certificate: Path, key: Path, place: Place, report: Report) -> No
             report.add((*place, "certificate"), text, "use a PEM certificate chain and an unencrypted PEM key")
 
 
-def check_authority(file: Path, place: Place, report: Report) -> None:
+def check_authority(file: Path, place: Place, report: ProblemReport) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(file)
     except ssl.SSLError:

@@ -8,16 +8,16 @@ from functools import partial
 from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.config.files import attempt, check_authority, check_pair, contents
-from sterna.runtime.config.problems import Report
+from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.schema import Bind, Unusable
 from sterna.runtime.config.secrets import NETWORK_KEY
-from sterna.runtime.config.settings import Configuration, Network, NetworkTls
+from sterna.runtime.config.settings import Configuration, NetworkTable, NetworkTls
 
 FRAME_OVERHEAD_BYTES = 16 * 1024
 """What a link may add to a message: where it came from and how far it got."""
 
 
-def check_network(configuration: Configuration, report: Report) -> None:
+def check_network(configuration: Configuration, report: ProblemReport) -> None:
     network = configuration.network
     if network is None:
         return
@@ -30,7 +30,7 @@ def check_network(configuration: Configuration, report: Report) -> None:
         _check_tls(network.tls, report)
 
 
-def _check_addresses(network: Network, report: Report) -> None:
+def _check_addresses(network: NetworkTable, report: ProblemReport) -> None:
     if network.bind is not None and network.bind.path:
         report.add(("network", "bind"), "nodes do not link over Unix sockets", 'write "127.0.0.1:7883"')
     for address in network.neighbours:
@@ -44,7 +44,7 @@ def _check_addresses(network: Network, report: Report) -> None:
         report.add(("network", "bind"), f"is missing, and {why_bind}", "add bind = ...")
 
 
-def _check_key(network: Network, report: Report) -> None:
+def _check_key(network: NetworkTable, report: ProblemReport) -> None:
     if NETWORK_KEY.check(network, report):
         return
     fix = "set key_file (head -c 32 /dev/urandom | base64 > secret, the same file on every node)"
@@ -63,7 +63,7 @@ def _is_local(address: str) -> bool:
         return True  # reported as no address
 
 
-def _check_sizes(network: Network, packet_bytes: int, report: Report) -> None:
+def _check_sizes(network: NetworkTable, packet_bytes: int, report: ProblemReport) -> None:
     if network.dead_after_s < 2 * network.keep_alive_s:
         place = ("network", "dead_after_s")
         report.add(
@@ -79,7 +79,7 @@ def _check_sizes(network: Network, packet_bytes: int, report: Report) -> None:
         report.add(("network", "dial_max_s"), "is below dial_s", f"use {network.dial_s:g} or more")
 
 
-def _check_tls(tls: NetworkTls, report: Report) -> None:
+def _check_tls(tls: NetworkTls, report: ProblemReport) -> None:
     place = ("network", "tls")
     named = {"certificate": tls.certificate, "key": tls.key, "ca": tls.ca}
     readable = {key for key, file in named.items() if contents(file, (*place, key), report) is not None}

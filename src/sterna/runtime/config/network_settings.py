@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sterna.overlay.link_settings import LinkSettings, LinkTuning
 from sterna.runtime.config.secrets import NETWORK_KEY
-from sterna.runtime.config.settings import Network
+from sterna.runtime.config.settings import NetworkTable
 from sterna.vocabulary.settings import values_of
 
 
-def link_settings(network: Network, node: str, epoch: int) -> LinkSettings:
+def link_settings(network: NetworkTable, node: str, epoch: int) -> LinkSettings:
     """May raise ConfigurationError (the key is of no use) or OSError (its file is not)."""
     return LinkSettings(
         network=network.name,

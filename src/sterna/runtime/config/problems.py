@@ -33,7 +33,7 @@ class InvalidConfiguration(ConfigurationError):
         self.problems = problems
 
 
-class Report:
+class ProblemReport:
     """Collects problems and knows which file line or variable each place came from."""
 
     def __init__(self, file: str, source: TomlSource) -> None:

@@ -7,15 +7,15 @@ import re
 from typing import Any
 
 from sterna.runtime.config.files import check_authority, check_pair, contents
-from sterna.runtime.config.problems import Report
-from sterna.runtime.config.process_tables import Admin, Listener
+from sterna.runtime.config.problems import ProblemReport
+from sterna.runtime.config.process_tables import Admin, ListenerTable
 from sterna.runtime.config.schema import is_table, keys_of, table_in_list
 from sterna.runtime.config.secrets import ADMIN_TOKEN
 from sterna.runtime.config.toml_source import Place
-from sterna.vocabulary.settings import MANY, Range
+from sterna.vocabulary.settings import MANY, Allowed
 
 
-def check_ranges(table: Any, place: Place, report: Report) -> None:
+def check_ranges(table: Any, place: Place, report: ProblemReport) -> None:
     """Report every number, in this table and those inside it, that is out of the range of its field."""
     for name, key in keys_of(type(table)).items():
         value, here = getattr(table, key.attribute), (*place, name)
@@ -28,14 +28,14 @@ def check_ranges(table: Any, place: Place, report: Report) -> None:
             _check_number(value, key.range, here, report)
 
 
-def _check_number(value: float, limits: Range, place: Place, report: Report) -> None:
+def _check_number(value: float, limits: Allowed, place: Place, report: ProblemReport) -> None:
     # `not <=` rather than `>`, so that nan is refused too.
     if not (limits.least <= value <= limits.most and math.isfinite(value)):
         bounds = f"{limits.least} or more" if limits.most == MANY else f"{limits.least}..{limits.most}"
         report.add(place, f"{value} is out of range", f"use {bounds}")
 
 
-def check_admin(admin: Admin, report: Report) -> None:
+def check_admin(admin: Admin, report: ProblemReport) -> None:
     for host in admin.hosts:
         if host != "*" and not re.fullmatch(r"[\w.-]+", host, re.ASCII):
             report.add(
@@ -47,7 +47,7 @@ def check_admin(admin: Admin, report: Report) -> None:
         report.add(("admin", "bind"), f"{admin.bind} shows metrics to everybody who can reach it", fix)
 
 
-def check_origins(listener: Listener, place: Place, report: Report) -> None:
+def check_origins(listener: ListenerTable, place: Place, report: ProblemReport) -> None:
     if listener.allowed_origins and listener.transport != "websocket":
         report.add(place, "only browsers have an origin, and they come by WebSocket", 'set transport = "websocket"')
     for origin in listener.allowed_origins:
@@ -55,7 +55,7 @@ def check_origins(listener: Listener, place: Place, report: Report) -> None:
             report.add(place, f'"{origin}" is no origin', 'write "https://plant.example", without a path, or "*"')
 
 
-def check_tls(listener: Listener, place: Place, report: Report) -> None:
+def check_tls(listener: ListenerTable, place: Place, report: ProblemReport) -> None:
     if listener.key and not listener.certificate:
         report.add((*place, "key"), "a key without a certificate", "add certificate")
     if listener.client_ca and not listener.certificate:

@@ -9,7 +9,7 @@ from sterna.runtime.config.schema import Bind, Table
 from sterna.vocabulary.settings import Hidden, ShownDefault
 
 
-class Listener(Table, frozen=True):
+class ListenerTable(Table, frozen=True):
     bind: Bind = Bind("127.0.0.1", 1883)
     """Address and port, or `unix:PATH`; port 0 picks a free one."""
     transport: Literal["tcp", "websocket"] = "tcp"

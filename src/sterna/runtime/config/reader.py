@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_origin
 
 import msgspec
 
-from sterna.runtime.config.problems import InvalidConfiguration, Problem, Report
+from sterna.runtime.config.problems import InvalidConfiguration, Problem, ProblemReport
 from sterna.runtime.config.schema import Bind, Key, Table, Unusable, as_plain, is_table, keys_of, table_in_list
 from sterna.runtime.config.toml_source import BadSyntax, Place, TomlSource, write_toml
 
@@ -36,18 +36,18 @@ _KINDS = {
 _NAMES_OF_BIND = frozenset({"port", "address", "host", "listen", "socket", "bind_address"})
 
 T = TypeVar("T", bound=Table)
-Rules = Callable[[T, dict[str, Any], Report], T]
+Rules = Callable[[T, dict[str, Any], ProblemReport], T]
 
 
 def load_as(kind: type[T], rules: Rules[T], path: Path | None, environ: Mapping[str, str]) -> T:
     """A configuration of this kind, read, checked and complete; InvalidConfiguration with everything that is wrong."""
     source = _read(path)
-    report = Report(str(path or ""), source)
+    report = ProblemReport(str(path or ""), source)
     tree = source.tree
     for name, place in _from_environment(kind, environ, report):
         report.environment[place] = name
         _lay_over(tree, place, environ[name])
-    reader = _Reader(report, path.absolute().parent if path else Path.cwd())
+    reader = _TreeReader(report, path.absolute().parent if path else Path.cwd())
     configuration: T = reader.table(kind, tree, ())
     configuration = rules(configuration, tree, report)
     report.raise_if_any()
@@ -74,7 +74,9 @@ def _read(path: Path | None) -> TomlSource:
     raise InvalidConfiguration([problem])
 
 
-def _from_environment(kind: type[Table], environ: Mapping[str, str], report: Report) -> Iterator[tuple[str, Place]]:
+def _from_environment(
+    kind: type[Table], environ: Mapping[str, str], report: ProblemReport
+) -> Iterator[tuple[str, Place]]:
     names = {_PREFIX + "_".join(map(str, place)).upper(): place for place in _leaves(kind)}
     for name in sorted(environ):
         if not name.startswith(_PREFIX) or _RESERVED.fullmatch(name):
@@ -117,10 +119,10 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.72)), None)
 
 
-class _Reader:
+class _TreeReader:
     """Turns the raw tree into settings; reports what does not fit and goes on with the default in its place."""
 
-    def __init__(self, report: Report, directory: Path) -> None:
+    def __init__(self, report: ProblemReport, directory: Path) -> None:
         self._report = report
         self._directory = directory
 

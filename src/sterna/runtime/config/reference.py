@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sterna.runtime.config.process_tables import Admin, Listener, Log
+from sterna.runtime.config.process_tables import Admin, ListenerTable, Log
 from sterna.runtime.config.schema import Bind, Key, is_table, keys_of, table_in_list
 from sterna.runtime.config.settings import Configuration
 from sterna.runtime.gateway.settings import GatewayConfiguration
@@ -28,7 +28,7 @@ _HEAD = "| key | default | allowed | meaning |\n|---|---|---|---|\n"
 
 def regions() -> dict[str, str]:
     """The generated parts of the page, by the names of their markers."""
-    of_gateways = sections(GatewayConfiguration, " of a gateway", without=(Listener, Admin, Log))
+    of_gateways = sections(GatewayConfiguration, " of a gateway", without=(ListenerTable, Admin, Log))
     return {"keys of a node": "\n".join(sections(Configuration)), "keys of a gateway": "\n".join(of_gateways)}
 
 

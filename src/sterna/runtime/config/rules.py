@@ -18,9 +18,9 @@ from sterna.runtime.config import access
 from sterna.runtime.config.feed_rules import check_feed, check_filter
 from sterna.runtime.config.files import attempt
 from sterna.runtime.config.network_rules import check_network
-from sterna.runtime.config.problems import Report
+from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.process_rules import check_admin, check_origins, check_ranges, check_tls
-from sterna.runtime.config.process_tables import Listener
+from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.settings import Configuration, Token
 from sterna.runtime.config.toml_source import Place
@@ -29,7 +29,7 @@ from sterna.runtime.functions.settings import FunctionTable
 FUNCTION_MEMORY_MIN = 256 * 1024 * 1024
 
 
-def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Report) -> Configuration:
+def apply_rules(configuration: Configuration, tree: dict[str, Any], report: ProblemReport) -> Configuration:
     """Fill in the defaults that depend on other settings, then report every rule that is broken."""
     completed = _completed(configuration, tree)
     check_ranges(completed, (), report)
@@ -76,7 +76,7 @@ def _list(raw: Any) -> list[Any]:
     return raw if isinstance(raw, list) else []
 
 
-def _check_name(configuration: Configuration, report: Report) -> None:
+def _check_name(configuration: Configuration, report: ProblemReport) -> None:
     if not re.fullmatch(r"[\w.-]{1,64}", configuration.node.name, re.ASCII):
         report.add(("node", "name"), f'"{configuration.node.name}" is no name', "use up to 64 letters, digits, . _ -")
 
@@ -92,7 +92,7 @@ def _binds(configuration: Configuration) -> Iterator[tuple[Place, Bind]]:
         yield ("feed", "bind"), configuration.feed.bind
 
 
-def _check_addresses(configuration: Configuration, report: Report) -> None:
+def _check_addresses(configuration: Configuration, report: ProblemReport) -> None:
     if not configuration.listeners:
         report.add(("listener",), "there is none, so no client could connect", "add a [[listener]] table")
     taken: dict[Bind, Place] = {}
@@ -103,7 +103,7 @@ def _check_addresses(configuration: Configuration, report: Report) -> None:
             report.add(place, f"{bind} is already taken" + (f" in line {line}" if line else ""), "use another port")
 
 
-def _check_authentication(configuration: Configuration, report: Report) -> None:
+def _check_authentication(configuration: Configuration, report: ProblemReport) -> None:
     settings = configuration.authentication
     if settings.password_file:
         attempt(partial(access.passwords, settings.password_file), ("authentication", "password_file"), report)
@@ -114,7 +114,7 @@ def _check_authentication(configuration: Configuration, report: Report) -> None:
         _check_token(settings.token, report)
 
 
-def _check_token(token: Token, report: Report) -> None:
+def _check_token(token: Token, report: ProblemReport) -> None:
     from sterna.broker.access.tokens import ALGORITHMS  # with the library behind it, which few nodes need
 
     place = ("authentication", "token")
@@ -126,7 +126,7 @@ def _check_token(token: Token, report: Report) -> None:
         attempt(partial(access.tokens, token), (*place, "algorithms"), report)
 
 
-def _check_listeners(configuration: Configuration, report: Report) -> None:
+def _check_listeners(configuration: Configuration, report: ProblemReport) -> None:
     authentication = configuration.authentication
     checks_users = bool(authentication.password_file or authentication.token)
     for index, listener in enumerate(configuration.listeners):
@@ -140,7 +140,7 @@ def _check_listeners(configuration: Configuration, report: Report) -> None:
             _refuse_unguarded(listener, (*place, "bind"), report)
 
 
-def _refuse_unguarded(listener: Listener, place: Place, report: Report) -> None:
+def _refuse_unguarded(listener: ListenerTable, place: Place, report: ProblemReport) -> None:
     if listener.bind.is_local:
         text = f"nobody could connect to {listener.bind}: anonymous is false and nothing checks users"
     else:
@@ -149,7 +149,7 @@ def _refuse_unguarded(listener: Listener, place: Place, report: Report) -> None:
     report.add(place, text, fix)
 
 
-def _check_functions(table: FunctionTable, report: Report) -> None:
+def _check_functions(table: FunctionTable, report: ProblemReport) -> None:
     known = Functions()
     for index, own in enumerate(table.own):
         place = ("functions", "own", index)
@@ -164,7 +164,7 @@ def _check_functions(table: FunctionTable, report: Report) -> None:
         report.add(("functions", "memory_bytes"), "too little for a process to start in", fix)
 
 
-def _check_authorization(configuration: Configuration, report: Report) -> None:
+def _check_authorization(configuration: Configuration, report: ProblemReport) -> None:
     for pattern in configuration.authorization.client_ids:
         attempt(partial(check_client_pattern, pattern), ("authorization", "client_ids"), report)
     for index, rule in enumerate(configuration.authorization.rules):

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 import msgspec
 from msgspec import Struct
 
-from sterna.vocabulary.settings import MANY, Choice, Hidden, Range, ShownDefault
+from sterna.vocabulary.settings import MANY, Allowed, Choice, Hidden, ShownDefault
 
 _HOST_AND_PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):(?P<port>\d+)")
-_NOT_NEGATIVE = Range(0, MANY)
+_NOT_NEGATIVE = Allowed(0, MANY)
 REQUIRED: Any = msgspec.NODEFAULT
 """The default of a key that has none."""
 
@@ -85,7 +85,7 @@ class Key(NamedTuple):
     optional: bool
     default: Any
     """`REQUIRED` if there is none."""
-    range: Range
+    range: Allowed
     """Of a number."""
     choices: tuple[str, ...]
     """Of a text; empty: any."""
@@ -140,7 +140,7 @@ def _key(attribute: str, hint: Any, default: Any) -> Key:
     if Choice in by_type:
         choices = tuple(by_type[Choice].names)
     shown = by_type[ShownDefault].text if ShownDefault in by_type else ""
-    limits = by_type.get(Range, _NOT_NEGATIVE)
+    limits = by_type.get(Allowed, _NOT_NEGATIVE)
     return Key(attribute, kind, optional, default, limits, choices, Hidden in by_type, shown)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sterna.runtime.config.files import attempt
-from sterna.runtime.config.problems import Report
+from sterna.runtime.config.problems import ProblemReport
 from sterna.vocabulary.errors import ConfigurationError
 
 SECRET_BYTES_MIN = 16
@@ -42,7 +42,7 @@ class Secret(NamedTuple):
             raise ConfigurationError(f"{self.weakness.format(len(secret))}; {remedy}")
         return secret
 
-    def check(self, settings: Any, report: Report) -> bool:
+    def check(self, settings: Any, report: ProblemReport) -> bool:
         """Report every mistake; whether there is a secret."""
         has_text = getattr(settings, self.key) is not None
         has_file = getattr(settings, f"{self.key}_file") is not None

@@ -24,15 +24,15 @@ from sterna.overlay.link_settings import LinkTuning
 from sterna.overlay.tree_settings import TreeTuning
 from sterna.routing.strategies import STRATEGIES
 from sterna.routing.strategy import RoutingSettings
-from sterna.runtime.config.process_tables import Admin, Listener, Log
+from sterna.runtime.config.process_tables import Admin, ListenerTable, Log
 from sterna.runtime.config.schema import Bind, Table
 from sterna.runtime.functions.settings import FunctionTable
-from sterna.vocabulary.settings import Choice, Hidden, Range, ShownDefault
+from sterna.vocabulary.settings import Allowed, Choice, Hidden, ShownDefault
 
 _MULTICAST = Bind("239.255.83.84", 7884)
 
 
-class Node(Table, frozen=True):
+class NodeTable(Table, frozen=True):
     name: Annotated[str, ShownDefault("host name")] = msgspec.field(default_factory=socket.gethostname)
     """Name of this node, unique in its network."""
     data: Path = Path("sterna-data")
@@ -40,7 +40,7 @@ class Node(Table, frozen=True):
 
 
 class Mqtt(Table, frozen=True):
-    sys_interval_s: Annotated[float, Range(0, 86400)] = 10
+    sys_interval_s: Annotated[float, Allowed(0, 86400)] = 10
     """Time between two updates of the `$SYS` tree; 0 switches it off (states of [bridges](#bridges) stay)."""
     gateways: tuple[str, ...] = ("127.0.0.0/8", "::1")
     """Addresses and networks from which a connection may say that it is a [gateway](gateway.md); Unix sockets always
@@ -70,7 +70,7 @@ class Authentication(Table, frozen=True):
     token: Token | None = None
 
 
-class Rule(Table, frozen=True):
+class RuleTable(Table, frozen=True):
     """Who may do what where.  The first rule that fits decides."""
 
     filters: tuple[str, ...]
@@ -91,7 +91,7 @@ class Authorization(Table, frozen=True):
     client_ids: Annotated[tuple[str, ...], ShownDefault("any")] = ()
     """Client identifiers that may be chosen, such as `["%u", "%u:*"]`: `%u` is the user name, `*` at the end anything;
     another one is refused with 0x85."""
-    rules: tuple[Rule, ...] = msgspec.field(default=(), name="rule")
+    rules: tuple[RuleTable, ...] = msgspec.field(default=(), name="rule")
 
 
 class NetworkTls(Table, frozen=True):
@@ -119,7 +119,7 @@ class Tree(TreeTuning):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network(LinkTuning):
+class NetworkTable(LinkTuning):
     """This node's place among others.  Without the table the node is a network of one."""
 
     name: str
@@ -146,16 +146,16 @@ class Network(LinkTuning):
     """Address (host:port) that [clients are sent to](migration.md) when they are moved to this node."""
     settle_s: float = SETTLE_S
     """How long SUBACK may wait for the news of a subscription to have reached every node."""
-    dial_s: Annotated[float, Range(0.01, 3600)] = 0.1
+    dial_s: Annotated[float, Allowed(0.01, 3600)] = 0.1
     """Pause before a connection that failed is tried again; doubled each time ..."""
-    dial_max_s: Annotated[float, Range(0.01, 3600)] = 1.0
+    dial_max_s: Annotated[float, Allowed(0.01, 3600)] = 1.0
     """... up to this: a node that is back is linked so soon."""
-    connections: Annotated[int, Range(1, COUNT_MAX)] = 1
+    connections: Annotated[int, Allowed(1, COUNT_MAX)] = 1
     """TCP connections to each neighbour that this node dials; together they are
     [one link](network.md#several-connections-per-neighbour)."""
 
 
-class Feed(Table, frozen=True):
+class FeedTable(Table, frozen=True):
     """The journal as a table for readers such as Spark.  Without the table there is no feed."""
 
     bind: Bind = Bind("127.0.0.1", 7885)
@@ -175,11 +175,11 @@ class Feed(Table, frozen=True):
     peers: tuple[str, ...] = ()
     """Feeds of nodes that this one is not linked with, such as `["plant-2=10.0.0.2:7885"]`: readers that know this node
     find them here."""
-    connections: Annotated[int, Range(1, 65535)] = 256
+    connections: Annotated[int, Allowed(1, 65535)] = 256
     """Connections of readers at once; one that is idle makes room for another reader, which waits otherwise."""
-    readers: Annotated[int, Range(1, 65535)] = 256
+    readers: Annotated[int, Allowed(1, 65535)] = 256
     """Names of readers that may be registered."""
-    idle_s: Annotated[float, Range(1, 86400)] = 600.0
+    idle_s: Annotated[float, Allowed(1, 86400)] = 600.0
     """A reader that asks nothing, or takes nothing of what it asked for, for so long is let go; it may come again."""
     hold_bytes: int = 0
     """For what a registered reader has not committed the journal may grow to this; if less, `retention_bytes` holds."""
@@ -200,17 +200,17 @@ class Feed(Table, frozen=True):
 class Configuration(Table, frozen=True):
     """The whole file, every default filled in and every path absolute."""
 
-    node: Node = msgspec.field(default_factory=Node)
+    node: NodeTable = msgspec.field(default_factory=NodeTable)
     journal: JournalSettings = msgspec.field(default_factory=JournalSettings)
     limits: Limits = msgspec.field(default_factory=Limits)
     mqtt: Mqtt = msgspec.field(default_factory=Mqtt)
-    listeners: tuple[Listener, ...] = msgspec.field(default=(Listener(),), name="listener")
+    listeners: tuple[ListenerTable, ...] = msgspec.field(default=(ListenerTable(),), name="listener")
     authentication: Authentication = msgspec.field(default_factory=Authentication)
     authorization: Authorization = msgspec.field(default_factory=Authorization)
     operators: OperatorSettings = msgspec.field(default_factory=OperatorSettings)
     functions: FunctionTable = msgspec.field(default_factory=FunctionTable)
-    network: Network | None = None
+    network: NetworkTable | None = None
     migration: MigrationSettings = msgspec.field(default_factory=MigrationSettings)
-    feed: Feed | None = None
+    feed: FeedTable | None = None
     admin: Admin = msgspec.field(default_factory=Admin)
     log: Log = msgspec.field(default_factory=Log)

@@ -22,8 +22,9 @@ from sterna.node.feed_pieces import Question, needles_of
 from sterna.node.feed_proofs import NONCE_BYTES, node_proof, reader_proof
 from sterna.node.feed_records import RECORDS
 from sterna.runtime.feed import requests as asks
-from sterna.runtime.feed.range_read import Reading, Unfit, filters_of, reach, trimmed
+from sterna.runtime.feed.range_read import RangeReading, filters_of, reach, trimmed
 from sterna.runtime.feed.record_read import RecordsReading, segment_places
+from sterna.runtime.feed.requests import Unfit
 from sterna.runtime.feed.segment_read import SPAN_BYTES, first_since
 from sterna.vocabulary.errors import JournalError
 
@@ -110,8 +111,8 @@ class FeedConnection(asyncio.Protocol):
 
     @property
     def _bytes_max(self) -> int:
-        desk = self._feed.desk
-        return asks.RESULTS_BYTES_MAX if self.reader and desk is not None and desk.serves else asks.REQUEST_BYTES_MAX
+        spark = self._feed.spark
+        return asks.RESULTS_BYTES_MAX if self.reader and spark is not None and spark.serves else asks.REQUEST_BYTES_MAX
 
     def _next(self) -> None:
         """Begin with the next request, if there is a whole one."""
@@ -263,8 +264,8 @@ class FeedConnection(asyncio.Protocol):
             "durable": feed.durable,
             "journal": feed.journal_identity,
         }
-        if feed.desk is not None:
-            answer |= {"time_us": feed.desk.look(), "edition": feed.desk.edition}
+        if feed.spark is not None:
+            answer |= {"time_us": feed.spark.look(), "edition": feed.spark.edition}
         if (lost := feed.readers.lost(self.reader)) is not None:
             answer["fell_off"] = {"committed": lost.committed, "first": lost.first}
         self._say(answer)
@@ -321,7 +322,7 @@ class FeedConnection(asyncio.Protocol):
         offset = next(late, stop)
         while offset < stop and (span := journal.span(offset, stop, SPAN_BYTES)) is not None:
             try:
-                found = await feed.in_thread(first_since, feed.store, span, asked.time_us)
+                found = await feed.source.in_thread(first_since, feed.source.store, span, asked.time_us)
             except KeyError:
                 found = None  # it has just been dropped
             if found is not None:
@@ -340,10 +341,11 @@ class FeedConnection(asyncio.Protocol):
         if asked.start < journal.first_offset:
             raise trimmed(asked.start, journal.first_offset)
         self._say({"ok": True, "first": asked.start})
-        reading = Reading(self._feed, question)
+        reading = RangeReading(self._feed.source, question)
         self._in_read = True
         try:
             while (picked := await reading.more()) is not None:
+                self._feed.rows_sent += picked.rows
                 for kind, buffers in picked.pieces:
                     await self._send_piece(kind, buffers)
         except (Unfit, JournalError):
@@ -356,7 +358,7 @@ class FeedConnection(asyncio.Protocol):
         self._say({"ok": True, "segments": segment_places(self._feed.journal.segments())})
 
     async def _records(self, asked: asks.AskRecords) -> None:
-        reading = RecordsReading(self._feed, asked)
+        reading = RecordsReading(self._feed.source, asked)
         self._say({"ok": True})
         self._in_read = True
         try:
@@ -370,15 +372,15 @@ class FeedConnection(asyncio.Protocol):
         self._say({"ok": True, "reached": reading.reached, "rows": reading.rows, "lost": reading.rotten})
 
     async def _expressions(self, _asked: asks.AskExpressions) -> None:
-        desk = self._feed.desk
-        assert desk is not None
-        self._say({"ok": True, "settings": desk.settings, "expressions": desk.expressions()})
+        spark = self._feed.spark
+        assert spark is not None
+        self._say({"ok": True, "settings": spark.settings, "expressions": spark.expressions()})
 
     async def _results(self, asked: asks.AskResults) -> None:
-        desk = self._feed.desk
-        if desk is None or not desk.serves:
+        spark = self._feed.spark
+        if spark is None or not spark.serves:
             raise Unfit("no expression is computed outside this node; see engine in [operators]", "operators")
-        await desk.hand_in(asked.results)
+        await spark.hand_in(asked.results)
         self._say({"ok": True})
 
     def _end_read(self) -> None:

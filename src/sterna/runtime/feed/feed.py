@@ -34,7 +34,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sterna.broker.broker import Broker
 from sterna.journal.journal import Journal
@@ -43,13 +43,13 @@ from sterna.operators.settings import Settings
 from sterna.runtime.config.feed_rules import feed_peers
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.secrets import FEED_TOKEN
-from sterna.runtime.config.settings import Feed as FeedTable
+from sterna.runtime.config.settings import FeedTable
 from sterna.runtime.feed.connection import HANDSHAKE_S, FeedConnection
 from sterna.runtime.feed.cursors import CursorFile
 from sterna.runtime.feed.known_nodes import KnownNodes
 from sterna.runtime.feed.parquet import Abandoned, ParquetShelf
-from sterna.runtime.feed.segment_read import Store
-from sterna.runtime.feed.spark_results import Desk
+from sterna.runtime.feed.segment_read import SegmentSource, Store
+from sterna.runtime.feed.spark_results import SparkResults
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.tls import RenewableContext, digest_of, server_context
 from sterna.vocabulary.errors import ConfigurationError, JournalError
@@ -64,8 +64,6 @@ GRUMBLES_PERIOD_S = 60.0
 
 log = logging.getLogger("sterna.feed")
 
-T = TypeVar("T")
-
 
 def feed_context(settings: FeedTable) -> tuple[ssl.SSLContext, str]:
     """With the digest of its files.  May raise OSError."""
@@ -76,8 +74,7 @@ def feed_context(settings: FeedTable) -> tuple[ssl.SSLContext, str]:
 class Feed:
     """Made before the node, which asks what to hold for readers; `attach` gives it the journal."""
 
-    journal: Journal
-    store: Store
+    source: SegmentSource
 
     def __init__(self, settings: FeedTable, node: str, data: Path, *, durable: bool, identity: str = "") -> None:
         """`identity`: of a durable journal; see FileStore."""
@@ -88,7 +85,7 @@ class Feed:
         self.token = FEED_TOKEN.read(settings)
         self._peers = feed_peers(settings)
         #: Where Spark asks for expressions and hands in results.
-        self.desk: Desk | None = None
+        self.spark: SparkResults | None = None
         #: Feeds of the nodes that can be reached.
         self.found: Callable[[], dict[str, str]] = dict
         # A journal in memory begins anew with every start: old offsets would mean other messages.
@@ -117,7 +114,7 @@ class Feed:
         self._grumbles = (0.0, 0, 0)  # when the period began, said in it, left out in it
 
     def attach(self, journal: Journal, store: Store) -> None:
-        self.journal, self.store = journal, store
+        self.source = SegmentSource(journal, store, self._threads)
         for name in self.readers.bring_back(journal.next_offset):
             log.error("a reader was ahead of the journal, which must have been lost", extra={"reader": name})
         if self.shelf is not None and self.shelf.manifest.reached > journal.next_offset:
@@ -126,8 +123,12 @@ class Feed:
                 "give [feed] parquet another directory"
             )
 
-    def open_desk(self, broker: Broker, settings: Settings, after_work: Callable[[], None]) -> None:
-        self.desk = Desk(broker, self.journal, settings, after_work)
+    def serve_spark(self, broker: Broker, settings: Settings, after_work: Callable[[], None]) -> None:
+        self.spark = SparkResults(broker, self.journal, settings, after_work)
+
+    @property
+    def journal(self) -> Journal:
+        return self.source.journal
 
     @property
     def journal_identity(self) -> str:
@@ -218,9 +219,6 @@ class Feed:
     def left(self, connection: FeedConnection) -> None:
         self._connections.discard(connection)
 
-    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
-
     async def keep_readers(self) -> None:
         """What is known of the readers now is on the disk when this returns; many may wait for one write."""
         if self._cursors is None:
@@ -237,8 +235,8 @@ class Feed:
 
     def committed(self) -> None:
         """The journal may go further than before."""
-        if self.desk is not None:
-            self.desk.look()
+        if self.spark is not None:
+            self.spark.look()
         if self._waiting:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
@@ -290,7 +288,7 @@ class Feed:
                 if shelf.manifest.reached < sealed.first:
                     self._tell_gap(shelf.manifest.reached, sealed.first)
                 try:
-                    await loop.run_in_executor(self._shelver, shelf.write, sealed, self.store)
+                    await loop.run_in_executor(self._shelver, shelf.write, sealed, self.source.store)
                 except KeyError:
                     continue  # dropped just now; the next look finds what comes after it
             now = time.time()

@@ -1,41 +1,32 @@
-"""A range of the journal on its way to a reader, a span at a time, and what stops it."""
+"""A range of the journal on its way to a reader, a span at a time, and the reasons to stop."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sterna.journal.frames import ENDS_GROUP, STARTS_GROUP, message_frame
 from sterna.mqtt.topics import is_topic_filter
 from sterna.node.feed_pieces import AS_IT_LIES, Picked, Question
 from sterna.runtime.feed import requests as asks
-from sterna.runtime.feed.segment_read import LOOK_SPAN_BYTES, SPAN_BYTES, read_span
+from sterna.runtime.feed.segment_read import LOOK_SPAN_BYTES, SPAN_BYTES, SegmentSource, read_span
 
 if TYPE_CHECKING:
     from sterna.journal.journal import Journal
-    from sterna.runtime.feed.feed import Feed
 
 
 BLIND_SPANS = 16
 """Where looking into frames left nothing out, so many spans are sent unseen before the next look."""
 
 
-class Unfit(Exception):
-    """A request that cannot be served; the reader is told and may ask again."""
-
-    def __init__(self, reason: str, code: str, **fields: Any) -> None:
-        super().__init__(reason)
-        self.answer = {"ok": False, "reason": reason, "code": code, **fields}
-
-
-class Reading:
+class RangeReading:
     """A range on its way to a reader, a span at a time; `offset` is how far it has got."""
 
-    def __init__(self, feed: Feed, question: Question) -> None:
-        self._feed = feed
+    def __init__(self, source: SegmentSource, question: Question) -> None:
+        self._source = source
         self._question = question
-        #: Rows that come in later are not part of the answer: whoever asks again gets the same.
-        self._stop = min(question.stop, feed.journal.safe_offset)
+        #: Rows that come in later are not part of the answer: a reader that asks again gets the same.
+        self._stop = min(question.stop, source.journal.safe_offset)
         self.offset = question.start
         self.rows = 0
         self.lost = 0
@@ -44,7 +35,7 @@ class Reading:
 
     async def more(self) -> Picked | None:
         """None at the end of the range."""
-        journal = self._feed.journal
+        journal = self._source.journal
         if self.offset >= self._stop:
             return None
         if self.offset < journal.first_offset:
@@ -57,7 +48,7 @@ class Reading:
         # From here on: a frame that has been sent may be the last one before a gap, and be found again.
         question = replace(self._question, start=self.offset)
         try:
-            picked: Picked = await self._feed.in_thread(read_span, self._feed.store, span, question, look)
+            picked: Picked = await self._source.in_thread(read_span, self._source.store, span, question, look)
         except KeyError:  # retention dropped the segment while we were at it
             raise trimmed(self.offset, journal.first_offset) from None
         following = span.following
@@ -69,17 +60,16 @@ class Reading:
         in_vain = picked.looks > 0 and picked.looks == picked.looks_in_vain
         self._blind_for = BLIND_SPANS if in_vain else max(0, self._blind_for - 1)
         self.rows += picked.rows
-        self._feed.rows_sent += picked.rows
         self.offset = min(max(following, self.offset), self._stop)
         return picked
 
     def _from_memory(self) -> Picked:
         """What a journal in memory has not made frames of yet."""
         picked = Picked()
-        first, messages = self._feed.journal.not_stored(self.offset, self._stop)
+        first, messages = self._source.journal.not_stored(self.offset, self._stop)
         if messages:
             flags = STARTS_GROUP | ENDS_GROUP
-            for part in message_frame(messages, first, self._feed.journal.epoch, flags):
+            for part in message_frame(messages, first, self._source.journal.epoch, flags):
                 picked.add(AS_IT_LIES, part)
             self.rows += len(messages)
         self.offset = self._stop
@@ -109,9 +99,9 @@ def filters_of(asked: asks.AskRead) -> list[bytes] | None:
     filters = [topic_filter.encode("utf-8", "surrogatepass") for topic_filter in asked.filters]
     for topic_filter in filters:
         if not is_topic_filter(topic_filter, 512, 65535):
-            raise Unfit(f'"{topic_filter.decode(errors="replace")}" is no topic filter', "filter")
+            raise asks.Unfit(f'"{topic_filter.decode(errors="replace")}" is no topic filter', "filter")
     return filters
 
 
-def trimmed(offset: int, first: int) -> Unfit:
-    return Unfit(f"offset {offset} is no longer kept, the journal begins at {first}", "trimmed", first=first)
+def trimmed(offset: int, first: int) -> asks.Unfit:
+    return asks.Unfit(f"offset {offset} is no longer kept, the journal begins at {first}", "trimmed", first=first)

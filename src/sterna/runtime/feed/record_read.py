@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sterna.journal.audit_records import place_of, serial_and_byte
 from sterna.journal.frames import HEADER_BYTES, SEGMENT_HEADER_BYTES, parse_header
 from sterna.journal.index import IndexedSegment
 from sterna.node.feed_records import KINDS, PickedRecords, pick_records
-from sterna.runtime.feed.range_read import Unfit
-from sterna.runtime.feed.segment_read import SPAN_BYTES, Store, read_bytes
-
-if TYPE_CHECKING:
-    from sterna.runtime.feed.feed import Feed
-    from sterna.runtime.feed.requests import AskRecords
+from sterna.runtime.feed.requests import AskRecords, Unfit
+from sterna.runtime.feed.segment_read import SPAN_BYTES, SegmentSource, Store, read_bytes
 
 
 def segment_places(segments: list[IndexedSegment]) -> list[tuple[int, int]]:
@@ -28,8 +22,8 @@ def segment_places(segments: list[IndexedSegment]) -> list[tuple[int, int]]:
 class RecordsReading:
     """A range within one segment, a piece at a time."""
 
-    def __init__(self, feed: Feed, asked: AskRecords) -> None:
-        self._feed = feed
+    def __init__(self, source: SegmentSource, asked: AskRecords) -> None:
+        self._source = source
         self._kind = KINDS[asked.table]
         self._since_us = asked.since_us
         self._serial, self._byte = serial_and_byte(asked.start)
@@ -41,7 +35,7 @@ class RecordsReading:
         self.rotten = 0
 
     def _size(self) -> int:
-        segments = self._feed.journal.segments()
+        segments = self._source.journal.segments()
         for segment in segments:
             if segment.serial == self._serial:
                 return segment.size
@@ -59,7 +53,7 @@ class RecordsReading:
         self._size()
         arguments = (self._serial, self._byte, self._stop, self._kind, self._since_us)
         try:
-            picked: PickedRecords = await self._feed.in_thread(_read, self._feed.store, *arguments)
+            picked: PickedRecords = await self._source.in_thread(_read, self._source.store, *arguments)
         except KeyError:  # retention dropped the segment while we were at it
             self._size()
             raise

@@ -1,8 +1,8 @@
-"""What readers of the feed may say, as types: whatever does not fit is refused before anybody acts on it."""
+"""The requests of readers of the feed, as types: one that does not fit is refused before anything acts on it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -130,3 +130,11 @@ Request = (
 
 introduction = msgspec.msgpack.Decoder(Introduction)
 request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+
+
+class Unfit(Exception):
+    """A request that cannot be served; the reader is told and may ask again."""
+
+    def __init__(self, reason: str, code: str, **fields: Any) -> None:
+        super().__init__(reason)
+        self.answer = {"ok": False, "reason": reason, "code": code, **fields}

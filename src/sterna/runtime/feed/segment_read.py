@@ -5,13 +5,18 @@ A job holds the interpreter for about a millisecond at most, so that the loop is
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow.compute as pc
 
 from sterna.journal.columns import OWN_SCHEMA, read_batch
 from sterna.journal.frames import HEADER_BYTES, MESSAGES, parse_header
 from sterna.journal.index import FrameSpan
+from sterna.journal.journal import Journal
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.table import own_rows, rows_between
 from sterna.node.feed_pieces import Picked, Question, pick
@@ -24,6 +29,19 @@ LOOK_SPAN_BYTES = 96 * 1024
 """The same where frames are looked into: that takes ten times as long, and the interpreter all the while."""
 
 Store = FileStore | MemoryStore
+
+T = TypeVar("T")
+
+
+class SegmentSource(NamedTuple):
+    """A journal with the store of its segments, and the threads that read them."""
+
+    journal: Journal
+    store: Store
+    threads: ThreadPoolExecutor
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
 
 
 def read_bytes(store: Store, serial: int, start: int, stop: int) -> bytes:

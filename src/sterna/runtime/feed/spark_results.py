@@ -22,8 +22,7 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
 from sterna.mqtt.topics import is_reserved, is_topic_name
 from sterna.operators.settings import Settings
-from sterna.runtime.feed.range_read import Unfit
-from sterna.runtime.feed.requests import Handed, HandedOn
+from sterna.runtime.feed.requests import Handed, HandedOn, Unfit
 from sterna.vocabulary.errors import ProtocolError
 
 LOOKS_MAX = 1024
@@ -47,7 +46,7 @@ class LogClock:
         return self.time_us
 
 
-class Desk:
+class SparkResults:
     def __init__(
         self, broker: Broker, journal: Journal, settings: Settings, after_work: Callable[[], None]
     ) -> None:  # fmt: skip

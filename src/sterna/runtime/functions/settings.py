@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from sterna.runtime.config.schema import Table
-from sterna.vocabulary.settings import Range
+from sterna.vocabulary.settings import Allowed
 
 
 class OwnFunction(Table, frozen=True):
@@ -29,9 +29,9 @@ class FunctionTable(Table, frozen=True):
     own: tuple[OwnFunction, ...] = ()
     directory: Path | None = None
     """Where modules of your own are looked for, before anywhere else."""
-    workers: Annotated[int, Range(1, 256)] = 1
+    workers: Annotated[int, Allowed(1, 256)] = 1
     """Processes, so calls at the same time."""
-    time_out_s: Annotated[float, Range(0.01, 3600)] = 10.0
+    time_out_s: Annotated[float, Allowed(0.01, 3600)] = 10.0
     """A call that takes longer is given up, and its process killed and replaced."""
     memory_bytes: int = 2 * 1024 * 1024 * 1024
     """Memory (address space) of one process; 0: any."""

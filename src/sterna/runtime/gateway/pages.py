@@ -14,13 +14,13 @@ from sterna.gateway.gateway import Gateway
 from sterna.runtime.admin.metrics import CONTENT_TYPE
 from sterna.runtime.admin.pages import NODE
 from sterna.runtime.admin.site import (
+    AdminPage,
+    AdminProcess,
+    AdminSite,
     Answer,
-    Asked,
     Guard,
-    Page,
-    Process,
+    Request,
     Right,
-    Site,
     alive,
     as_json,
     ready,
@@ -50,7 +50,7 @@ _COUNTERS = {
 }
 
 
-class Observed(Process, Protocol):
+class ObservedGateway(AdminProcess, Protocol):
     gateway: Gateway
 
 
@@ -64,7 +64,7 @@ class ClientView(msgspec.Struct, frozen=True):
     waiting_bytes: int
 
 
-class _Snapshot(Collector):
+class _GatewayCollector(Collector):
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
@@ -82,14 +82,14 @@ class _Snapshot(Collector):
         yield GaugeMetricFamily("sterna_gateway_attached", "Clients that have a node now.", value=gateway.attached)
 
 
-def _metrics(_asked: Asked, observed: Observed) -> Answer:
+def _metrics(_asked: Request, observed: ObservedGateway) -> Answer:
     registry = CollectorRegistry()
-    registry.register(_Snapshot(observed.gateway))
+    registry.register(_GatewayCollector(observed.gateway))
     ProcessCollector(registry=registry)
     return Answer(200, generate_latest(registry), CONTENT_TYPE)
 
 
-def _clients(_asked: Asked, observed: Observed) -> Answer:
+def _clients(_asked: Request, observed: ObservedGateway) -> Answer:
     return as_json(_views(observed.gateway))
 
 
@@ -111,8 +111,8 @@ def _views(gateway: Gateway) -> list[Any]:
     return shown
 
 
-class GatewaySite(Site[Observed]):
-    def answer(self, asked: Asked, subject: Observed, guard: Guard) -> Answer | Awaitable[Answer]:
+class GatewaySite(AdminSite[ObservedGateway]):
+    def answer(self, asked: Request, subject: ObservedGateway, guard: Guard) -> Answer | Awaitable[Answer]:
         if asked.target.partition("?")[0] in NODE.paths - self.paths:
             return text(404, "this is the admin port of a gateway; ask that of a node\n")
         return super().answer(asked, subject, guard)
@@ -121,10 +121,10 @@ class GatewaySite(Site[Observed]):
 GATEWAY = GatewaySite(
     "Sterna gateway",
     [
-        Page("/metrics", _metrics, "statistics for Prometheus"),
-        Page("/healthz", alive, "200 while the process is alive", Right.NOTHING),
-        Page("/readyz", ready, "200 while clients are taken in, else 503 and the reason", Right.NOTHING),
-        Page("/clients", _clients, "who is connected, through which node, and what is not answered yet (JSON)"),
-        Page("/reload", reload, "POST {} reads certificates again", Right.CHANGE),
+        AdminPage("/metrics", _metrics, "statistics for Prometheus"),
+        AdminPage("/healthz", alive, "200 while the process is alive", Right.NOTHING),
+        AdminPage("/readyz", ready, "200 while clients are taken in, else 503 and the reason", Right.NOTHING),
+        AdminPage("/clients", _clients, "who is connected, through which node, and what is not answered yet (JSON)"),
+        AdminPage("/reload", reload, "POST {} reads certificates again", Right.CHANGE),
     ],
 )

@@ -33,7 +33,7 @@ from sterna.runtime.listeners.listeners import Listeners
 from sterna.runtime.listeners.socket_quota import Descriptors, SocketQuota, divided
 from sterna.runtime.logs import configure
 from sterna.runtime.process_setup import allow_many_sockets, outdated_modules
-from sterna.runtime.reloading import Outcome, Part, PreparedListeners, Reloader, Swap, needing_restart
+from sterna.runtime.reloading import PreparedListeners, ReloadedPart, Reloader, ReloadOutcome, Swap, needing_restart
 from sterna.runtime.reports import Reports
 from sterna.vocabulary.errors import SternaError
 
@@ -183,7 +183,7 @@ class GatewayServer:
         await self._stop()
         return 0
 
-    async def reload(self) -> Outcome:
+    async def reload(self) -> ReloadOutcome:
         return await self._reloader.reload()
 
     def _prepare(self, new: GatewayConfiguration) -> Swap:
@@ -194,12 +194,14 @@ class GatewayServer:
         context = outward_context(new.upstream)
         needs_restart = [*listeners.needs_restart, *needing_restart(old, new, RELOADED)]
 
-        def swap() -> Outcome:
+        def swap() -> ReloadOutcome:
             parts = listeners.apply()
             self._admin.guard = admin
             self._context = context
             configure(new.log.level, new.log.format)
-            return Outcome([*parts, Part("certificates for nodes", context is not None)], 0, needs_restart)
+            return ReloadOutcome(
+                [*parts, ReloadedPart("certificates for nodes", context is not None)], 0, needs_restart
+            )
 
         return swap
 

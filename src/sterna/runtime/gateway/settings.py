@@ -20,9 +20,9 @@ from sterna.gateway.servers import checked_pattern
 from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.config.files import attempt, check_authority, check_pair, contents
-from sterna.runtime.config.problems import Report
+from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.process_rules import check_admin, check_origins, check_ranges, check_tls
-from sterna.runtime.config.process_tables import Admin, Listener, Log
+from sterna.runtime.config.process_tables import Admin, ListenerTable, Log
 from sterna.runtime.config.reader import load_as
 from sterna.runtime.config.schema import Bind, Table
 from sterna.runtime.config.toml_source import Place
@@ -34,7 +34,7 @@ class Name(Table, frozen=True):
     """Name of this gateway, which nodes are told."""
 
 
-class Upstream(Table, frozen=True):
+class UpstreamTable(Table, frozen=True):
     """The nodes behind the gateway."""
 
     nodes: tuple[str, ...] = ("127.0.0.1:1883",)
@@ -54,7 +54,7 @@ class Upstream(Table, frozen=True):
     """Tell nodes that this is a gateway, so that they can move clients without their noticing."""
 
 
-class GatewayListener(Listener, frozen=True):
+class GatewayListener(ListenerTable, frozen=True):
     bind: Bind = Bind("127.0.0.1", 1884)
 
 
@@ -66,7 +66,7 @@ class GatewayConfiguration(Table, frozen=True):
     """The whole file, every default filled in and every path absolute."""
 
     gateway: Name = field(default_factory=Name)
-    upstream: Upstream = field(default_factory=Upstream)
+    upstream: UpstreamTable = field(default_factory=UpstreamTable)
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     patience: Patience = field(default_factory=Patience)
     listeners: tuple[GatewayListener, ...] = field(default=(GatewayListener(),), name="listener")
@@ -79,7 +79,7 @@ def load_gateway(path: Path | None, environ: Mapping[str, str]) -> GatewayConfig
     return load_as(GatewayConfiguration, _apply_rules, path, environ)
 
 
-def outward_context(upstream: Upstream) -> ssl.SSLContext | None:
+def outward_context(upstream: UpstreamTable) -> ssl.SSLContext | None:
     """How nodes are spoken to; None: without TLS."""
     if upstream.ca is None:
         return None
@@ -91,7 +91,9 @@ def outward_context(upstream: Upstream) -> ssl.SSLContext | None:
     return context
 
 
-def _apply_rules(configuration: GatewayConfiguration, tree: dict[str, Any], report: Report) -> GatewayConfiguration:
+def _apply_rules(
+    configuration: GatewayConfiguration, tree: dict[str, Any], report: ProblemReport
+) -> GatewayConfiguration:
     completed = _completed(configuration, tree)
     check_ranges(completed, (), report)
     if not re.fullmatch(r"[\w.-]{1,64}", completed.gateway.name, re.ASCII):
@@ -119,7 +121,7 @@ def _completed(configuration: GatewayConfiguration, tree: dict[str, Any]) -> Gat
     return replace(configuration, listeners=listeners, admin=admin)
 
 
-def _check_upstream(upstream: Upstream, report: Report) -> None:
+def _check_upstream(upstream: UpstreamTable, report: ProblemReport) -> None:
     if not upstream.nodes:
         report.add(("upstream", "nodes"), "there are none", 'write nodes = ["127.0.0.1:1883"]')
     for address in upstream.nodes:
@@ -138,7 +140,7 @@ def _check_upstream(upstream: Upstream, report: Report) -> None:
         report.add(("upstream", "ca"), "is missing, and certificates need TLS", "name the authority of the nodes")
 
 
-def _check_listeners(configuration: GatewayConfiguration, report: Report) -> None:
+def _check_listeners(configuration: GatewayConfiguration, report: ProblemReport) -> None:
     if not configuration.listeners:
         report.add(("listener",), "there is none, so no client could connect", "add a [[listener]] table")
     for index, listener in enumerate(configuration.listeners):

@@ -19,7 +19,7 @@ from time import monotonic
 
 from sterna.overlay.bundle import NAME_BYTES, Preamble
 from sterna.runtime.config.schema import Bind, Unusable
-from sterna.runtime.config.settings import Network, NetworkTls
+from sterna.runtime.config.settings import NetworkTable, NetworkTls
 from sterna.runtime.links.bundles import BundledConnections, MemberProtocol, Newcomer
 from sterna.runtime.links.connections import LinkedNode, LinkProtocol, LinkServer
 from sterna.runtime.tls import RenewableContext, digest_of, server_context
@@ -49,7 +49,7 @@ class LinkTls:
 class LinkWorld:
     """`open` the door, `dial` and `undial` addresses, `close` all of it."""
 
-    def __init__(self, settings: Network, server: LinkServer, network: LinkedNode, rng: Random) -> None:
+    def __init__(self, settings: NetworkTable, server: LinkServer, network: LinkedNode, rng: Random) -> None:
         self._settings = settings
         self._server = server
         self._network = network
@@ -125,7 +125,7 @@ class _Dial:
     def __init__(
         self,
         bind: Bind,
-        settings: Network,
+        settings: NetworkTable,
         tls: LinkTls | None,
         server: LinkServer,
         network: LinkedNode,

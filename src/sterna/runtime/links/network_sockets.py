@@ -26,14 +26,13 @@ from sterna.node.network_settings import NetworkSettings
 from sterna.node.node import Node
 from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.neighbours import Member, checked_address
-from sterna.runtime.admin.move_api import MovesDesk
+from sterna.runtime.admin.move_api import NetworkMoveApi
 from sterna.runtime.config.feed_rules import EVERY_ADDRESS
 from sterna.runtime.config.network_settings import link_settings
-from sterna.runtime.config.process_tables import Listener
+from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.secrets import NETWORK_KEY
-from sterna.runtime.config.settings import Network as NetworkTable
-from sterna.runtime.config.settings import NetworkTls
+from sterna.runtime.config.settings import NetworkTable, NetworkTls
 from sterna.runtime.links.link_world import LinkWorld, contexts
 from sterna.runtime.links.network_view import NetworkView, view_of
 from sterna.vocabulary.errors import ConfigurationError
@@ -59,7 +58,7 @@ class Networking:
         self._links: LinkWorld | None = None
         self._datagrams: _Datagrams | None = None
         self.network: Network | None = None
-        self.moves: MovesDesk | None = None
+        self.moves: NetworkMoveApi | None = None
 
     async def start(self, feed: str, clients: str, migration: MigrationSettings) -> Bind | None:
         """Open the doors, then look for neighbours; where others can connect, if they can.  `feed` is the address of
@@ -72,7 +71,7 @@ class Networking:
         self.network = self._node.join(
             lambda epoch: replace(self._settings(epoch, bind, feed), clients=clients, migration=migration), self
         )
-        self.moves = MovesDesk(self.network.moving, self._server)
+        self.moves = NetworkMoveApi(self.network.moving, self._server)
         table = replace(self._table, bind=bind)
         self._links = LinkWorld(table, self._server, self.network, self._rng)
         address = await self._links.open()
@@ -89,7 +88,7 @@ class Networking:
             return None
         return partial(link_tls.renew, *contexts(tls))
 
-    def listens(self, listener: Listener, address: Bind) -> None:
+    def listens(self, listener: ListenerTable, address: Bind) -> None:
         """A port that was left to the system is known: other nodes send clients there, if nowhere else."""
         is_told = listener.transport == "tcp" and not listener.bind.port and address.host not in EVERY_ADDRESS
         if self.network is not None and is_told:

@@ -13,7 +13,13 @@ from typing import Any, Protocol, cast
 from sterna.broker.access.identity import Entrance
 from sterna.broker.session.connection import ClientPeer
 from sterna.broker.session.outbox import Transport
-from sterna.runtime.listeners.packet_log import Connection, LoggedConnection, LoggedTransport, PacketLog, is_wanted
+from sterna.runtime.listeners.packet_log import (
+    ClientConnection,
+    LoggedConnection,
+    LoggedTransport,
+    PacketLog,
+    is_wanted,
+)
 from sterna.runtime.listeners.socket_quota import SocketQuota, host_of
 
 
@@ -42,7 +48,7 @@ class Host(Protocol):
     def at(self, now: float) -> object:
         """It is this late."""
 
-    def accept(self, transport: Transport, peer: ClientPeer) -> Connection | None:
+    def accept(self, transport: Transport, peer: ClientPeer) -> ClientConnection | None:
         """None: it is not taken in, and to be dropped."""
 
 
@@ -68,7 +74,7 @@ class ClientProtocol(asyncio.Protocol):
         self._server = server
         self._entrance = entrance
         self._authority = entrance.authority
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._host = counted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

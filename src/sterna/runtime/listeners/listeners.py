@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker.access.identity import Entrance
-from sterna.runtime.config.process_tables import Listener
+from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.listeners.client_protocol import ClientProtocol, Server
 from sterna.runtime.listeners.socket_quota import host_of
@@ -41,10 +41,10 @@ log = logging.getLogger(__name__)
 _in_handshake: ContextVar[socket.socket | None] = ContextVar("_in_handshake", default=None)
 
 
-class Settings(NamedTuple):
+class ListenerState(NamedTuple):
     """What a listener goes by and may be changed while it is open."""
 
-    listener: Listener
+    listener: ListenerTable
     context: ssl.SSLContext | None
     authority: str
     """Digest of `client_ca`."""
@@ -52,10 +52,10 @@ class Settings(NamedTuple):
     """Digest of certificate and key."""
 
 
-def prepared(listener: Listener) -> Settings:
+def prepared(listener: ListenerTable) -> ListenerState:
     """Files read and checked.  May raise OSError, of which ssl.SSLError is one."""
     if listener.certificate is None:
-        return Settings(listener, None, "", "")
+        return ListenerState(listener, None, "", "")
     ca = listener.client_ca
     context = server_context(
         str(listener.certificate),
@@ -64,18 +64,18 @@ def prepared(listener: Listener) -> Settings:
         required=listener.require_certificate,
     )
     context.sslobject_class = _Telling
-    return Settings(listener, context, digest_of(ca), digest_of(listener.certificate, listener.key))
+    return ListenerState(listener, context, digest_of(ca), digest_of(listener.certificate, listener.key))
 
 
 class Threshold:
     """One listener: what newcomers meet, as it is set now."""
 
-    def __init__(self, settings: Settings, server: Server) -> None:
+    def __init__(self, settings: ListenerState, server: Server) -> None:
         self._server = server
         self.entrance = Entrance()
         self.apply(settings)
 
-    def apply(self, settings: Settings) -> None:
+    def apply(self, settings: ListenerState) -> None:
         self.settings = settings
         self.entrance.anonymous = settings.listener.anonymous
         self.entrance.authority = settings.authority
@@ -87,7 +87,7 @@ class Threshold:
             return WebSocketClientProtocol(self._server, self.entrance, listener.allowed_origins, counted)
         return ClientProtocol(self._server, self.entrance, counted)
 
-    def may_become(self, listener: Listener) -> bool:
+    def may_become(self, listener: ListenerTable) -> bool:
         """Without opening another socket."""
         mine = self.settings.listener
         return (mine.bind, mine.transport, mine.is_secure) == (listener.bind, listener.transport, listener.is_secure)
@@ -102,7 +102,7 @@ class Listeners:
         self._paths: list[str] = []
         self._failures = HandshakeFailures()
 
-    async def open(self, listener: Listener) -> Bind:
+    async def open(self, listener: ListenerTable) -> Bind:
         """Listen; the address, with the real port where 0 was asked for."""
         loop = asyncio.get_running_loop()
         threshold = Threshold(prepared(listener), self._server)
@@ -138,10 +138,10 @@ class Listeners:
         self._open += [SecureDoor(opened, threshold, self._server, self._failures) for opened in sockets]
         return 0 if bind.path else int(sockets[0].getsockname()[1])
 
-    def prepare(self, listeners: Sequence[Listener]) -> list[tuple[Threshold, Settings]]:
+    def prepare(self, listeners: Sequence[ListenerTable]) -> list[tuple[Threshold, ListenerState]]:
         """The open listeners that go on under these settings, everything read and checked.  May raise OSError."""
         left = list(listeners)
-        found: list[tuple[Threshold, Settings]] = []
+        found: list[tuple[Threshold, ListenerState]] = []
         for threshold in self._thresholds:
             match = next((listener for listener in left if threshold.may_become(listener)), None)
             if match is not None:
@@ -149,7 +149,7 @@ class Listeners:
                 found.append((threshold, prepared(match)))
         return found
 
-    def unmatched(self, prepared: list[tuple[Threshold, Settings]]) -> list[Threshold]:
+    def unmatched(self, prepared: list[tuple[Threshold, ListenerState]]) -> list[Threshold]:
         """Those that stay as they are."""
         matched = [threshold for threshold, _ in prepared]
         return [threshold for threshold in self._thresholds if threshold not in matched]

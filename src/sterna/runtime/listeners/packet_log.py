@@ -31,7 +31,7 @@ _ACKNOWLEDGEMENTS = (packets.PUBACK, packets.PUBREC, packets.PUBREL, packets.PUB
 log = logging.getLogger("sterna.packets")
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """What serves one client."""
 
     def feed(self, data: bytes) -> None: ...
@@ -200,7 +200,7 @@ class LoggedConnection:
 
     __slots__ = ("_feed", "_received", "charge", "congested", "fail", "lost", "writable")
 
-    def __init__(self, connection: Connection, packet_log: PacketLog) -> None:
+    def __init__(self, connection: ClientConnection, packet_log: PacketLog) -> None:
         self._received = packet_log.received
         self._feed = connection.feed
         self.lost = connection.lost
