@@ -1,1 +1,1 @@
-"""A node on asyncio and uvloop: all sockets, files, clocks and threads live here."""
+"""A node on asyncio and uvloop.  All sockets, files, clocks and threads are in this package."""

@@ -1,8 +1,8 @@
-"""Two clocks read as one: the steady one, by which everything is timed, and the wall's, by which messages are dated.
+"""Two clocks read as one: the steady clock, which times everything, and the wall clock, which dates messages.
 
-The node is told both every second and goes by the difference in between.  A process that stands still between the two
-readings, as it may on a busy machine, would date all messages of that second too late: later ones of other nodes would
-seem to come before them.
+The server tells the node both every second, and the node uses the difference between them.  If the process stood still
+between the two readings, as it may on a busy machine, all messages of that second would be dated too late, and later
+messages of other nodes would sort before them.
 """
 
 from __future__ import annotations

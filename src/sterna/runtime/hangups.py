@@ -1,4 +1,4 @@
-"""SIGHUP from the first moment of a process on: until somebody can reload it is remembered, and ends nothing."""
+"""SIGHUP from the first moment of a process: one that comes before the process can reload is remembered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Structured logs to stderr: one event per line, its circumstances as key=value pairs or as one JSON object.
+"""Structured logs to stderr: one event per line, with fields as key=value pairs or as one JSON object.
 
-Code says `log.info("client connected", extra={"client": client_id, "address": address})`.  Whatever a client put into a
-value stays on its line, and keys that name secrets never show them.
+Code says `log.info("client connected", extra={"client": client_id, "address": address})`.  A value from a client cannot
+begin a new line, and keys that name secrets never show them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every long-lived process of ours does at its start."""
+"""Steps that every long-lived process takes at its start."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The configuration read again while the process runs: on SIGHUP, and when the admin port is asked to.
+"""The configuration read again while the process runs: on SIGHUP, and when the admin port asks for it.
 
-Everything new is read, checked and built first, in a thread; then it takes the place of the old in one turn of the
-loop.  If anything is wrong, nothing changes and every problem is told.  What cannot change while sockets are open and
-sessions live is named, and waits for a restart.
+The process reads, checks and builds everything new first, in a thread, and puts it in place in one turn of the loop.
+If anything is wrong, nothing changes and every problem is reported.  Changes that need a restart are named.
 """
 
 from __future__ import annotations

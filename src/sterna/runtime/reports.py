@@ -1,7 +1,7 @@
-"""What a broker or a gateway reports, as lines of the log: warnings are what has a reason.
+"""Reports of a broker or a gateway as lines of the log: a report with a reason is a warning.
 
-Strangers can have themselves refused as often as they like.  Of refusals the log has the first few of each minute by
-address and code (of clients that were let in: by client and code), then how many more there were; all are counted.
+Strangers can be refused as often as they like.  The log has the first few refusals of each minute by address and code
+(of clients that were let in: by client and code), then how many more there were; all are counted.
 """
 
 from __future__ import annotations

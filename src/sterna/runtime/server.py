@@ -1,7 +1,7 @@
-"""A node on this machine: event loop, listeners, clocks, and the order things happen in at start and stop.
+"""A node on this machine: event loop, listeners, clocks, and the order of start and stop.
 
-Each piece of work (bytes from a client, a deadline, a committed group) is followed by sending what came of it; under
-load sending waits until the end of a short window, see `write_pacing.py`.  Housekeeping happens once a second.
+After each piece of work (bytes from a client, a deadline, a committed group) the server sends its results.  Under load
+it waits for the end of a short window, see `write_pacing.py`.  Housekeeping happens once a second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Arrow in a node: only where a feed or records of deliveries are asked for, and without pandas.
+"""pyarrow in a node: loaded only for a feed or records of deliveries, and without pandas.
 
-Where it is installed (the pipeline needs it), pyarrow loads it with the first list it is given, only to see that a list
-is none of its series: a second of silence at the first commit, and 20 MB.  It tries once; so does this.
+pyarrow imports pandas, where it is installed (the pipeline needs it), with the first list it is given, only to see that
+the list is not a pandas series.  That costs a second at the first commit, and 20 MB.  pyarrow tries once, so this
+module makes that one try fail.
 """
 
 from __future__ import annotations

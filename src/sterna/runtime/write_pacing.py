@@ -1,8 +1,8 @@
 """When to send: at once while the node has little to do, in windows when it has much.
 
-A system call per packet is most of what a broker costs.  Beyond a certain rate, waiting a moment and sending what has
-gathered for each client together saves most of them, and the wait is no longer than what queueing would cost anyway.
-Below that rate nothing ever waits.
+Most of a broker's cost is one system call per packet.  Above a certain rate it is cheaper to wait a moment and send
+together what has gathered for each client; the wait is no longer than queueing would be.  Below that rate nothing
+waits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Clients that move, for people and programs: who is where, what is on its way, and orders to move somebody.
+"""Moves of clients, for the admin port: where each client is, moves under way, and orders to move or evacuate.
 
-A lone node is a network of one: everybody is here, and nobody can go anywhere.
+A lone node is a network of one: it has all clients, and no other node to move them to.
 """
 
 from __future__ import annotations

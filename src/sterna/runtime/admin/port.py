@@ -1,7 +1,7 @@
-"""The admin port: HTTP/1.1 for the pages of a `Site`.
+"""The admin port: HTTP/1.1 for the pages of an `AdminSite`.
 
-One request per connection, small and in time, or it is refused: whatever a client sends, it costs one bounded buffer
-for at most `DEADLINE_S`.
+A connection carries one request.  The request must be small and in time, or it is refused: a client costs one bounded
+buffer for at most `DEADLINE_S`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The access control the configuration asks for: files read, keys loaded, rules built.
+"""The access control of a configuration: reads its files, loads its keys, builds its rules.
 
-The cores decide who comes in and what they may do; they read no files, so this does it for them.  Everything here may
-raise ConfigurationError (the contents are wrong) or OSError (the file is).
+The cores decide who comes in and what they may do, but read no files.  Every function here may raise ConfigurationError
+(the contents are wrong) or OSError (the file cannot be read).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files a configuration names: can they be read, and are they what they are said to be?"""
+"""Checks of the files a configuration names: each can be read, and holds what its key asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said so that the operator can mend it: file, line, key, problem, fix."""
+"""Problems of a configuration, each with file, line, key, text and fix, so that the operator can mend it."""
 
 from __future__ import annotations
 

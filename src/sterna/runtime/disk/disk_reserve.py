@@ -1,8 +1,8 @@
-"""Room on the disk that is held back for the node itself.
+"""Disk space that is held back for the node itself.
 
-A full disk must not lock its own node out: to start, and to checkpoint so that retention may drop old segments, a
-little has to be written.  The reserve is a file of nothing; giving it up makes that room, and when there is room again
-it is taken back.
+A full disk must not lock the node out: it has to write a little to start, and to checkpoint so that retention may drop
+old segments.  The reserve is an empty file of that size.  The node gives it up when the disk is full and takes it back
+when there is space again.
 """
 
 from __future__ import annotations

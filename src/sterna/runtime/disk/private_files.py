@@ -1,4 +1,4 @@
-"""Files and directories that hold what clients said: for the user that runs the node alone, whatever the umask."""
+"""Files and directories with the data of clients: only the user that runs the node may read them, under any umask."""
 
 from __future__ import annotations
 

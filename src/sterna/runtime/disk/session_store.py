@@ -1,8 +1,8 @@
 """Sessions and retained messages as of a position in the journal, in one SQLite file.
 
-A checkpoint is one transaction: after a crash the file holds the last whole one, and the journal from its position on
-holds the rest.  Values are opaque here; the broker encodes them.  A full disk is enough to read it, and what has to be
-written gets the room held back in a `Reserve`.
+A checkpoint is one transaction: after a crash the file holds the last whole one, and the journal holds everything after
+its position.  The broker encodes the values; they are opaque here.  A node with a full disk can still read the file,
+and writes with the space held back by the `Reserve`.
 """
 
 from __future__ import annotations

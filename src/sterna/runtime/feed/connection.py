@@ -1,7 +1,7 @@
-"""One reader of the feed: who it is, what it asks, and the answers, as fast as it takes them.
+"""The connection of one reader of the feed: its introduction, its requests, and the answers.
 
-Requests are served one after another.  What waits for a reader is bounded by one piece and the socket's buffer; who
-takes nothing for too long is let go.  Whatever a reader says or does, it gets one clear line and nobody else notices.
+Requests are served one after another.  At most one piece and the socket's buffer wait for a reader, and a reader that
+takes nothing for too long is disconnected.  A bad request is answered with one clear line and affects no other reader.
 """
 
 from __future__ import annotations

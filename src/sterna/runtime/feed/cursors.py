@@ -1,7 +1,7 @@
-"""How far the registered readers of the feed have got, in one small file that is replaced as a whole.
+"""The committed offsets of all registered readers, in one small file that is replaced as a whole.
 
-After a crash the file is the one before or the one after.  One that cannot be read is put aside and said so: a node
-does not stay down for it.
+After a crash the file is the one before or the one after.  A file that cannot be read is put aside and logged; the node
+starts without it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which nodes with a feed there were: readers are told of those that cannot be reached now, and miss nothing unawares.
+"""The nodes that have had a feed: readers learn which of them cannot be reached now, and notice that data is missing.
 
-Kept in one small file, so that a node that was started again knows whom to expect.
+The list is kept in one small file, so that a restarted node knows which nodes to expect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sealed segments of the journal as Parquet files of the table, which live longer than the segments.
 
-A file appears under its name when it is whole, and in the node's manifest after that: who goes by the manifest never
+A file appears under its name when it is whole, and in the node's manifest after that: a reader of the manifest never
 sees half a file, nor one that is about to go.  Files and manifest carry the node's name, so nodes may share a
-directory; other files are left alone, and what begins with a dot or an underscore Spark does not take for data.
+directory.  Other files are left alone.  Spark ignores names that begin with a dot or an underscore.
 """
 
 from __future__ import annotations

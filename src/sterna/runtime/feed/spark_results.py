@@ -1,7 +1,7 @@
-"""Where Spark asks a node for the expressions it is to compute, learns how late it is there, and hands in results.
+"""The part of the feed that serves Spark's operator job: expressions to compute, the node's time, and results.
 
-How late it is, `look` says as the journal has it: whatever came in before that instant can be read, up to the offset
-that is told with it.  So a window that ended before can be closed, and no message of it comes later.
+`look` gives an instant and an offset of the journal: every message that came in before that instant is below that
+offset.  So Spark may close a window that ended before it, and no message of the window comes later.
 """
 
 from __future__ import annotations

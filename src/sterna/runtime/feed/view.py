@@ -1,4 +1,4 @@
-"""The feed as an operator sees it: an immutable moment of it."""
+"""The feed as an operator sees it: an immutable snapshot."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Data processing functions in processes of their own: whatever one does, the node goes on.
+"""Data processing functions in processes of their own, so that no function can stop the node.
 
-A call that takes too long, or whose process ends, is given up; the process is killed if it still lives, and another
-takes its place.  Processes are started when there is something to compute, and once at the start of the node if it has
-functions of its own: those that cannot be loaded are named in the log, and the node goes on without them.
+A call that takes too long, or whose process ends, is given up; the process is killed and replaced.  Processes start
+when there is something to compute, and once at the start of a node that has functions of its own: the log names those
+that cannot be loaded, and the node runs without them.
 """
 
 from __future__ import annotations

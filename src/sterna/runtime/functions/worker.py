@@ -1,8 +1,8 @@
 """A process that runs data processing functions, one call at a time: `python -m sterna.runtime.functions.worker`.
 
-It is the only place that imports them.  Asked on its standard input, it answers on its standard output; what functions
-print goes to standard error instead.  It ends with its node, however that ends, and may use so much memory and no more.
-Whatever a function raises is an answer; whatever else it does, the node has it killed.
+Only this process imports them.  It reads questions from standard input and writes answers to standard output; output of
+functions goes to standard error.  It ends with its node and has a limit of memory.  An exception of a function is an
+answer; the node kills a process that hangs.
 
     question  := length of the name (1 byte), of the payload (4 bytes), name, payload
     answer    := length (4 bytes), MessagePack: [number or nil, what went wrong]

@@ -1,6 +1,6 @@
-"""A gateway on this machine: event loop, listeners, connections to nodes, and the order things happen in at the end.
+"""A gateway on this machine: event loop, listeners, connections to nodes, and the order of start and stop.
 
-Nothing is decided here that a client or a node could notice.
+It decides nothing that a client or a node could notice.
 """
 
 from __future__ import annotations

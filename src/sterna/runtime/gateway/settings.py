@@ -1,6 +1,6 @@
-"""Everything an operator can set about a gateway, and what must hold between the settings.
+"""Everything an operator can set about a gateway, and the checks of it.
 
-The file has the form of a node's, read and checked by the same means; listeners, admin port and log are the same.
+The file has the form of a node's and is read by the same reader; `[[listener]]`, `[admin]` and `[log]` are the same.
 """
 
 from __future__ import annotations

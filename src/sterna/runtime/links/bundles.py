@@ -1,8 +1,8 @@
-"""Bundles of connections on asyncio transports: those we make, and those that gather at the door.
+"""Bundles of connections on asyncio transports: those this node dials, and those that others dial.
 
-Who connects to us is a link of its own unless its first bytes say otherwise.  A bundle that gathers is one more
-handshake to the links, from its first connection on: their bounds on number and time hold for it, and they report why
-it was refused.
+A connection is a link of its own unless its first bytes say that it belongs to a bundle.  An incomplete bundle counts
+as one handshake, from its first connection on: the limits of handshakes on number and time hold for it, and the links
+report why it was refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One connection to another node on an asyncio transport.  Nothing is decided here; a `Channel` gets the bytes."""
+"""One connection to another node on an asyncio transport.  It decides nothing; a `Channel` gets the bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One moment of a node's part in its network, as a value: the admin port, metrics and commands read only this."""
+"""A snapshot of a node's part in its network, as a value for the admin port, metrics and commands."""
 
 from __future__ import annotations
 

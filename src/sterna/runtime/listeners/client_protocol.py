@@ -1,7 +1,6 @@
-"""Client connections on asyncio transports: the thin layer between a socket and whoever serves the client, a broker or
-a gateway.
+"""Client connections on asyncio transports: the thin layer between a socket and a broker or a gateway.
 
-Nothing is decided here.  Bytes in, bytes out, and the two words a transport has for flow: pause and resume.
+It decides nothing: bytes in, bytes out, and the two calls of a transport for flow control, pause and resume.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The sockets clients come in through: TCP, TLS, WebSocket over either, Unix.
+"""The listening sockets for clients: TCP, TLS, WebSocket over either, Unix.
 
-A client that does not get through TLS never becomes a connection of the broker's: it is counted and logged here.
+A client that fails the TLS handshake never reaches the broker: it is counted and logged here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What goes over clients' connections, packet by packet, for `log.level = "debug"`.
+"""A log of clients' connections, packet by packet, for `log.level = "debug"`.
 
-It stands between a transport and its connection and looks at the same bytes with its own small parser, so that without
-it nothing is asked per packet.  Of each packet it keeps its beginning for a moment; payloads, passwords and wills are
-never shown, and long names are cut.
+It stands between a transport and its connection and has a small parser of its own, so that it costs nothing where it is
+off.  It keeps the beginning of each packet for a moment.  Payloads, passwords and wills are never shown, and long names
+are cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many client sockets may be open: in all, so that descriptors are left for the journal, and per address.
+"""Limits on open client sockets: in all, so that descriptors are left for the journal, and per address.
 
 A socket counts from the moment it is accepted, TLS handshake included, until it is closed.
 """

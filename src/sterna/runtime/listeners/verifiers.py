@@ -1,6 +1,6 @@
-"""Password checks on worker threads: every address has a line of its own, and the lines take turns.
+"""Password checks on worker threads: every address has a queue of its own, and the queues take turns.
 
-So an address that guesses passwords delays itself.  Other addresses wait for the checks under way, never for its line.
+So an address that guesses passwords delays itself.  Others wait for the checks under way, never for its queue.
 """
 
 from __future__ import annotations
