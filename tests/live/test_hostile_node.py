@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
 import uvloop
-from msgspec.structs import replace
 
 from node.link_mutations import Frames, conversation, damaged
 from runtime.link_towns import NETWORK, Town, leave, until

@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import uvloop
-from msgspec.structs import replace
 
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport

@@ -10,7 +10,7 @@ from sterna.cli.clients import described
 from sterna.gateway.gateway import Gateway
 from sterna.runtime.admin.site import Answer, Guard, Request
 from sterna.runtime.gateway.pages import GATEWAY
-from sterna.runtime.reloading import Outcome
+from sterna.runtime.reloading import ReloadOutcome
 
 
 class Observed:
@@ -21,7 +21,7 @@ class Observed:
     def why_not_ready(self) -> str | None:
         return self._reason
 
-    async def reload(self) -> Outcome:
+    async def reload(self) -> ReloadOutcome:
         raise NotImplementedError
 
 

@@ -14,7 +14,7 @@ import pytest
 from live.certificates import Authority
 from runtime.link_towns import LASTING, NETWORK, Relay, Town, are_linked, leave, run, time_to_dial, turns, two, until
 from sterna.runtime.config.schema import Bind
-from sterna.runtime.config.settings import Network, NetworkTls
+from sterna.runtime.config.settings import NetworkTable, NetworkTls
 from sterna.vocabulary.errors import ConfigurationError
 
 
@@ -70,7 +70,7 @@ def test_a_node_that_has_been_away_for_long_is_still_dialled_once_a_second() -> 
         writer.close()
 
     async def test() -> None:
-        defaults = Network(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough")
+        defaults = NetworkTable(name="n", bind=Bind("127.0.0.1", 0), key="a key long enough")
         a = await Town("a", defaults).open()
         somebody = await asyncio.start_server(hang_up, "127.0.0.1", 0)
         port = somebody.sockets[0].getsockname()[1]

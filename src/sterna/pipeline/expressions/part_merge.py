@@ -23,7 +23,7 @@ from sterna.pipeline.expressions.matching import EXTRACTED, MISSED, Row
 from sterna.pipeline.expressions.ordered_evaluation import OrderedExpression, ReorderBuffer, Waiting
 from sterna.pipeline.expressions.registry import Entry, Registry
 from sterna.pipeline.expressions.rule_forwarding import ForwardedMessage, ForwardingEntry, RuleForwarding
-from sterna.runtime.feed_cursors import replace_shared_file
+from sterna.runtime.feed.cursors import replace_shared_file
 
 SNAPSHOT_BATCHES = 256
 SNAPSHOT_BYTES = 16 * 1024 * 1024

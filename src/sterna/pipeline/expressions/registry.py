@@ -21,7 +21,7 @@ from sterna.operators.settings import Settings
 from sterna.operators.window_division import Division, division
 from sterna.pipeline.errors import PipelineError
 from sterna.pipeline.feed.client import WantedExpressions
-from sterna.runtime.feed_cursors import replace_shared_file
+from sterna.runtime.feed.cursors import replace_shared_file
 
 _NUMBER = re.compile(r"\d+")
 

@@ -17,7 +17,7 @@ from sterna.pipeline.feed.errors import FeedError
 from sterna.pipeline.offsets import Offsets
 from sterna.pipeline.options import Access
 from sterna.pipeline.source.nodes import Seen, open_feed
-from sterna.runtime.feed_cursors import replace_shared_file
+from sterna.runtime.feed.cursors import replace_shared_file
 
 TELL_S = 0.5
 """Shortest time between two commits to a node: the node writes each one to its disk."""

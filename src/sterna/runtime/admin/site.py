@@ -120,7 +120,7 @@ class AdminSite(Generic[T]):
         return frozenset(page.path for page in self._pages)
 
     def answer(self, asked: Request, subject: T, guard: Guard) -> Answer | Awaitable[Answer]:
-        """The answer to one request, whatever it was."""
+        """The answer to one request; bad requests get one too."""
         path, changes = asked.target.partition("?")[0], asked.method == "POST"
         here = {page.right is Right.CHANGE: page for page in self._pages if page.path == path}
         if refused := _wrong_method(asked, reads=False in here or not here, changes=True in here):

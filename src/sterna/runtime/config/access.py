@@ -72,7 +72,7 @@ def networks(texts: Iterable[str]) -> Networks:
 
 
 def may_be_gateway(allowed: Networks, address: str) -> bool:
-    """`address` is that of a connection, with its port; whoever may open a Unix socket of ours is trusted."""
+    """`address` is that of a connection, with its port.  A client of a Unix socket is trusted."""
     host = address.rpartition(":")[0]
     if not host:
         return True

@@ -60,7 +60,7 @@ class FeedConnection(asyncio.Protocol):
         self._serving: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        #: Pieces of a read are being sent: whatever is said then has to come after an empty one.
+        #: Pieces of a read are being sent: any other answer has to come after an empty piece.
         self._in_read = False
         self.is_over = False
         """It was told goodbye."""

@@ -88,7 +88,7 @@ class Feed:
         self.spark: SparkResults | None = None
         #: Feeds of the nodes that can be reached.
         self.found: Callable[[], dict[str, str]] = dict
-        # A journal in memory begins anew with every start: old offsets would mean other messages.
+        # A journal in memory starts empty every time: old offsets would mean other messages.
         self._cursors = CursorFile(data / "readers.json") if durable else None
         self._nodes = KnownNodes(data / "feeds.json" if durable else None, settings.forget_nodes_s)
         self.readers = ReaderCursors(self._cursors.load(identity) if self._cursors else (), most=settings.readers)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class KnownNodes:
-    """`look` says when something is to be written down; times are seconds since 1970."""
+    """`look` tells whether there is something to write; times are seconds since 1970."""
 
     def __init__(self, path: Path | None, forget_s: float) -> None:
         self._path = path

@@ -189,7 +189,7 @@ class FunctionPool:
             worker, job = idle.pop(), self._waiting.popleft()
             time_out = self._loop.call_later(self._table.time_out_s, worker.kill, "function-timed-out")
             worker.ask(job, time_out)
-        # Whoever is about to be ready will take one of those that wait.
+        # A worker that is about to be ready will take one of the waiting calls.
         coming = self._starting + sum(not worker.ready for worker in self._workers)
         room = self._table.workers - len(self._workers) - self._starting
         for _ in range(min(room, len(self._waiting) - coming) if self._again is None else 0):
@@ -215,7 +215,7 @@ class FunctionPool:
         self._hand_out()
 
     def ended(self, worker: Worker) -> None:
-        """Whatever it was doing, nobody will hear of it."""
+        """A process has ended: its present call fails, and the waiting calls go to others."""
         if worker in self._workers:
             self._workers.remove(worker)
         job = self._let_go(worker)
@@ -258,7 +258,7 @@ class FunctionPool:
         start = Start(self._calls, directory, table.memory_bytes, os.getpid())
         # -P: modules come from where the operator said, not from wherever the node was started.
         command = [sys.executable, "-P", "-m", "sterna.runtime.functions.worker", msgspec.json.encode(start).decode()]
-        # As many cores as there are workers, whatever libraries think.
+        # As many cores as there are workers; libraries would take all.
         env = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
         try:
             _, worker = await self._loop.subprocess_exec(

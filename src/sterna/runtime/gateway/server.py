@@ -43,7 +43,7 @@ FAREWELL_S = 3.0
 """How long stopping waits for clients to go and for sessions to be ended."""
 FAREWELL_LOOK_S = 0.05
 FILES = 64
-"""Descriptors for listening sockets and whatever else is no client's."""
+"""Descriptors for listening sockets and everything else that is not a client's."""
 LOG_LOOK_S = 10.0
 """How often to look whether something was left out of the log."""
 

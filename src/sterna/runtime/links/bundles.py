@@ -132,7 +132,7 @@ class MemberProtocol(asyncio.Protocol):
         try:
             self._connections.join(self._index, self._preamble.count, raw)
         except BrokenBundle:  # another was lost before this one stood
-            # Not in this turn: uvloop would leave whoever made the connection waiting for it.
+            # Not in this turn: uvloop would leave the maker of the connection waiting for it.
             asyncio.get_running_loop().call_soon(raw.abort)
         else:
             raw.write(self._preamble.encode())

@@ -43,7 +43,7 @@ class LinkedNode(Protocol):
 
 
 class LinkProtocol(asyncio.Protocol):
-    """One connection, whoever made it.  `gone` is set when it is over."""
+    """One connection, dialled by this node or by another.  `gone` is set when it is over."""
 
     def __init__(self, server: LinkServer, open_channel: Callable[[LinkTransport, str], Channel]) -> None:
         self._server = server

@@ -81,7 +81,7 @@ class Networking:
         return address
 
     def prepare_tls(self, tls: NetworkTls | None) -> Callable[[], bool] | None:
-        """What has connections to come use these certificates; None if TLS was, or is to be, switched off.  May raise
+        """A function that has new connections use these certificates; None if TLS was off, or will be.  May raise
         OSError."""
         link_tls = self._links.tls if self._links is not None else None
         if tls is None or link_tls is None:
@@ -148,7 +148,7 @@ class Networking:
         return view_of(self.network, dialled, tables=tables)
 
     def feeds(self) -> dict[str, str]:
-        """Node -> where its journal is to be read."""
+        """Node -> address of its feed."""
         return self.network.router.paths.feeds if self.network is not None else {}
 
     def neighbours(self) -> list[str]:

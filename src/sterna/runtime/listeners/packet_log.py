@@ -101,7 +101,7 @@ class _Stream:
     def _say(self, head: bytes, body: int, size: int) -> None:
         owner = self._owner
         fields: dict[str, Any] = {"packet": _NAMES[head[0] >> 4], "size": size}
-        with suppress(ProtocolError, IndexError):  # it is cut off, or wrong: whoever takes it says what
+        with suppress(ProtocolError, IndexError):  # it is cut off, or wrong: the connection reports that
             _describe(fields, head, body, owner)
         log.debug(self._event, extra={**fields, "client": owner.client, "address": owner.address})
 
