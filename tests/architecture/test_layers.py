@@ -25,8 +25,7 @@ def test_the_contracts_name_every_package() -> None:
     pure = next(contract["source_modules"] for contract in contracts if contract["type"] == "forbidden")
     assert {module.removeprefix("sterna.") for module in pure} == packages - {
         "runtime",
-        "bench",
-        "experiments",
+        "measure",
         "pipeline",
         "cli",
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import WAIT_S, Mosquitto
-from sterna.bench.ports import free_ports
+from sterna.measure.harness.ports import free_ports
 
 _CONFIGURATION = """
 per_listener_settings true

@@ -115,7 +115,7 @@ def test_pub_loads_neither_broker_nor_journal() -> None:
     program = (
         "import sys; from sterna.cli.main import assemble; assemble('pub');"
         "print([name for name in sys.modules if name in ('pyarrow', 'uvloop', 'rich', 'msgspec')"
-        " or name.startswith(('sterna.runtime', 'sterna.broker', 'sterna.journal', 'sterna.bench'))])"
+        " or name.startswith(('sterna.runtime', 'sterna.broker', 'sterna.journal', 'sterna.measure'))])"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
     assert out == b"[]\n"

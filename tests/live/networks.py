@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 
 from .nodes import START_S, LiveNode, wait_until
 

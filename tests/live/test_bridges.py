@@ -10,7 +10,7 @@ from typing import Self
 
 import pytest
 
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 
 from .clients import Paho
 from .conftest import Join

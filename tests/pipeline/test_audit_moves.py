@@ -17,11 +17,11 @@ from pyspark.sql import Row, SparkSession
 
 from live.gateways import LiveGateway
 from live.nodes import START_S, LiveNode, wait_until
-from sterna.experiments.clients import Client
-from sterna.experiments.errors import ExperimentError
-from sterna.experiments.migration_orders import order
-from sterna.experiments.movers import Address, Mover
-from sterna.experiments.sites import Place
+from sterna.measure.errors import MeasurementError
+from sterna.measure.harness.admin import order
+from sterna.measure.harness.sites import Place
+from sterna.measure.load.clients import Client
+from sterna.measure.load.movers import Address, Mover
 
 from .audited import AuditedNetwork, audited
 
@@ -103,7 +103,7 @@ class Travellers:
             target = self._dice.choice([name for name in "abc" if name != self._down])
             if not self.is_plain(mover) or self._dice.random() < 0.5:
                 mover.elsewhere = self._addresses[target] if self.is_plain(mover) else None
-                with suppress(ExperimentError):
+                with suppress(MeasurementError):
                     self.ordered += not await order(_desk(self._network["a"]), "", mover.name, target)
             elif mover.is_connected and mover.arrivals[-1].where != self._addresses.get(self._down or ""):
                 mover.elsewhere = None

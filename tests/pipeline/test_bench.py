@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from sterna.bench import figures
-from sterna.pipeline import bench
-from sterna.pipeline.bench_latency import judge_latency
-from sterna.pipeline.bench_plan import NAMES, Plan
-from sterna.pipeline.bench_speed import judge_micro_batch, judge_throughput
+from sterna.measure import figures
+from sterna.measure.workloads.pipeline import bench
+from sterna.measure.workloads.pipeline.latency import judge_latency
+from sterna.measure.workloads.pipeline.plan import NAMES, Plan
+from sterna.measure.workloads.pipeline.speed import judge_micro_batch, judge_throughput
 
 TINY = Plan(
     rounds=1,

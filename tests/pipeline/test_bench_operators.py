@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.bench.errors import BenchmarkError
+from sterna.measure.errors import MeasurementError
+from sterna.measure.workloads.operators.in_order import EXPRESSION, judge_in_order
+from sterna.measure.workloads.operators.on_spark import EXPRESSIONS, RATE, judge_exact, judge_late
 from sterna.operators.explain import placed
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings
-from sterna.pipeline.bench_in_order import EXPRESSION, judge_in_order
-from sterna.pipeline.bench_operators import EXPRESSIONS, RATE, judge_exact, judge_late
 
 
 def test_there_are_a_hundred_expressions_and_all_are_sparks() -> None:
@@ -26,7 +26,7 @@ def test_late_is_judged_by_the_slowest_and_by_the_rate(late_ms: list[float], hel
 
 
 def test_nothing_measured_is_an_error() -> None:
-    with pytest.raises(BenchmarkError):
+    with pytest.raises(MeasurementError):
         judge_late([], RATE)
 
 
@@ -53,5 +53,5 @@ def test_in_order_is_measured_from_the_end_of_the_first_batch() -> None:
     assert placed(parse(EXPRESSION.encode()), Settings(engine="spark"))[0] == "spark"
     row = judge_in_order([10.0, 10.01, 12.0, 12.01, 14.0, 14.01], 1.0)
     assert row.figure == pytest.approx(4 * 20_000 / 4.0)
-    with pytest.raises(BenchmarkError, match="at once"):
+    with pytest.raises(MeasurementError, match="at once"):
         judge_in_order([10.0, 10.01], 1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sterna.experiments.migration_records import Records
+from sterna.measure.papers.migration.records import Records
 from sterna.pipeline.audit.move_audit import account
 
 pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine

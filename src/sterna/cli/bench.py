@@ -18,18 +18,22 @@ import typer
 from rich.console import Console
 
 from sterna import __version__
-from sterna.bench import figures, network_plot, network_report, operators, report
-from sterna.bench import network as rows
-from sterna.bench.brokers import BROKERS, Broker
-from sterna.bench.comparison import QUICK, Plan, Say, compare, machine
-from sterna.bench.errors import BenchmarkError
-from sterna.bench.network_comparison import compare_rows
-from sterna.bench.network_rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA
-from sterna.bench.workloads import BY_NAME, WORKLOADS, Workload
 from sterna.cli.pipeline import spark_session
-from sterna.experiments import migration_bench, migration_bench_report
-from sterna.experiments.errors import ExperimentError
-from sterna.pipeline import bench_plan
+from sterna.measure import figures
+from sterna.measure.errors import MeasurementError
+from sterna.measure.harness.brokers import BROKERS, Broker
+from sterna.measure.harness.comparison import QUICK, Plan, Say, compare, machine
+from sterna.measure.harness.rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA
+from sterna.measure.load.shapes import BY_NAME, WORKLOADS, Workload
+from sterna.measure.workloads.brokers import report
+from sterna.measure.workloads.migration import bench as migration_bench
+from sterna.measure.workloads.migration import report as migration_bench_report
+from sterna.measure.workloads.network import plot as network_plot
+from sterna.measure.workloads.network import report as network_report
+from sterna.measure.workloads.network import shapes as rows
+from sterna.measure.workloads.network.comparison import compare_rows
+from sterna.measure.workloads.operators import bench as operators
+from sterna.measure.workloads.pipeline import plan as bench_plan
 
 TABLE_COLUMNS = 120
 """Width when stdout is not a terminal."""
@@ -38,13 +42,13 @@ _Report = TypeVar("_Report", report.Report, network_report.Report, migration_ben
 
 
 def _on_spark(say: Say, quick: bool) -> list[figures.Row]:
-    from sterna.pipeline.bench_operators import measure_spark
+    from sterna.measure.workloads.operators.on_spark import measure_spark
 
     return measure_spark(say, quick)
 
 
 def _in_order_on_spark(say: Say, quick: bool) -> list[figures.Row]:
-    from sterna.pipeline.bench_in_order import measure_in_order
+    from sterna.measure.workloads.operators.in_order import measure_in_order
 
     return measure_in_order(say, quick)
 
@@ -83,7 +87,7 @@ def brokers(
     try:
         versions = {broker.name: broker.describe() for broker in pair}
         results = compare(*pair, chosen, plan, lambda line: talk.print(line, markup=False, soft_wrap=True))
-    except BenchmarkError as error:
+    except MeasurementError as error:
         talk.print(str(error), markup=False)
         raise typer.Exit(1) from None
     told = report.build(pair, versions, machine(), plan, results)
@@ -115,7 +119,7 @@ def network(
         versions = {system.name: system.broker.describe() for system in pair}
         say = partial(talk.print, markup=False, soft_wrap=True)
         cells = compare_rows(*pair, loads, shapes, plan, say)
-    except BenchmarkError as error:
+    except MeasurementError as error:
         talk.print(str(error), markup=False)
         raise typer.Exit(1) from None
     told = network_report.build(pair, versions, machine(), plan, cells)
@@ -139,7 +143,7 @@ def pipeline(
         if name not in bench_plan.NAMES:
             raise typer.BadParameter(f"no row {name!r}; known: {', '.join(bench_plan.NAMES)}", param_hint="--only")
     with spark_session("sterna bench", "local[*]", None) as spark:
-        from sterna.pipeline import bench
+        from sterna.measure.workloads.pipeline import bench
 
         say = partial(talk.print, markup=False, soft_wrap=True)
         told = bench.run(spark, names, bench_plan.QUICK if quick else bench_plan.Plan(), say)
@@ -182,7 +186,7 @@ def migration_command(
     plan = replace(plan, clients=clients or plan.clients, rounds=rounds or plan.rounds)
     try:
         measured = migration_bench.measure(plan, partial(talk.print, markup=False, soft_wrap=True))
-    except ExperimentError as error:
+    except MeasurementError as error:
         talk.print(str(error), markup=False)
         raise typer.Exit(1) from None
     told = migration_bench_report.build(plan, f"sterna {__version__}", machine(), measured)

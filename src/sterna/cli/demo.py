@@ -24,8 +24,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from rich.console import Console
 
-from sterna.bench.ports import free_ports
 from sterna.cli.demo_spark import SparkCounts
+from sterna.measure.harness.ports import free_ports
 from sterna.vocabulary.errors import SternaError
 
 app = typer.Typer()

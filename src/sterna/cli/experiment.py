@@ -17,18 +17,16 @@ from rich.console import Console
 
 from sterna import __version__
 from sterna.cli.pipeline import spark_session
-from sterna.experiments import (
-    convergence,
-    convergence_report,
-    migration_plan,
-    plots,
-    systems,
-    traffic,
-    traffic_report,
-)
-from sterna.experiments.capture import may_capture
-from sterna.experiments.placement import LOCALITIES
-from sterna.experiments.sites import may_be_at_a_distance
+from sterna.measure import plots
+from sterna.measure.harness.sites import may_be_at_a_distance
+from sterna.measure.papers.convergence import experiment as convergence
+from sterna.measure.papers.convergence import report as convergence_report
+from sterna.measure.papers.migration import plan as migration_plan
+from sterna.measure.papers.traffic import experiment as traffic
+from sterna.measure.papers.traffic import report as traffic_report
+from sterna.measure.papers.traffic import systems
+from sterna.measure.papers.traffic.placement import LOCALITIES
+from sterna.measure.wire.capture import may_capture
 from sterna.vocabulary.errors import SternaError
 
 TABLE_COLUMNS = 140
@@ -128,7 +126,10 @@ def migration_command(
     plot: Annotated[Path | None, typer.Option(help="Draw the paper's plots into this directory.")] = None,
 ) -> None:
     """Move clients between two nodes while messages flow, and account for every message (half an hour)."""
-    from sterna.experiments import migration, migration_plots, migration_records, migration_report
+    from sterna.measure.papers.migration import experiment as migration
+    from sterna.measure.papers.migration import plots as migration_plots
+    from sterna.measure.papers.migration import records as migration_records
+    from sterna.measure.papers.migration import report as migration_report
 
     known = migration_plan.BY_NAME
     plan = migration.Plan(

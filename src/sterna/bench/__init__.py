@@ -1,1 +1,0 @@
-"""Load and its limits: how much work a broker does per CPU second, beside a peer in the same run."""

@@ -1,0 +1,1 @@
+"""Benchmarks and the papers' experiments: one harness, one kind of report, a module for each measurement."""

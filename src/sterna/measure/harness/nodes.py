@@ -1,0 +1,96 @@
+"""Nodes in a row between which clients are moved, at the places of a site, and a gateway beside the clients."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from sterna.measure.harness.processes import Process, answers, wait_until
+from sterna.measure.harness.sites import Place
+from sterna.measure.papers.convergence.trees import look
+
+START_S = 60.0
+TOKEN = "of no use outside of this experiment"
+
+
+def start_nodes(stack: ExitStack, names: Sequence[str], places: Sequence[Place], directory: Path) -> list[Process]:
+    """Each linked to the one before it; they are there and hear everything of each other, until the stack is closed."""
+    processes: list[Process] = []
+    for number, name in enumerate(names):
+        neighbour = places[number - 1] if number else None
+        file = directory / f"{name}.toml"
+        file.write_text(settings(name, places[number], neighbour, directory))
+        processes.append(start(stack, name, ["node", "--config", str(file)], places[number], directory))
+    nodes = places[: len(names)]
+    wait_until(lambda: _are_linked(nodes, processes), f"{', '.join(names)} are linked", START_S)
+    return processes
+
+
+def start_gateway(
+    stack: ExitStack, place: Place, nodes: Sequence[Place], directory: Path
+) -> tuple[Process, tuple[str, int]]:
+    """On the loopback of its place, for clients that are there too; the first node is its first choice."""
+    address = "127.0.0.1", place.clients
+    addresses = ",".join(f"{node.host}:{node.clients}" for node in nodes)
+    words = ["gateway", "--listen", f"{address[0]}:{address[1]}", "--nodes", addresses]
+    process = start(stack, "gateway", words, place, directory)
+    wait_until(lambda: _listens(process, place, address), "the gateway listens", START_S)
+    return process, address
+
+
+def _listens(process: Process, place: Place, address: tuple[str, int]) -> bool:
+    process.check()
+    with place.socket() as made, suppress(OSError):
+        made.settimeout(1.0)
+        made.connect(address)
+        return True
+    return False
+
+
+def start(stack: ExitStack, name: str, words: list[str], place: Place, directory: Path) -> Process:
+    process = Process(name, [*place.prefix, sys.executable, "-m", "sterna", *words], directory)
+    process.start()
+    stack.callback(process.kill)
+    return process
+
+
+def _are_linked(places: Sequence[Place], processes: Sequence[Process]) -> bool:
+    for process in processes:
+        process.check()
+    views = [look(place, TOKEN) for place in places]
+    heard = all(view is not None and len(view.synced) == len(places) - 1 for view in views)
+    return heard and all(answers(place.host, place.clients) for place in places)
+
+
+def settings(name: str, place: Place, neighbour: Place | None, directory: Path) -> str:
+    """Every default but the patience that links of 2000 ms take, that clients are told where to go, and that a gateway
+    may be anywhere."""
+    neighbours = f'"{neighbour.host}:{neighbour.links}"' if neighbour else ""
+    return f"""\
+[node]
+name = "{name}"
+data = "{directory}/{name}"
+[mqtt]
+gateways = ["0.0.0.0/0"]
+[admin]
+bind = "{place.host}:{place.admin}"
+token = "{TOKEN}"
+[log]
+format = "json"
+[[listener]]
+bind = "{place.host}:{place.clients}"
+anonymous = true
+[network]
+name = "migration"
+key = "{TOKEN}"
+bind = "{place.host}:{place.links}"
+neighbours = [{neighbours}]
+settle_s = 20
+dead_after_s = 20
+handshake_s = 20
+[migration]
+patience_s = 30
+server_references = true
+"""

@@ -1,0 +1,310 @@
+"""A subscriber that goes where it is sent, MQTT 3.1.1 or 5, and notes everything it hears.
+
+It keeps what MQTT has a client keep of a session (identifiers of QoS 2 not released yet), follows a Server Reference,
+and without one goes to the address it was given for this case.  It shares no packet code with the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from struct import pack
+from typing import NamedTuple
+
+from sterna.measure.errors import MeasurementError
+from sterna.measure.load import packets
+
+ANSWER_S = 30.0
+RETRY_S = 0.05
+EXPIRY_S = 3600
+SERVER_REFERENCE = 0x1C
+MOVED = (0x9C, 0x9D)
+"""Use another server, server moved."""
+
+Address = tuple[str, int]
+Open = Callable[[Address], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+class Heard(NamedTuple):
+    at: float
+    topic: str
+    payload: bytes
+    qos: int
+    again: bool
+    """Marked as sent before."""
+    via: Address
+
+
+class Arrival(NamedTuple):
+    """It was let in somewhere."""
+
+    at: float
+    where: Address
+    present: bool
+    """It found its session there."""
+
+
+class Mover:
+    """`start`, `subscribe`, and it follows until `leave`; `heard` and `arrivals` tell the story."""
+
+    def __init__(self, name: str, version: int, open_: Open, *, elsewhere: Address | None = None) -> None:
+        self.name = name
+        self._version = version
+        self._open = open_
+        self._filters: dict[str, int] = {}
+        #: Where to go when a connection ends without a word.
+        self.elsewhere = elsewhere
+        self.heard: list[Heard] = []
+        self.arrivals: list[Arrival] = []
+        self._where: Address = ("", 0)
+        self._writer: asyncio.StreamWriter | None = None
+        self._living: asyncio.Task[None] | None = None
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        #: Identifiers at QoS 2 whose message was taken and that may come again.
+        self._unreleased: set[int] = set()
+        self._packet_id = 0
+        self._news = asyncio.Event()
+        self._reference: Address | None = None
+
+    async def start(self, where: Address) -> None:
+        self._where = where
+        reader = await self._connect()
+        self._living = asyncio.create_task(self._live(reader))
+
+    async def subscribe(self, topic_filter: str, qos: int) -> None:
+        self._filters[topic_filter] = qos
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._answers[self._packet_id + 1] = answer
+        self._ask_for(topic_filter, qos)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                body = await answer
+        except TimeoutError:
+            raise MeasurementError(f"{self.name} got no SUBACK within {ANSWER_S:g} s") from None
+        if body[-1] != qos:
+            raise MeasurementError(f"{self.name} may not subscribe to {topic_filter}: SUBACK {body.hex()}")
+
+    def _ask_for(self, topic_filter: str, qos: int) -> None:
+        self._packet_id += 1
+        filters = packets.subscribe(self._packet_id, [topic_filter], qos)
+        self._send(filters if self._version == 4 else _with_properties(filters, 2))
+
+    async def arrives(self, where: Address, within_s: float) -> float | None:
+        """When it was let in there; None: not in this time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while True:
+                    for arrival in self.arrivals:
+                        if arrival.where == where:
+                            return arrival.at
+                    self._news.clear()
+                    await self._news.wait()
+        return None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._writer is not None
+
+    async def arrives_again(self, before: int) -> None:
+        """Until it has been let in more often than before."""
+        while len(self.arrivals) <= before:
+            self._news.clear()
+            await self._news.wait()
+
+    def go(self, where: Address) -> None:
+        """There, at once and without a word to where it is."""
+        self._reference = where
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+    async def hears(self, messages: int) -> None:
+        """Until it has heard so many, repetitions included."""
+        while len(self.heard) < messages:
+            self._news.clear()
+            await self._news.wait()
+
+    async def leave(self) -> None:
+        """For good: nothing is to wait for it anywhere."""
+        if self._living is not None:
+            self._living.cancel()
+            await asyncio.gather(self._living, return_exceptions=True)
+        if self._writer is not None:
+            with suppress(OSError):
+                if self._version == 5:
+                    self._writer.write(b"\xe0\x07\x00\x05\x11" + pack(">I", 0))
+                else:
+                    self._writer.write(b"\xe0\x00")
+            self._writer.close()
+            with suppress(OSError):
+                await self._writer.wait_closed()
+            self._writer = None
+
+    async def forget(self) -> None:
+        """Leave, and end the session, which MQTT 3.1.1 does by beginning another."""
+        await self.leave()
+        if self._version == 4:
+            with suppress(OSError, MeasurementError, TimeoutError):
+                await self._connect(clean=True)
+            await self.leave()
+
+    # -- its life --
+
+    async def _live(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            with suppress(asyncio.IncompleteReadError, OSError):
+                await self._listen(reader)
+            if self._writer is not None:
+                self._writer.transport.abort()
+                self._writer = None
+            self._where = self._reference or self.elsewhere or self._where
+            self._reference = None
+            while True:
+                try:
+                    reader = await self._connect()
+                    if not self.arrivals[-1].present:
+                        self._begin_anew()
+                    break
+                except (OSError, TimeoutError, asyncio.IncompleteReadError):
+                    await asyncio.sleep(RETRY_S)
+                    self._where = self._reference or self._where
+
+    def _begin_anew(self) -> None:
+        """Its session is gone: it says again what it wants."""
+        self._unreleased.clear()
+        for topic_filter, qos in self._filters.items():
+            self._ask_for(topic_filter, qos)
+
+    async def _connect(self, *, clean: bool = False) -> asyncio.StreamReader:
+        async with asyncio.timeout(ANSWER_S):
+            where = self._where
+            reader, writer = await self._open(where)
+            try:
+                writer.write(_connect(self.name, self._version, clean))
+                header, body = await _packet(reader)
+                if header != 0x20 or body[1]:
+                    if header == 0x20 and body[1] in MOVED:
+                        self._reference = _server_reference(body[2:])
+                    raise ConnectionRefusedError(f"{self.name} was not let in: {header:02x} {body.hex()}")
+            except BaseException:
+                writer.transport.abort()
+                raise
+        self._writer = writer
+        self.arrivals.append(Arrival(time.time(), where, bool(body[0] & 1)))
+        self._news.set()
+        return reader
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            header, body = await _packet(reader)
+            kind = header >> 4
+            if kind == 3:
+                self._message(header, body)
+            elif kind == packets.PUBREL >> 4:
+                self._unreleased.discard(int.from_bytes(body[:2], "big"))
+                self._send(packets.acknowledgements(packets.PUBCOMP, [int.from_bytes(body[:2], "big")]))
+            elif kind == 14:
+                self._reference = _server_reference(body[1:]) if body and body[0] in MOVED else None
+                return
+            elif kind == 9:
+                answer = self._answers.pop(int.from_bytes(body[:2], "big"), None)
+                if answer is not None and not answer.done():
+                    answer.set_result(body)
+
+    def _message(self, header: int, body: bytes) -> None:
+        at, qos = time.time(), header >> 1 & 3
+        end = 2 + int.from_bytes(body[:2], "big")
+        start = end + (2 if qos else 0)
+        packet_id = int.from_bytes(body[end:start], "big")
+        if self._version == 5:
+            length, start = _variable(body, start)
+            start += length
+        is_new = qos < 2 or packet_id not in self._unreleased
+        if is_new:
+            self.heard.append(Heard(at, body[2:end].decode(), body[start:], qos, bool(header & 8), self._where))
+            self._news.set()
+        if qos == 1:
+            self._send(packets.acknowledgements(packets.PUBACK, [packet_id]))
+        elif qos == 2:
+            self._unreleased.add(packet_id)
+            self._send(packets.acknowledgements(packets.PUBREC, [packet_id]))
+
+    def _send(self, packet: bytes) -> None:
+        if self._writer is None:
+            raise ConnectionResetError(f"{self.name} has no connection")
+        self._writer.write(packet)
+
+
+# -- packets --
+
+
+async def _packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    header = (await reader.readexactly(1))[0]
+    length, shift = 0, 0
+    while True:
+        byte = (await reader.readexactly(1))[0]
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return header, await reader.readexactly(length)
+
+
+def _connect(name: str, version: int, clean: bool) -> bytes:
+    plain = packets.connect(name, clean=clean)
+    if version == 4:
+        return plain
+    expiry = b"\x11" + pack(">I", EXPIRY_S)
+    # The protocol's version is the seventh byte of the body; properties follow the keep-alive.
+    packet = bytearray(_with_properties(plain, 10, expiry))
+    packet[8] = 5
+    return bytes(packet)
+
+
+def _with_properties(packet: bytes, after: int, properties: bytes = b"") -> bytes:
+    """The same packet with properties after so many bytes of its body."""
+    body = packet[2:]
+    body = body[:after] + bytes((len(properties),)) + properties + body[after:]
+    if len(body) > packets.SMALL:
+        raise MeasurementError("a client identifier or a filter is too long for this client")
+    return bytes((packet[0], len(body))) + body
+
+
+def _variable(data: bytes, place: int) -> tuple[int, int]:
+    """A variable byte integer and the place after it."""
+    value, shift = 0, 0
+    while True:
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return value, place
+
+
+def _server_reference(data: bytes) -> Address | None:
+    """Where the properties at the beginning of this send us; only strings come before a Server Reference here."""
+    if not data:
+        return None
+    length, place = _variable(data, 0)
+    end = place + length
+    while place < end:
+        kind, size = data[place], _property_bytes(data, place)
+        if kind == SERVER_REFERENCE:
+            host, _, port = data[place + 3 : place + size].decode().split()[0].rpartition(":")
+            return host.strip("[]"), int(port)
+        place += size
+    return None
+
+
+_FIXED = {0x11: 5, 0x13: 3, 0x21: 3, 0x22: 3, 0x24: 2, 0x25: 2, 0x27: 5, 0x28: 2, 0x29: 2, 0x2A: 2}
+"""Sizes of properties of CONNACK and DISCONNECT that are numbers, with their identifier."""
+
+
+def _property_bytes(data: bytes, place: int) -> int:
+    kind = data[place]
+    if kind in _FIXED:
+        return _FIXED[kind]
+    size = 3 + int.from_bytes(data[place + 1 : place + 3], "big")
+    if kind == 0x26:  # a user property is two strings
+        size += 2 + int.from_bytes(data[place + size : place + size + 2], "big")
+    return size

@@ -1,0 +1,1 @@
+"""Experiments of published papers, repeated with real processes."""

@@ -1,0 +1,1 @@
+"""How long a spanning tree takes to form and to form again."""

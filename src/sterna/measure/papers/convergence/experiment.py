@@ -1,0 +1,281 @@
+"""How long a tree takes to form and to form again: real nodes, started and killed, while messages flow.
+
+A run starts all nodes, kills the root and starts it again, then kills an inner node (a leaf where there is no other)
+and starts it again.  All the time every node has a publisher and a subscriber at QoS 1; in the end every subscriber
+must have every message that any publisher was told is safe, those of the killed nodes included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from sterna.measure.errors import MeasurementError
+from sterna.measure.harness.processes import Process
+from sterna.measure.harness.sites import AtADistance, Loopback, Place, Site, may_be_at_a_distance
+from sterna.measure.papers.convergence.clients import SteadyClients
+from sterna.measure.papers.convergence.trees import View, edges, inner_nodes, is_tree, is_whole, leaves, look
+from sterna.measure.papers.traffic.placement import TREE
+
+PATIENCE_S = 60.0
+LOOK_EVERY_S = 0.01
+NEAR_S = 0.002
+"""One way between nodes that are linked in the tree: two cables of 1 ms, as in the paper."""
+FAR_S = 0.012
+"""One way between all others, so that two near hops are shorter."""
+CALM_S = 2.0
+"""A tree that has not changed for so long is final: the next thing may happen."""
+
+Talk = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    runs: int = 10
+    nodes: int = 5
+    strategy: str = "subscription-flooding"
+    messages_per_s: float = 20.0
+    """Of every publisher."""
+    at_a_distance: bool = field(default_factory=may_be_at_a_distance)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """From something happening to the tree standing again."""
+
+    what: str
+    victim: str
+    ready_s: float
+    """Until every node that is to be there answers: after a start, the time a program takes to load."""
+    tree_s: float
+    """Until all nodes agree on the root and exactly the links of the tree are up."""
+    whole_s: float
+    """Until besides every node hears everything of every other."""
+    final_s: float
+    """Until the last change of the tree: shorter ways may be found later."""
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    events: list[Event]
+    published: int
+    """Messages publishers were told are safe."""
+    delivered: int
+    """Of these, summed over subscribers, how many arrived at least once."""
+    lost: int
+    missing: dict[str, int] = {}
+    """What was lost, by the way it had to go."""
+    interrupted: int = 0
+    """Connections of subscribers that broke though their node was not killed."""
+
+
+def run(plan: Plan, talk: Talk) -> list[Run]:
+    runs = []
+    for number in range(plan.runs):
+        runs.append(measure(plan, talk))
+        told = ", ".join(f"{event.what} {event.tree_s:.2f} s" for event in runs[-1].events)
+        talk(f"run {number + 1} of {plan.runs}: {told}; {runs[-1].published} messages, {runs[-1].lost} lost")
+    return runs
+
+
+def site_of(plan: Plan) -> Site:
+    return AtADistance(plan.nodes, delay_s) if plan.at_a_distance else Loopback(plan.nodes)
+
+
+def described(plan: Plan) -> str:
+    if not plan.at_a_distance:
+        return "processes on loopback, all equally near (the tree is a star)"
+    return (
+        f"processes in network namespaces, {2000 * NEAR_S:g} ms of round trip between neighbours in the tree "
+        f"0-1, 0-2, 1-3, 2-4 and {2000 * FAR_S:g} ms between all others"
+    )
+
+
+def delay_s(source: int, target: int) -> float:
+    """One way: the shortest ways make the tree of the traffic experiment.  Whoever is no node is everywhere at once."""
+    if max(source, target) > max(max(link) for link in TREE):
+        return 0.0
+    return NEAR_S if (source, target) in TREE or (target, source) in TREE else FAR_S
+
+
+def measure(plan: Plan, talk: Talk) -> Run:
+    """One run.  If something was lost or did not happen, what the nodes wrote is kept, and `talk` says where."""
+    with tempfile.TemporaryDirectory(prefix="sterna-convergence-") as name, site_of(plan) as site:
+        nodes = Nodes(plan, site.places, Path(name))
+        try:
+            found = asyncio.run(_measure(plan, nodes))
+        except MeasurementError:
+            _keep_logs(Path(name), talk)
+            raise
+        finally:
+            nodes.stop()
+        if found.lost:
+            _keep_logs(Path(name), talk)
+        return found
+
+
+def _keep_logs(directory: Path, talk: Talk) -> None:
+    kept = tempfile.mkdtemp(prefix="sterna-convergence-failed-")
+    for log in directory.glob("*.log"):
+        shutil.copy(log, kept)
+    talk(f"the logs of the nodes are kept in {kept}")
+
+
+async def _measure(plan: Plan, nodes: Nodes) -> Run:
+    began = nodes.start()
+    events = [await _watch(nodes, "start", "", began)]
+    clients = SteadyClients(nodes.places, 1 / plan.messages_per_s)
+    await clients.start()
+    try:
+        for role in ("root", "inner"):
+            what, victim = choose(role, await asyncio.to_thread(nodes.views))
+            killed = nodes.kill(victim)
+            events.append(await _watch(nodes, f"{what} killed", victim, killed))
+            started = nodes.restart(victim)
+            events.append(await _watch(nodes, f"{what} back", victim, started))
+            await clients.comfort(victim)
+        await clients.finish()
+    finally:
+        await clients.leave()
+    nodes.check()
+    return Run(
+        events=events,
+        published=len(clients.safe),
+        delivered=clients.delivered,
+        lost=clients.lost,
+        missing=clients.missing(),
+        interrupted=clients.interrupted,
+    )
+
+
+async def _watch(nodes: Nodes, what: str, victim: str, began: float) -> Event:
+    ready, tree, whole, final = await asyncio.to_thread(nodes.watch, what)
+    return Event(
+        what=what,
+        victim=victim,
+        ready_s=ready - began,
+        tree_s=tree - began,
+        whole_s=whole - began,
+        final_s=final - began,
+    )
+
+
+def choose(role: str, views: dict[str, View]) -> tuple[str, str]:
+    """(what it is, its name); where the tree is a star, a leaf stands in for an inner node."""
+    if role == "root":
+        return "root", next(iter(views.values())).root
+    inner = inner_nodes(views)
+    return ("inner node", inner[0]) if inner else ("leaf", leaves(views)[0])
+
+
+class Nodes:
+    """The processes; `places` and views go by node name."""
+
+    def __init__(self, plan: Plan, places: list[Place], directory: Path) -> None:
+        self._processes: dict[str, Process] = {}
+        self.places: dict[str, Place] = {}
+        self._alive: dict[str, None] = {}
+        for number, place in enumerate(places):
+            name = f"node-{number}"
+            file = directory / f"{name}.toml"
+            file.write_text(settings(plan, name, number == 0, places, place, directory))
+            command = [*place.prefix, sys.executable, "-m", "sterna", "node", "--config", str(file)]
+            self._processes[name] = Process(name, command, directory)
+            self.places[name] = place
+
+    def start(self) -> float:
+        """All of them; the moment the last was launched."""
+        for name in self._processes:
+            self.restart(name)
+        return time.monotonic()
+
+    def restart(self, name: str) -> float:
+        self._processes[name].start()
+        self._alive[name] = None
+        return time.monotonic()
+
+    def kill(self, name: str) -> float:
+        """SIGKILL; the moment it was sent."""
+        at = time.monotonic()
+        del self._alive[name]
+        self._processes[name].kill()
+        return at
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+
+    def check(self) -> None:
+        for name in self._alive:
+            self._processes[name].check()
+
+    def views(self) -> dict[str, View]:
+        """Of those alive that answer."""
+        found = {name: look(self.places[name]) for name in self._alive}
+        return {name: view for name, view in found.items() if view is not None}
+
+    def watch(self, what: str) -> tuple[float, float, float, float]:
+        """When all answered, when the tree of all who are alive stood, when it was whole, and when it last changed."""
+        ready, _ = self._wait(lambda views: True, f"every node answers ({what})")
+        tree, views = self._wait(is_tree, f"the tree has formed ({what})")
+        whole, _ = self._wait(is_whole, f"everybody hears everybody ({what})")
+        return ready, tree, whole, self._wait_until_final(tree, edges(views), what)
+
+    def _wait_until_final(self, final: float, shape: frozenset[frozenset[str]], what: str) -> float:
+        deadline = time.monotonic() + PATIENCE_S
+        while (now := time.monotonic()) < final + CALM_S:
+            views = self.views()
+            if views.keys() != self._alive.keys() or not is_tree(views) or edges(views) != shape:
+                shape, final = edges(views), now
+            if now > deadline:
+                raise MeasurementError(f"waited {PATIENCE_S:g} s in vain until the tree stays as it is ({what})")
+            time.sleep(LOOK_EVERY_S)
+        return final
+
+    def _wait(self, holds: Callable[[dict[str, View]], bool], what: str) -> tuple[float, dict[str, View]]:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            views = self.views()
+            now = time.monotonic()
+            if views.keys() == self._alive.keys() and holds(views):
+                return now, views
+            if now > deadline:
+                raise MeasurementError(f"waited {PATIENCE_S:g} s in vain until {what}; nodes say: {views}")
+            self.check()
+            time.sleep(LOOK_EVERY_S)
+
+
+def settings(plan: Plan, name: str, leads: bool, places: list[Place], place: Place, directory: Path) -> str:
+    """Every default but what makes the first node the root, so that runs can be compared."""
+    neighbours = ", ".join(f'"{other.host}:{other.links}"' for other in places if other is not place)
+    return f"""\
+[node]
+name = "{name}"
+data = "{directory}/{name}"
+[journal]
+durability = "os"
+[admin]
+bind = "{place.host}:{place.admin}"
+anonymous = true
+[log]
+format = "json"
+[[listener]]
+bind = "{place.host}:{place.clients}"
+anonymous = true
+[network]
+name = "convergence"
+key = "of no use outside of this experiment"
+bind = "{place.host}:{place.links}"
+neighbours = [{neighbours}]
+strategy = "{plan.strategy}"
+overlay = "spanning-tree"
+[network.tree]
+multicast = ""
+memory_weight = {2.0 if leads else 1.0}
+"""

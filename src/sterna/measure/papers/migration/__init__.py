@@ -1,0 +1,1 @@
+"""A client is moved while messages flow."""

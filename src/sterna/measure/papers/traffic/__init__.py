@@ -1,0 +1,1 @@
+"""How many bytes pass between brokers."""

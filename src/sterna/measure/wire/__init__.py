@@ -1,0 +1,1 @@
+"""Bytes between brokers, captured or relayed, and accounted for by what they carry."""

@@ -1,0 +1,1 @@
+"""One broker beside another, workload by workload."""

@@ -1,0 +1,1 @@
+"""Crowds of clients that move between nodes."""

@@ -1,0 +1,1 @@
+"""Rows of brokers beside each other: what a hop costs."""

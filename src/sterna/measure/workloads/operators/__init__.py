@@ -1,0 +1,1 @@
+"""Subscriptions that compute: in a node, between nodes, on Spark."""

@@ -1,1 +1,0 @@
-"""The benchmark measures what it says, and says when it could not."""

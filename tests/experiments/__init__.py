@@ -1,1 +1,0 @@
-"""Tests of the experiments: their parts without sockets, and each of them once, small, with real processes."""

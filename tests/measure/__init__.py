@@ -1,0 +1,1 @@
+"""Benchmarks and experiments measure what they say, and say when they could not."""
