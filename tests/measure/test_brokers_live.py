@@ -15,12 +15,13 @@ from typer.testing import CliRunner
 from sterna.cli.bench import app
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.brokers import BROKERS, MOSQUITTO, started
-from sterna.measure.harness.comparison import Plan, compare, run_once
+from sterna.measure.harness.comparison import RoundPlan, compare
 from sterna.measure.load.connections import Clients
 from sterna.measure.load.generator import measure_idle
-from sterna.measure.load.shapes import BY_NAME, Idle
+from sterna.measure.load.shapes import Idle
+from sterna.measure.workloads.brokers import BY_NAME, case, run_once
 
-BRIEF = Plan(rounds=1, warm_up_s=0.2, measure_s=0.3, short=True)
+BRIEF = RoundPlan(rounds=1, warm_up_s=0.2, measure_s=0.3, short=True)
 
 needs_mosquitto = pytest.mark.skipif(
     shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None, reason="mosquitto not installed"
@@ -98,7 +99,7 @@ def test_a_broker_that_does_not_start_is_a_row_with_its_last_words() -> None:
     with pytest.raises(MeasurementError, match="did not start"), started(broken, BY_NAME["qos1"], core=None):
         pytest.fail("a broker with a broken configuration answered")
     said: list[str] = []
-    (result,) = compare(broken, MOSQUITTO, [BY_NAME["qos1"]], BRIEF, said.append)
+    (result,) = compare([case((broken, MOSQUITTO), BY_NAME["qos1"], BRIEF)], BRIEF, said.append)
     assert result.failure is not None
     assert "no_such_setting" in result.failure
     assert any("failed" in line for line in said)

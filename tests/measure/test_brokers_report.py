@@ -6,14 +6,14 @@ import io
 import json
 from typing import Any
 
-import msgspec
 from rich.console import Console
 
 from sterna.measure.harness.brokers import MOSQUITTO, STERNA
-from sterna.measure.harness.comparison import Plan, Result
+from sterna.measure.harness.comparison import Compared, RoundPlan
 from sterna.measure.harness.measurement import Measurement, Summary, summarise
-from sterna.measure.load.shapes import BY_NAME
-from sterna.measure.workloads.brokers.report import Report, build, judge, show
+from sterna.measure.report import Report
+from sterna.measure.workloads import brokers
+from sterna.measure.workloads.brokers import BY_NAME, BrokersDocument, WorkloadRow, document
 
 PAIR = (STERNA, MOSQUITTO)
 MACHINE: dict[str, str | int | bool] = {"cpu": "a CPU", "cores": 2, "kernel": "6", "python": "3.11", "pinned": True}
@@ -28,50 +28,52 @@ def summary(workload: str, value: float, **changed: Any) -> Summary:
     return summarise(figure, [Measurement(**{"seconds": 1.0, "published": 100, "delivered": 1000, **own, **changed})])
 
 
-def result(workload: str, ours: float, theirs: float, **changed: Any) -> Result:
-    return Result(
-        workload=workload, subject=summary(workload, ours, **changed), peer=summary(workload, theirs, **changed)
-    )
+def result(workload: str, ours: float, theirs: float, **changed: Any) -> WorkloadRow:
+    subject, peer = summary(workload, ours, **changed), summary(workload, theirs, **changed)
+    return brokers.judge(BY_NAME[workload], Compared(subject=subject, peer=peer), PAIR)
 
 
-def report(*results: Result) -> Report:
-    return build(PAIR, {"sterna": "sterna 1", "mosquitto": "mosquitto 2"}, MACHINE, Plan(), results)
+def report(*rows: WorkloadRow) -> Report:
+    versions = {"sterna": "sterna 1", "mosquitto": "mosquitto 2"}
+    return brokers.report(document(PAIR, versions, MACHINE, RoundPlan(), list(rows)))
 
 
 def text(told: Report) -> str:
     out = io.StringIO()
-    show(told, Console(file=out, width=160))
+    told.as_table(Console(file=out, width=160))
     return out.getvalue()
 
 
 def test_a_ratio_is_peer_over_ours_and_judged_by_the_target() -> None:
-    reached, missed = judge(result("fan-in", 2.0, 5.0), PAIR), judge(result("fan-in", 4.0, 5.0), PAIR)
+    reached, missed = result("fan-in", 2.0, 5.0), result("fan-in", 4.0, 5.0)
     assert (reached.ratio, reached.verdict, reached.slower) == (2.5, "reached", False)
     assert (missed.ratio, missed.verdict, missed.slower) == (1.25, "missed", False)
 
 
 def test_latency_may_be_half_as_much_again_and_is_then_still_behind() -> None:
-    row = judge(result("latency", 140.0, 100.0), PAIR)
+    row = result("latency", 140.0, 100.0)
     assert (row.verdict, row.slower) == ("reached", True)
-    assert judge(result("latency", 160.0, 100.0), PAIR).verdict == "missed"
+    assert result("latency", 160.0, 100.0).verdict == "missed"
 
 
 def test_memory_is_judged_by_its_ceiling_not_by_the_peer() -> None:
-    row = judge(result("idle", 11.0, 1.0), PAIR)
+    row = result("idle", 11.0, 1.0)
     assert (row.verdict, row.slower) == ("reached", True)
-    assert judge(result("idle", 13.0, 14.0), PAIR).verdict == "missed"
+    assert result("idle", 13.0, 14.0).verdict == "missed"
 
 
 def test_without_a_target_the_figure_is_shown_with_what_the_peer_does_not_promise() -> None:
-    row = judge(result("qos1-fsync", 20.0, 5.0), PAIR)
+    row = result("qos1-fsync", 20.0, 5.0)
     assert row.verdict == "shown"
     assert any("before anything is on disk" in remark for remark in row.remarks)
 
 
 def test_a_failed_workload_is_a_row_and_fails_the_report() -> None:
-    told = report(Result(workload="qos1", failure="sterna did not start"), result("fan-in", 1.0, 3.0))
+    failed = brokers.judge(BY_NAME["qos1"], Compared(failure="sterna did not start"), PAIR)
+    told = report(failed, result("fan-in", 1.0, 3.0))
     assert told.failed
-    assert [row.verdict for row in told.rows] == ["failed", "reached"]
+    assert isinstance(told.document, BrokersDocument)
+    assert [row.verdict for row in told.document.rows] == ["failed", "reached"]
     assert "sterna did not start" in text(told)
 
 
@@ -85,7 +87,7 @@ def test_the_table_says_where_we_are_behind_and_what_not_to_trust() -> None:
 
 
 def test_the_json_document_keeps_its_shape() -> None:
-    told = json.loads(msgspec.json.encode(report(result("fan-in", 2.0, 5.0))))
+    told = json.loads(report(result("fan-in", 2.0, 5.0)).as_json())
     assert set(told) == {
         *("benchmark", "subject", "peer", "versions", "machine", "rounds", "warm_up_s", "measure_s", "rows")
     }

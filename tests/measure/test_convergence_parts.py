@@ -11,27 +11,34 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from sterna.measure import plots
+from sterna.measure.harness.trees import NodeView, is_tree, is_whole, read_view
 from sterna.measure.papers.convergence import report as convergence_report
-from sterna.measure.papers.convergence.experiment import FAR_S, NEAR_S, Event, Plan, Run, choose, delay_s
-from sterna.measure.papers.convergence.trees import View, is_tree, is_whole, read_view
+from sterna.measure.papers.convergence.experiment import (
+    FAR_S,
+    NEAR_S,
+    ConvergenceEvent,
+    ConvergencePlan,
+    ConvergenceRun,
+    choose,
+    delay_s,
+)
 
 PARENTS = {"a": "", "b": "a", "c": "a", "d": "b"}
 
 
-def views(parents: dict[str, str], root: str = "a", synced: bool = True) -> dict[str, View]:
+def views(parents: dict[str, str], root: str = "a", synced: bool = True) -> dict[str, NodeView]:
     links: dict[str, set[str]] = {name: set() for name in parents}
     for name, parent in parents.items():
         if parent:
             links[name].add(parent)
             links.setdefault(parent, set()).add(name)
     return {
-        name: View(root, parent, frozenset(links[name]), frozenset(parents) - {name} if synced else frozenset())
+        name: NodeView(root, parent, frozenset(links[name]), frozenset(parents) - {name} if synced else frozenset())
         for name, parent in parents.items()
     }
 
 
-def changed(name: str, **fields: Any) -> dict[str, View]:
+def changed(name: str, **fields: Any) -> dict[str, NodeView]:
     found = views(PARENTS)
     return found | {name: replace(found[name], **fields)}
 
@@ -55,7 +62,7 @@ def test_a_tree_stands_when_all_agree_and_its_links_are_up() -> None:
         {name: view for name, view in views(PARENTS).items() if name != "a"},
     ],
 )
-def test_anything_less_is_no_tree(broken: dict[str, View]) -> None:
+def test_anything_less_is_no_tree(broken: dict[str, NodeView]) -> None:
     assert not is_tree(broken)
 
 
@@ -65,7 +72,7 @@ def test_a_view_is_read_from_the_page_of_a_node() -> None:
         "links": [{"peer": "b", "connected": True}, {"peer": "c", "connected": False}],
         "streams": {"b": "synced", "c": "fetching"},
     }
-    assert read_view(page) == View("a", "", frozenset("b"), frozenset("b"))
+    assert read_view(page) == NodeView("a", "", frozenset("b"), frozenset("b"))
 
 
 def test_an_inner_node_is_killed_and_where_there_is_none_a_leaf() -> None:
@@ -80,14 +87,16 @@ def test_two_near_hops_are_shorter_than_a_far_one_and_we_are_no_distance_away() 
     assert delay_s(5, 3) == delay_s(3, 5) == 0.0
 
 
-def event(what: str, tree_s: float, ready_s: float = 0.0) -> Event:
-    return Event(what=what, victim="a", ready_s=ready_s, tree_s=tree_s, whole_s=tree_s + 0.1, final_s=tree_s)
+def event(what: str, tree_s: float, ready_s: float = 0.0) -> ConvergenceEvent:
+    return ConvergenceEvent(what=what, victim="a", ready_s=ready_s, tree_s=tree_s, whole_s=tree_s + 0.1, final_s=tree_s)
 
 
-def report() -> convergence_report.Report:
+def report() -> convergence_report.ConvergenceDocument:
     runs = [
-        Run(events=[event("start", 2.5, 2.25), event("root killed", 1.0)], published=10, delivered=50, lost=0),
-        Run(
+        ConvergenceRun(
+            events=[event("start", 2.5, 2.25), event("root killed", 1.0)], published=10, delivered=50, lost=0
+        ),
+        ConvergenceRun(
             events=[event("start", 3.5, 3.0), event("root killed", 2.0)],
             published=10,
             delivered=49,
@@ -95,7 +104,7 @@ def report() -> convergence_report.Report:
             missing={"a -> b": 1},
         ),
     ]
-    return convergence_report.build(Plan(runs=2, at_a_distance=False), "sterna 1", "somewhere", runs)
+    return convergence_report.document(ConvergencePlan(runs=2, at_a_distance=False), "sterna 1", "somewhere", runs)
 
 
 def test_a_start_is_told_from_the_launch_and_from_the_moment_programs_are_loaded() -> None:
@@ -108,16 +117,16 @@ def test_a_start_is_told_from_the_launch_and_from_the_moment_programs_are_loaded
 
 def test_the_table_stands_beside_the_papers_figures_and_says_what_was_lost() -> None:
     out = io.StringIO()
-    convergence_report.show(report(), Console(file=out, width=160))
+    convergence_report.report(report()).as_table(Console(file=out, width=160))
     for words in ("18 to 20", "50 to 60", "20 messages acknowledged", "1 lost", "Lost in run 2: a -> b 1"):
         assert words in out.getvalue()
 
 
 def test_the_document_for_machines_can_be_read_back() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(report()), type=convergence_report.Report) == report()
+    assert msgspec.json.decode(msgspec.json.encode(report()), type=convergence_report.ConvergenceDocument) == report()
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    plots.draw_convergence(report(), tmp_path / "convergence.png")
+    convergence_report.report(report()).as_plot(tmp_path / "convergence.png")
     assert (tmp_path / "convergence.png").read_bytes().startswith(b"\x89PNG")

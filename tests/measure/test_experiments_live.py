@@ -10,7 +10,7 @@ import pytest
 from sterna.measure.harness.sites import may_be_at_a_distance
 from sterna.measure.papers.convergence import experiment as convergence
 from sterna.measure.papers.migration import experiment as migration
-from sterna.measure.papers.migration.plan import BY_NAME
+from sterna.measure.papers.migration.plan import BY_NAME, MigrationPlan
 from sterna.measure.papers.migration.records import read
 from sterna.measure.papers.traffic import experiment as traffic
 from sterna.measure.papers.traffic.systems import MOSQUITTO
@@ -28,7 +28,7 @@ needs_distance = pytest.mark.skipif(not may_be_at_a_distance(), reason="network 
 @needs_mosquitto
 @pytest.mark.parametrize("capture", [pytest.param(True, marks=needs_capture), False], ids=["captured", "relayed"])
 def test_at_full_locality_only_bridges_forward_publications(capture: bool) -> None:
-    plan = traffic.Plan(
+    plan = traffic.TrafficPlan(
         localities=(100,), strategies=("subscription-flooding",), rounds=1, publishers=4, messages=3, interval_s=0.1,
         capture=capture,
     )  # fmt: skip
@@ -46,7 +46,7 @@ def test_at_full_locality_only_bridges_forward_publications(capture: bool) -> No
 @needs_mosquitto
 @needs_capture
 def test_messages_cross_no_link_they_need_not() -> None:
-    plan = traffic.Plan(
+    plan = traffic.TrafficPlan(
         localities=(0,), strategies=("advertisement",), rounds=1, publishers=4, messages=3, interval_s=0.1, capture=True
     )
     ours, bridges = traffic.measure(plan, 0, 0)
@@ -56,7 +56,7 @@ def test_messages_cross_no_link_they_need_not() -> None:
 
 @pytest.mark.parametrize("far", [pytest.param(True, marks=needs_distance), False], ids=["at a distance", "loopback"])
 def test_a_tree_forms_and_forms_again_and_nothing_is_lost(far: bool) -> None:
-    run = convergence.measure(convergence.Plan(runs=1, nodes=3, at_a_distance=far), print)
+    run = convergence.measure(convergence.ConvergencePlan(runs=1, nodes=3, at_a_distance=far), print)
     happened = [event.what for event in run.events]
     assert happened[:3] == ["start", "root killed", "root back"]
     assert len(happened) == 5
@@ -67,7 +67,7 @@ def test_a_tree_forms_and_forms_again_and_nothing_is_lost(far: bool) -> None:
 
 @pytest.mark.parametrize("far", [pytest.param(True, marks=needs_distance), False], ids=["at a distance", "loopback"])
 def test_clients_of_each_kind_are_moved_with_their_promises_kept(far: bool, tmp_path: Path) -> None:
-    plan = migration.Plan(experiments=(BY_NAME["synced-A0_B1_C2"],), runs=1, at_a_distance=far)
+    plan = MigrationPlan(experiments=(BY_NAME["synced-A0_B1_C2"],), runs=1, at_a_distance=far)
     migration.run(plan, tmp_path, print)
     moves = read(tmp_path, "moves")
     assert [(move["kind"], move["problem"], move["present"]) for move in moves] == [

@@ -11,7 +11,7 @@ import pytest
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.load.connections import Clients
-from sterna.measure.load.generator import measure_load
+from sterna.measure.load.generator import Job, measure_load
 from sterna.measure.load.paced import PacedLoad
 from sterna.measure.load.saturation import SaturatedLoad
 from sterna.measure.load.shapes import Paced, Saturation, fan_out
@@ -21,12 +21,16 @@ from .sham_broker import Forward, faithfully, sham_broker
 SMALL = Saturation(fan_out(2, 2, 3), block=16, window=64)
 
 
+def job(seconds: float) -> Job:
+    return Job(load=SMALL, near=0, pids=(os.getpid(),), warm_up_s=0.05, measure_s=seconds)
+
+
 def saturate(forward: Forward, seconds: float) -> tuple[SaturatedLoad, int]:
     with sham_broker(forward) as port:
         clients = Clients(port)
         try:
             load = SaturatedLoad(clients, SMALL)
-            measured = measure_load(load, os.getpid(), 0.05, seconds)
+            measured = measure_load(load, job(seconds))
             return load, measured.delivered
         finally:
             clients.close()
@@ -87,7 +91,7 @@ def test_a_paced_load_keeps_its_rate_and_times_every_message() -> None:
         clients = Clients(port)
         try:
             load = PacedLoad(clients, Paced(fan_out(1, 2, 2), rate=500))
-            measured = measure_load(load, os.getpid(), 0.05, 0.4)
+            measured = measure_load(load, job(0.4))
         finally:
             clients.close()
     assert 190 <= measured.published <= 210

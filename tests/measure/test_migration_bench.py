@@ -10,15 +10,15 @@ from rich.console import Console
 
 from sterna.measure.load.movers import Heard
 from sterna.measure.workloads.migration import report as migration_bench_report
-from sterna.measure.workloads.migration.bench import (
+from sterna.measure.workloads.migration.crowd import (
     CONNECT_AGAIN,
     TURN_UP,
-    Account,
-    Latency,
-    Measured,
-    Memory,
-    Phase,
-    Plan,
+    CrowdMeasured,
+    CrowdPhase,
+    CrowdPlan,
+    DeliveryAccount,
+    PhaseLatency,
+    SessionMemory,
     accounted,
     measure,
     percentiles,
@@ -42,21 +42,21 @@ def test_percentiles_of_much_and_of_nothing() -> None:
     assert percentiles([]).p99_ms == 0
 
 
-def phase(what: str, per_s: float, p99_ms: float, *, at_once: bool) -> Phase:
-    waits = [Latency(messages=9, p50_ms=1, p99_ms=value, max_ms=value) for value in (p99_ms, 10.0)]
-    return Phase(what=what, at_once=at_once, seconds=1, per_s=per_s, movers=waits[0], stayers=waits[1])
+def phase(what: str, per_s: float, p99_ms: float, *, at_once: bool) -> CrowdPhase:
+    waits = [PhaseLatency(messages=9, p50_ms=1, p99_ms=value, max_ms=value) for value in (p99_ms, 10.0)]
+    return CrowdPhase(what=what, at_once=at_once, seconds=1, per_s=per_s, movers=waits[0], stayers=waits[1])
 
 
-def report(**lost: int) -> migration_bench_report.Report:
+def report(**lost: int) -> migration_bench_report.CrowdDocument:
     phases = [
         *(phase(CONNECT_AGAIN, speed, 20, at_once=True) for speed in (900, 1000, 1100)),
         *(phase(TURN_UP, speed, 80, at_once=True) for speed in (200, 250, 900)),
         phase(TURN_UP, 25, 40, at_once=False),
     ]
     account = {"qos": 1, "sent": 100, "lost": 0, "duplicated": 0, "reordered": 0, **lost}
-    memory = Memory(opened=5.0, arrived=7.0, grown=0.01)
-    measured = Measured(phases=phases, memory=memory, accounts=[Account(**account)], anew=0)
-    return migration_bench_report.build(Plan(), "sterna 1", {"cpu": "c", "cores": 2, "python": "3"}, measured)
+    memory = SessionMemory(opened=5.0, arrived=7.0, grown=0.01)
+    measured = CrowdMeasured(phases=phases, memory=memory, accounts=[DeliveryAccount(**account)], anew=0)
+    return migration_bench_report.document(CrowdPlan(), "sterna 1", {"cpu": "c", "cores": 2, "python": "3"}, measured)
 
 
 def test_speed_is_told_beside_that_of_the_peer_and_waiting_beside_those_who_stay() -> None:
@@ -64,10 +64,10 @@ def test_speed_is_told_beside_that_of_the_peer_and_waiting_beside_those_who_stay
     assert (peer.what, peer.ratio) == (CONNECT_AGAIN, 1.0)
     assert (moved.per_s, moved.ratio, moved.added_p99_ms, moved.crowded_p99_ms) == (250, 0.25, 30, 80)
     out = io.StringIO()
-    migration_bench_report.show(report(), Console(file=out, width=160))
+    migration_bench_report.report(report()).as_table(Console(file=out, width=160))
     for words in ("0.25", "30 ms", "7.0 KiB where it was moved to", "QoS 1: 100 sent, 0 lost"):
         assert words in " ".join(out.getvalue().split())
-    assert msgspec.json.decode(msgspec.json.encode(report()), type=migration_bench_report.Report) == report()
+    assert msgspec.json.decode(msgspec.json.encode(report()), type=migration_bench_report.CrowdDocument) == report()
 
 
 def test_a_broken_promise_is_a_failure() -> None:
@@ -80,7 +80,7 @@ def test_a_broken_promise_is_a_failure() -> None:
 
 @pytest.mark.slow
 def test_a_small_crowd_moves_and_every_message_is_accounted_for() -> None:
-    found = measure(Plan(clients=12, stayers=3, messages_per_s=60, pace=20.0, rounds=1, forgotten_s=0.1), print)
+    found = measure(CrowdPlan(clients=12, stayers=3, messages_per_s=60, pace=20.0, rounds=1, forgotten_s=0.1), print)
     assert {one.what for one in found.phases} >= {CONNECT_AGAIN, TURN_UP}
     assert found.anew == 0
     for one in found.accounts:

@@ -18,9 +18,9 @@ from sterna.measure.harness.switch import Distances
 from sterna.measure.load.movers import Address, Mover
 from sterna.measure.papers.migration import plots as migration_plots
 from sterna.measure.papers.migration import report as migration_report
-from sterna.measure.papers.migration.experiment import Plan
-from sterna.measure.papers.migration.plan import BY_NAME, EXPERIMENTS
-from sterna.measure.papers.migration.records import Records, read
+from sterna.measure.papers.migration.document import MigrationDocument, document
+from sterna.measure.papers.migration.plan import BY_NAME, EXPERIMENTS, MigrationPlan
+from sterna.measure.papers.migration.records import MoveRecords, read
 
 # -- the plan --
 
@@ -146,7 +146,9 @@ def test_a_client_goes_where_it_is_sent_and_hears_a_message_of_qos_2_once(versio
 
 # -- what is told --
 
-PLAN = Plan(experiments=(BY_NAME["ahead-A0"], BY_NAME["synced-A1"]), runs=2, kinds=("mqtt5",), at_a_distance=True)
+PLAN = MigrationPlan(
+    experiments=(BY_NAME["ahead-A0"], BY_NAME["synced-A1"]), runs=2, kinds=("mqtt5",), at_a_distance=True
+)
 
 
 def accounted(**lost: int) -> list[dict[str, Any]]:
@@ -173,8 +175,8 @@ def moves(took_s: float, problem: str = "") -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def report(took_s: float = 0.15, **lost: int) -> migration_report.Report:
-    return migration_report.build(PLAN, "sterna 1", accounted(**lost), moves(took_s), processing_ms=10.0)
+def report(took_s: float = 0.15, **lost: int) -> MigrationDocument:
+    return document(PLAN, "sterna 1", accounted(**lost), moves(took_s), processing_ms=10.0)
 
 
 def test_all_targets_are_reached_by_moves_that_cost_nothing() -> None:
@@ -201,27 +203,27 @@ def test_what_comes_twice_at_qos_1_is_valid_and_counted_what_comes_twice_at_qos_
 
 def test_a_move_that_takes_too_long_or_fails_is_named() -> None:
     assert [one.reached for one in report(took_s=0.2).durations] == [True, False]
-    failed = migration_report.build(PLAN, "sterna 1", accounted(), moves(0.1, "refused"), processing_ms=10.0)
+    failed = document(PLAN, "sterna 1", accounted(), moves(0.1, "refused"), processing_ms=10.0)
     assert failed.invalid
     assert failed.problems[0] == "ahead-A0 1 mqtt5: refused"
 
 
 def test_the_tables_stand_beside_the_papers() -> None:
     out = io.StringIO()
-    migration_report.show(report(lost=1), Console(file=out, width=180))
+    migration_report.report(report(lost=1), Path()).as_table(Console(file=out, width=180))
     for words in ("247", "101", "2080", "at most 1.2 x the model's", "500 to 800 ms", "plus or minus 5 ms"):
         assert words in " ".join(out.getvalue().split())
 
 
 def test_the_document_for_machines_can_be_read_back() -> None:
     told = report()
-    assert msgspec.json.decode(msgspec.json.encode(told), type=migration_report.Report) == told
+    assert msgspec.json.decode(msgspec.json.encode(told), type=MigrationDocument) == told
 
 
 def test_pictures_are_drawn_from_the_records(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path, origin = "ahead-A0/2/topicA", "ahead-A0/2/topicA@target"
-    records = Records(
+    records = MoveRecords(
         messages=[(path, 2, "p", origin, 1, number, 99.0 + number / 10) for number in range(20)],
         deliveries=[
             ("ahead-A0 2 mqtt5", path, origin, 1, number, 0, 99.1 + number / 10, number, False, via)

@@ -6,16 +6,13 @@ import io
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from rich.console import Console
 
-from sterna.measure.harness.comparison import Plan
+from sterna.measure.harness.comparison import RoundPlan
 from sterna.measure.harness.measurement import Measurement, Summary, summarise
-from sterna.measure.harness.rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA
-from sterna.measure.workloads.network.comparison import Cell
-from sterna.measure.workloads.network.report import Report, build, hops_of, show
-from sterna.measure.workloads.network.shapes import BY_NAME, SHAPES, Shape
+from sterna.measure.workloads import network
+from sterna.measure.workloads.network import BY_NAME, SHAPES, NetworkCell, NetworkDocument, Shape, document, hops_of
 
 MACHINE: dict[str, str | int | bool] = {"cpu": "a CPU", "cores": 2, "kernel": "6", "python": "3.11", "pinned": True}
 
@@ -27,25 +24,25 @@ def summary(load: str, cpu_us: float, per_second: int = 1000, **changed: Any) ->
     return summarise(BY_NAME[load].figure, [Measurement(**fields)])
 
 
-def cell(load: str, shape: Shape, ours: float, theirs: float, **changed: Any) -> Cell:
+def cell(load: str, shape: Shape, ours: float, theirs: float, **changed: Any) -> NetworkCell:
     subject, peer = summary(load, ours, **changed), summary(load, theirs)
-    return Cell(load=load, nodes=shape.nodes, place=shape.place, subject=subject, peer=peer)
+    return NetworkCell(load=load, nodes=shape.nodes, place=shape.place, subject=subject, peer=peer)
 
 
-def rows(load: str, ours: tuple[float, float], theirs: tuple[float, float]) -> list[Cell]:
+def rows(load: str, ours: tuple[float, float], theirs: tuple[float, float]) -> list[NetworkCell]:
     """A lone broker, and three with the subscribers at the far end."""
     alone, _, across, _, _ = SHAPES
     return [cell(load, alone, ours[0], theirs[0]), cell(load, across, ours[1], theirs[1])]
 
 
-def report(*cells: Cell) -> Report:
+def report(*cells: NetworkCell) -> NetworkDocument:
     versions = {"sterna": "sterna 1", "mosquitto": "mosquitto 2"}
-    return build((ROW_OF_STERNA, ROW_OF_MOSQUITTO), versions, MACHINE, Plan(), cells)
+    return document(versions, MACHINE, RoundPlan(), cells)
 
 
-def text(told: Report) -> str:
+def text(told: NetworkDocument) -> str:
     out = io.StringIO()
-    show(told, Console(file=out, width=160))
+    network.report(told).as_table(Console(file=out, width=160))
     return out.getvalue()
 
 
@@ -92,7 +89,7 @@ def test_qos_1_across_three_nodes_is_judged_by_speed_and_by_cost() -> None:
 
 def test_a_row_that_failed_is_told_and_the_others_are_still_judged() -> None:
     told = report(
-        *rows("qos0", (1.0, 5.0), (5.0, 15.0)), Cell(load="qos1", nodes=5, place="remote", failure="it broke")
+        *rows("qos0", (1.0, 5.0), (5.0, 15.0)), NetworkCell(load="qos1", nodes=5, place="remote", failure="it broke")
     )
     assert told.failed
     assert "it broke" in text(told)
@@ -106,7 +103,7 @@ def test_losses_and_disturbances_are_told() -> None:
 
 
 def test_the_json_holds_every_cell_and_every_verdict() -> None:
-    plain = json.loads(msgspec.json.encode(report(*rows("qos1", (1.0, 5.0), (5.0, 15.0)))))
+    plain = json.loads(network.report(report(*rows("qos1", (1.0, 5.0), (5.0, 15.0)))).as_json())
     assert plain["benchmark"] == "network"
     assert [(one["load"], one["nodes"], one["place"]) for one in plain["cells"]] == [
         ("qos1", 1, "local"),

@@ -11,12 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sterna.cli.bench import app
-from sterna.measure.harness.comparison import Plan
-from sterna.measure.harness.rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA, System, started_row
-from sterna.measure.workloads.network.comparison import run_row
-from sterna.measure.workloads.network.shapes import ALONE, BY_NAME, Shape
+from sterna.measure.harness.comparison import RoundPlan
+from sterna.measure.harness.rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA, RowSystem, started_row
+from sterna.measure.workloads.network import ALONE, BY_NAME, Shape, run_row
 
-BRIEF = Plan(rounds=1, warm_up_s=0.2, measure_s=0.3, short=True)
+BRIEF = RoundPlan(rounds=1, warm_up_s=0.2, measure_s=0.3, short=True)
 SYSTEMS = pytest.mark.parametrize("system", [ROW_OF_STERNA, ROW_OF_MOSQUITTO], ids=lambda system: system.name)
 
 needs_mosquitto = pytest.mark.skipif(
@@ -28,7 +27,7 @@ needs_mosquitto = pytest.mark.skipif(
 @needs_mosquitto
 @SYSTEMS
 @pytest.mark.parametrize("load", ["qos0", "qos1", "qos1-fsync", "paced"])
-def test_everything_arrives_at_the_other_end_of_three(system: System, load: str) -> None:
+def test_everything_arrives_at_the_other_end_of_three(system: RowSystem, load: str) -> None:
     measured = run_row(system, BY_NAME[load], Shape(3, "remote"), BRIEF)
     assert measured.lost == 0
     assert measured.delivered > 50
@@ -39,7 +38,7 @@ def test_everything_arrives_at_the_other_end_of_three(system: System, load: str)
 @needs_mosquitto
 @SYSTEMS
 @pytest.mark.parametrize("shape", [ALONE, Shape(3, "local")], ids=lambda shape: shape.name)
-def test_subscribers_may_be_where_the_publishers_are(system: System, shape: Shape) -> None:
+def test_subscribers_may_be_where_the_publishers_are(system: RowSystem, shape: Shape) -> None:
     measured = run_row(system, BY_NAME["qos1"], shape, BRIEF)
     assert measured.lost == 0
     assert measured.delivered > 50
@@ -48,7 +47,7 @@ def test_subscribers_may_be_where_the_publishers_are(system: System, shape: Shap
 @pytest.mark.slow
 @needs_mosquitto
 @SYSTEMS
-def test_a_row_has_a_process_each_and_none_of_them_outlives_the_block(system: System) -> None:
+def test_a_row_has_a_process_each_and_none_of_them_outlives_the_block(system: RowSystem) -> None:
     with started_row(system, 3, BY_NAME["qos0"], core=None) as row:
         assert len(set(row.pids)) == 3
         assert row.near != row.far

@@ -13,9 +13,9 @@ from sterna.measure import figures
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.measurement import Measurement
 from sterna.measure.load import packets
+from sterna.measure.load.numbers import BLOCK, PUBLISHERS, TOPICS, SmallPackets, blocks, topic
 from sterna.measure.workloads.operators import bench as operators
 from sterna.measure.workloads.operators.in_node import judge_average, judge_bystanders
-from sterna.measure.workloads.operators.load import BLOCK, PUBLISHERS, TOPICS, Stream, blocks, topic
 
 
 def measured(per_second: float, cpu_us: float, lost: int = 0) -> Measurement:
@@ -36,7 +36,7 @@ def test_the_load_is_one_number_on_every_topic_in_turn() -> None:
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 1000])
 def test_results_are_counted_however_they_are_cut(piece: int) -> None:
     data = b"".join(packets.publish("$AVG/$A", b"%.*f" % (number % 9, number / 7)) for number in range(50))
-    stream = Stream()
+    stream = SmallPackets()
     for start in range(0, len(data), piece):
         stream.take(data[start : start + piece])
     assert stream.messages == 50
@@ -44,7 +44,7 @@ def test_results_are_counted_however_they_are_cut(piece: int) -> None:
 
 def test_anything_but_results_ends_the_run() -> None:
     with pytest.raises(MeasurementError, match="0x40"):
-        Stream().take(b"\x40\x02\x00\x01")
+        SmallPackets().take(b"\x40\x02\x00\x01")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_bystanders_are_judged_by_the_median_of_pairs(with_them: float, verdict:
 
 
 def test_a_part_that_fails_is_a_row_that_says_so() -> None:
-    def fails(say: object, quick: bool) -> list[figures.Row]:
+    def fails(say: object, quick: bool) -> list[figures.FigureRow]:
         raise MeasurementError("no broker")
 
     report = operators.run({"node": fails}, lambda line: None, quick=True)
@@ -87,7 +87,7 @@ def test_the_node_part_runs_and_is_told_and_drawn(tmp_path: Path) -> None:
     assert all(row.figure for row in report.rows)
     assert not report.failed
     out = io.StringIO()
-    figures.show(report, Console(file=out, width=120))
+    figures.report(report).as_table(Console(file=out, width=120))
     assert "bystanders" in out.getvalue()
-    figures.draw(report, tmp_path / "operators.png")
+    figures.report(report).as_plot(tmp_path / "operators.png")
     assert (tmp_path / "operators.png").read_bytes().startswith(b"\x89PNG")

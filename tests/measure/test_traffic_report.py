@@ -9,17 +9,16 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from sterna.measure import plots
 from sterna.measure.errors import MeasurementError
 from sterna.measure.papers.traffic import report as traffic_report
-from sterna.measure.papers.traffic.experiment import Plan, Sample, check
+from sterna.measure.papers.traffic.experiment import TrafficPlan, TrafficSample, check
 from sterna.measure.papers.traffic.systems import MOSQUITTO
 
-PLAN = Plan(strategies=("subscription-flooding",), localities=(50, 100), rounds=3, capture=True)
+PLAN = TrafficPlan(strategies=("subscription-flooding",), localities=(50, 100), rounds=3, capture=True)
 
 
-def sample(system: str, locality: int, number: int, publish: int, control: int, delivered: int = 5000) -> Sample:
-    return Sample(
+def sample(system: str, locality: int, number: int, publish: int, control: int, delivered: int = 5000) -> TrafficSample:
+    return TrafficSample(
         system=system, locality=locality, round=number, publishers=(0,) * 20, subscribers=(1,) * 5,
         needed_copies=1000, delivered=delivered, expected=5000, publish=publish, control=control,
         total=publish + control, packets=10, publish_packets=publish // 100, publication_bytes=publish // 2,
@@ -27,7 +26,7 @@ def sample(system: str, locality: int, number: int, publish: int, control: int, 
     )  # fmt: skip
 
 
-def samples(publish: int, control: int) -> list[Sample]:
+def samples(publish: int, control: int) -> list[TrafficSample]:
     """Three rounds, the second far off; Mosquitto always at 1,000 and 2,000."""
     found = []
     for number, factor in enumerate((1, 10, 1)):
@@ -37,8 +36,8 @@ def samples(publish: int, control: int) -> list[Sample]:
     return found
 
 
-def report(publish: int, control: int) -> traffic_report.Report:
-    return traffic_report.build(PLAN, {"sterna": "sterna 1"}, samples(publish, control))
+def report(publish: int, control: int) -> traffic_report.TrafficDocument:
+    return traffic_report.document(PLAN, {"sterna": "sterna 1"}, samples(publish, control))
 
 
 def test_figures_are_medians_over_the_rounds() -> None:
@@ -47,7 +46,7 @@ def test_figures_are_medians_over_the_rounds() -> None:
     assert (figures.publish, figures.total, figures.total_min, figures.total_max) == (900, 1400, 1400, 9500)
 
 
-def verdicts(told: traffic_report.Report) -> dict[tuple[int, str], bool]:
+def verdicts(told: traffic_report.TrafficDocument) -> dict[tuple[int, str], bool]:
     return {(target.locality, target.text): target.reached for target in told.targets}
 
 
@@ -69,28 +68,28 @@ def test_as_much_as_bridges_is_a_target_missed_and_said_so(publish: int, control
     told = report(publish, control)
     assert verdicts(told)[50, missed] is False
     out = io.StringIO()
-    traffic_report.show(told, Console(file=out, width=200))
+    traffic_report.report(told).as_table(Console(file=out, width=200))
     assert f"Missed: {missed}, subscription-flooding at 50 %" in out.getvalue()
     assert "1,011,320" in out.getvalue(), "the paper's figures stand beside ours"
 
 
 def test_messages_that_did_not_arrive_are_counted() -> None:
     some = [*samples(900, 500), sample(MOSQUITTO, 50, 3, 1000, 2000, delivered=4990)]
-    assert traffic_report.build(PLAN, {}, some).lost == 10
+    assert traffic_report.document(PLAN, {}, some).lost == 10
 
 
 def test_the_document_for_machines_can_be_read_back() -> None:
     told = report(900, 500)
-    assert msgspec.json.decode(msgspec.json.encode(told), type=traffic_report.Report) == told
+    assert msgspec.json.decode(msgspec.json.encode(told), type=traffic_report.TrafficDocument) == told
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "traffic.png"
-    plots.draw_traffic(report(900, 500), file)
+    traffic_report.report(report(900, 500)).as_plot(file)
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_tree_that_forms_by_itself_cannot_be_measured_through_relays() -> None:
     with pytest.raises(MeasurementError, match="needs root"):
-        check(Plan(overlay="spanning-tree", capture=False))
+        check(TrafficPlan(overlay="spanning-tree", capture=False))

@@ -9,7 +9,8 @@ import pytest
 from sterna.broker.limits import Limits
 from sterna.measure.load.packets import publish_bytes
 from sterna.measure.load.saturation import blocks, stock
-from sterna.measure.load.shapes import BY_NAME, WORKLOADS, InTurn, Lane, Paced, Saturation
+from sterna.measure.load.shapes import InTurn, Lane, Paced, Saturation
+from sterna.measure.workloads.brokers import BY_NAME, WORKLOADS
 
 
 def matches(name: str, topic: str) -> bool:

@@ -12,10 +12,11 @@ from rich.console import Console
 from sterna.measure import figures
 from sterna.measure.workloads.pipeline import bench
 from sterna.measure.workloads.pipeline.latency import judge_latency
-from sterna.measure.workloads.pipeline.plan import NAMES, Plan
+from sterna.measure.workloads.pipeline.plan import NAMES, PipelinePlan
+from sterna.measure.workloads.pipeline.rows import ROWS
 from sterna.measure.workloads.pipeline.speed import judge_micro_batch, judge_throughput
 
-TINY = Plan(
+TINY = PipelinePlan(
     rounds=1,
     warm_up_rounds=0,
     warm_up_batches=0,
@@ -41,12 +42,12 @@ def test_every_row_is_measured_and_told(spark: SparkSession) -> None:
     assert all(row.figure is not None and row.figure > 0 for row in report.rows)
     assert sum(line.startswith("[") for line in said) == len(NAMES)
     out = io.StringIO()
-    figures.show(report, Console(file=out, width=120))
+    figures.report(report).as_table(Console(file=out, width=120))
     assert all(name in out.getvalue() for name in NAMES)
 
 
 def test_every_name_has_its_measurement() -> None:
-    assert tuple(bench.ROWS) == NAMES
+    assert tuple(ROWS) == NAMES
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(600.0, "reached"), (599.0, "missed")])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sterna.measure.papers.migration.records import Records
+from sterna.measure.papers.migration.records import MoveRecords
 from sterna.pipeline.audit.move_audit import account
 
 pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 BEGUN = 1_800_000_000.0
 
 
-def run(client: str, heard: list[int], qos: int) -> Records:
+def run(client: str, heard: list[int], qos: int) -> MoveRecords:
     """Ten messages, a tenth of a second apart, the client moves at half a second."""
     topic = f"{client.replace(' ', '/')}/topicA"
     origin = f"{topic}@source"
-    return Records(
+    return MoveRecords(
         messages=[(topic, 2, "p", origin, 1, number, BEGUN + number / 10) for number in range(10)],
         subscriptions=[(client, topic, qos, BEGUN - 2, BEGUN - 1)],
         deliveries=[

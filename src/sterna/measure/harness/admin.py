@@ -1,17 +1,33 @@
-"""Ordering a node to move a client, as an operator does, and watching how it goes: through its admin port."""
+"""The admin port of a node, as an operator uses it: read a page, order a move, watch how it goes."""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.sites import Place
 
 ASK_S = 10.0
+LOOK_S = 2.0
 LOOK_EVERY_S = 0.005
+
+
+def page(host: str, port: int, path: str, token: str = "") -> str | None:
+    """None if the node does not answer, or with an error."""
+    connection = http.client.HTTPConnection(host, port, timeout=LOOK_S)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        return answer.read().decode() if answer.status == 200 else None
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
 
 
 async def order(place: Place, token: str, client: str, target: str) -> str:
@@ -22,37 +38,43 @@ async def order(place: Place, token: str, client: str, target: str) -> str:
 
 async def leaves(place: Place, token: str, client: str, within_s: float) -> float | None:
     """When the node it leaves was done with it; None if it is not in this time."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        told = await _page(place, token, "/migrations")
-        if all(one["client"] != client for one in told["leaving"]):
-            return time.time()
-        await asyncio.sleep(LOOK_EVERY_S)
-    return None
+    return await _comes(
+        place, token, "/migrations", lambda told: all(one["client"] != client for one in told["leaving"]), within_s
+    )
 
 
 async def is_served(place: Place, token: str, client: str, within_s: float) -> float | None:
     """When a node has the client connected; None if it does not in this time."""
+    return await _comes(
+        place,
+        token,
+        "/clients",
+        lambda told: any(one["client"] == client and one.get("connected") for one in told),
+        within_s,
+    )
+
+
+async def _comes(place: Place, token: str, path: str, holds: Callable[[Any], bool], within_s: float) -> float | None:
+    """When the page first said so."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        told = await _page(place, token, "/clients")
-        if any(one["client"] == client and one.get("connected") for one in told):
+        if holds(await _page(place, token, path)):
             return time.time()
         await asyncio.sleep(LOOK_EVERY_S)
     return None
 
 
-async def _page(place: Place, token: str, page: str) -> Any:
-    status, text = await _ask(place, token, "GET", page)
+async def _page(place: Place, token: str, path: str) -> Any:
+    status, text = await _ask(place, token, "GET", path)
     if status != 200:
-        raise MeasurementError(f"{place.host}:{place.admin}{page} says {status}: {text.strip()}")
+        raise MeasurementError(f"{place.host}:{place.admin}{path} says {status}: {text.strip()}")
     return json.loads(text)
 
 
-async def _ask(place: Place, token: str, method: str, page: str, body: str = "") -> tuple[int, str]:
+async def _ask(place: Place, token: str, method: str, path: str, body: str = "") -> tuple[int, str]:
     proof = f"Authorization: Bearer {token}\r\n" if token else ""
     head = (
-        f"{method} {page} HTTP/1.1\r\nHost: {place.host}\r\n{proof}Connection: close\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: {place.host}\r\n{proof}Connection: close\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     try:

@@ -1,36 +1,27 @@
-"""Two brokers, one run: every workload against both, a fresh process each time, the order alternating.
+"""Two systems, one run: every case against both, fresh processes each time, the order alternating.
 
-Rounds of one workload follow each other, so that a machine that slows down slows both brokers down.
+Rounds of one case follow each other, so that a machine that slows down slows both systems down.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import resource
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness import meter
-from sterna.measure.harness.brokers import Broker, started, tie_to_parent
 from sterna.measure.harness.measurement import Measurement, Summary, summarise
-from sterna.measure.load.shapes import InTurn, Workload
+from sterna.measure.load.shapes import Workload
 
-GRACE_S = 60.0
-"""Beyond warm-up and measured interval: connecting, draining, ending."""
 DESCRIPTORS = 16_384
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoundPlan:
     rounds: int = 3
     warm_up_s: float = 1.0
     measure_s: float = 3.0
@@ -41,93 +32,67 @@ class Plan:
         return self.measure_s if self.short else max(self.measure_s, workload.seconds_min)
 
 
-QUICK = Plan(rounds=1, warm_up_s=0.5, measure_s=1.0, short=True)
+QUICK = RoundPlan(rounds=1, warm_up_s=0.5, measure_s=1.0, short=True)
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload: both summaries, or why there is none."""
+def round_plan(*, quick: bool, rounds: int | None) -> RoundPlan:
+    plan = QUICK if quick else RoundPlan()
+    return RoundPlan(rounds or plan.rounds, plan.warm_up_s, plan.measure_s, plan.short)
 
-    workload: str
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: its name, and one measurement of it."""
+
+    name: str
+    run: Callable[[], Measurement]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    workload: Workload
+    sides: tuple[Side, Side]
+    """Subject and peer."""
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """Both summaries, or why there is none."""
+
     subject: Summary | None = None
     peer: Summary | None = None
     failure: str | None = None
 
 
-def compare(subject: Broker, peer: Broker, workloads: Sequence[Workload], plan: Plan, say: Say) -> list[Result]:
-    """Run everything; a workload that fails is reported and the rest goes on."""
+def compare(cases: Sequence[Case], plan: RoundPlan, say: Say) -> list[Compared]:
+    """Run everything; a case that fails is reported and the rest goes on."""
     _raise_descriptor_limit()
-    results = []
-    for number, workload in enumerate(workloads, 1):
-        say(f"[{number}/{len(workloads)}] {workload.name}: {workload.summary}")
+    found = []
+    for number, case in enumerate(cases, 1):
+        say(f"[{number}/{len(cases)}] {case.name}: {case.workload.summary}")
         try:
-            results.append(_compare_one(subject, peer, workload, plan, say, first=number % 2))
+            found.append(_compare_one(case, plan, say, first=number % 2))
         except MeasurementError as error:
             say(f"    failed: {error}")
-            results.append(Result(workload=workload.name, failure=str(error)))
-    return results
+            found.append(Compared(failure=str(error)))
+    return found
 
 
-def _compare_one(subject: Broker, peer: Broker, workload: Workload, plan: Plan, say: Say, first: int) -> Result:
-    """`first` is who begins: with a single round the order still alternates from workload to workload."""
+def _compare_one(case: Case, plan: RoundPlan, say: Say, first: int) -> Compared:
+    """`first` is who begins: with a single round the order still alternates from case to case."""
     measured: tuple[list[Measurement], list[Measurement]] = ([], [])
-    rounds = plan.rounds if plan.short else plan.rounds * workload.repeats
+    rounds = plan.rounds if plan.short else plan.rounds * case.workload.repeats
     for number in range(rounds):
-        for side in (0, 1) if (number + first) % 2 else (1, 0):
-            broker = (subject, peer)[side]
-            one = run_once(broker, workload, plan)
-            measured[side].append(one)
-            say(f"    round {number + 1}/{rounds} {broker.name:<10} {_one_line(one)}")
-    ours, theirs = (summarise(workload.figure, runs) for runs in measured)
-    return Result(workload=workload.name, subject=ours, peer=theirs)
+        for place in (0, 1) if (number + first) % 2 else (1, 0):
+            side = case.sides[place]
+            one = side.run()
+            measured[place].append(one)
+            say(f"    round {number + 1}/{rounds} {side.name:<10} {in_one_line(one)}")
+    ours, theirs = (summarise(case.workload.figure, runs) for runs in measured)
+    return Compared(subject=ours, peer=theirs)
 
 
-def run_once(broker: Broker, workload: Workload, plan: Plan) -> Measurement:
-    """One fresh broker, one generator, one measurement."""
-    broker_core, generator_core = meter.two_cores()
-    seconds = plan.seconds(workload)
-    with started(broker, workload, broker_core) as running:
-        command = [sys.executable, "-m", "sterna.measure.load.generator", workload.name]
-        command += ["--port", str(running.port), "--broker-pid", str(running.pid)]
-        command += ["--warm-up", str(plan.warm_up_s), "--measure", str(seconds)]
-        loads = len(workload.load.loads) if isinstance(workload.load, InTurn) else 1
-        return run_generator(broker.name, command, loads * (plan.warm_up_s + seconds), generator_core)
-
-
-def run_generator(broker: str, command: list[str], seconds: float, core: int | None) -> Measurement:
-    """The load generator, and what it measured."""
-    return msgspec.json.decode(told_by(broker, command, seconds, core), type=Measurement)
-
-
-def told_by(broker: str, command: list[str], seconds: float, core: int | None) -> bytes:
-    """What a load generator says, in a process of its own that ends with this one."""
-    try:
-        ended = subprocess.run(
-            command,
-            capture_output=True,
-            timeout=seconds + GRACE_S,
-            preexec_fn=lambda: tie_to_parent(core),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise MeasurementError(f"{broker}: the generator did not finish in time") from None
-    if ended.returncode:
-        raise MeasurementError(f"{broker}: {ended.stderr.decode(errors='replace').strip()}")
-    return ended.stdout
-
-
-def machine() -> dict[str, str | int | bool]:
-    """Where the figures come from."""
-    cpu = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
-    return {
-        "cpu": cpu[0] if cpu else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "pinned": meter.two_cores()[0] is not None,
-    }
-
-
-def _one_line(one: Measurement) -> str:
+def in_one_line(one: Measurement) -> str:
     if one.kib_per_connection is not None:
         return f"{one.kib_per_connection:.2f} KiB per connection"
     text = f"{one.cpu_us_per_message or 0:.2f} us CPU per message, {one.throughput:,.0f} msg/s"
@@ -147,7 +112,3 @@ def _raise_descriptor_limit() -> None:
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines()

@@ -27,6 +27,18 @@ def waited_ns(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
 
 
+def core_busy_ns(pid: int) -> int:
+    """Time the one core the process is kept on has spent on processes, and time the machine beneath took away from it;
+    0 if it is free to move."""
+    cores = os.sched_getaffinity(pid)
+    if len(cores) > 1:
+        return 0
+    line = f"cpu{next(iter(cores))} "
+    counted = next(one for one in Path("/proc/stat").read_text().splitlines() if one.startswith(line))
+    user, nice, system, _, _, _, _, stolen = map(int, counted.split()[1:9])
+    return (user + nice + system + stolen) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
 def resident_kib(pid: int) -> int:
     """Resident memory.  RSS rather than PSS: PSS moves when an unrelated process maps the same library."""
     return sum(_rollup(member, "Rss:") for member in _family(pid))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
+from sterna.measure.harness.brokers import sterna_command
+from sterna.measure.harness.node_tables import network, toml
 from sterna.measure.harness.processes import Process, answers, wait_until
 from sterna.measure.harness.sites import Place
-from sterna.measure.papers.convergence.trees import look
+from sterna.measure.harness.trees import look
 
 START_S = 60.0
 TOKEN = "of no use outside of this experiment"
@@ -50,7 +52,7 @@ def _listens(process: Process, place: Place, address: tuple[str, int]) -> bool:
 
 
 def start(stack: ExitStack, name: str, words: list[str], place: Place, directory: Path) -> Process:
-    process = Process(name, [*place.prefix, sys.executable, "-m", "sterna", *words], directory)
+    process = Process(name, [*place.prefix, *sterna_command(*words)], directory)
     process.start()
     stack.callback(process.kill)
     return process
@@ -67,30 +69,30 @@ def _are_linked(places: Sequence[Place], processes: Sequence[Process]) -> bool:
 def settings(name: str, place: Place, neighbour: Place | None, directory: Path) -> str:
     """Every default but the patience that links of 2000 ms take, that clients are told where to go, and that a gateway
     may be anywhere."""
-    neighbours = f'"{neighbour.host}:{neighbour.links}"' if neighbour else ""
-    return f"""\
-[node]
-name = "{name}"
-data = "{directory}/{name}"
-[mqtt]
-gateways = ["0.0.0.0/0"]
-[admin]
-bind = "{place.host}:{place.admin}"
-token = "{TOKEN}"
-[log]
-format = "json"
-[[listener]]
-bind = "{place.host}:{place.clients}"
-anonymous = true
-[network]
-name = "migration"
-key = "{TOKEN}"
-bind = "{place.host}:{place.links}"
-neighbours = [{neighbours}]
-settle_s = 20
-dead_after_s = 20
-handshake_s = 20
-[migration]
-patience_s = 30
-server_references = true
-"""
+    links = network(
+        "migration",
+        place.links_address,
+        [neighbour.links_address] if neighbour else [],
+        key=TOKEN,
+        settle_s=20,
+        dead_after_s=20,
+        handshake_s=20,
+    )
+    return toml(
+        {
+            **place_tables(name, place, directory),
+            "mqtt": {"gateways": ["0.0.0.0/0"]},
+            "admin": {"bind": f"{place.host}:{place.admin}", "token": TOKEN},
+            "network": links,
+            "migration": {"patience_s": 30, "server_references": True},
+        }
+    )
+
+
+def place_tables(name: str, place: Place, directory: Path) -> dict[str, Any]:
+    """What every node at a place has."""
+    return {
+        "node": {"name": name, "data": f"{directory}/{name}"},
+        "log": {"format": "json"},
+        "listener": [{"bind": f"{place.host}:{place.clients}", "anonymous": True}],
+    }

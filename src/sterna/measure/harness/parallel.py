@@ -9,14 +9,14 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.brokers import tie_to_parent
+from sterna.measure.harness.comparison import Say
+from sterna.measure.harness.processes import tie_to_parent
 
-Talk = Callable[[str], None]
-Job = Callable[..., None]
+ParallelJob = Callable[..., None]
 """Takes its arguments, and whom to tell how it goes."""
 
 
-def run_side_by_side(job: Job, jobs: Sequence[tuple[Any, ...]], at_a_time: int, talk: Talk) -> None:
+def run_side_by_side(job: ParallelJob, jobs: Sequence[tuple[Any, ...]], at_a_time: int, say: Say) -> None:
     """The first that fails ends them all, with what it said."""
     spawn = multiprocessing.get_context("spawn")
     due = list(reversed(jobs))
@@ -31,14 +31,14 @@ def run_side_by_side(job: Job, jobs: Sequence[tuple[Any, ...]], at_a_time: int, 
                 running[ours] = process
             for one in wait(list(running)):
                 assert isinstance(one, Connection)
-                _listen(one, running, talk)
+                _listen(one, running, say)
     finally:
         for one_left in running.values():
             one_left.kill()
             one_left.join()
 
 
-def _listen(one: Connection, running: dict[Connection, BaseProcess], talk: Talk) -> None:
+def _listen(one: Connection, running: dict[Connection, BaseProcess], say: Say) -> None:
     try:
         line, problem = one.recv()
     except EOFError:
@@ -50,11 +50,11 @@ def _listen(one: Connection, running: dict[Connection, BaseProcess], talk: Talk)
         return
     if problem:
         raise MeasurementError(problem)
-    talk(line)
+    say(line)
 
 
-def _work(job: Job, arguments: tuple[Any, ...], parent: Connection) -> None:
-    tie_to_parent(None)
+def _work(job: ParallelJob, arguments: tuple[Any, ...], parent: Connection) -> None:
+    tie_to_parent()
     try:
         job(*arguments, lambda line: parent.send((line, "")))
     except MeasurementError as error:

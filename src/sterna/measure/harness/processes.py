@@ -1,31 +1,50 @@
-"""Processes of an experiment: started with a log of their own, waited for, killed, and gone with this process."""
+"""Processes that are measured or that measure: started, waited for, killed, and gone with this process.
+
+A `Process` is a broker or a gateway and writes a log.  A `Worker` is a Python module that takes one request as JSON on
+stdin and answers it with JSON on stdout; the module calls `serve`.
+"""
 
 from __future__ import annotations
 
-import json
+import ctypes
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+import msgspec
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.brokers import tie_to_parent
+from sterna.measure.harness import meter
 
 STOP_S = 10.0
 LOG_TAIL_BYTES = 2000
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
+
+
+def tie_to_parent(core: int | None = None) -> None:
+    """In a new process, before its program: stay on the core, and die when the parent does."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    meter.pin(0, core)
 
 
 class Process:
     """One broker.  `start` may be called again after `kill`."""
 
-    def __init__(self, name: str, command: list[str], directory: Path) -> None:
+    def __init__(self, name: str, command: list[str], directory: Path, core: int | None = None) -> None:
         self.name = name
         self._command = command
+        self._core = core
         self.log = directory / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -36,7 +55,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                preexec_fn=lambda: tie_to_parent(None),
+                preexec_fn=lambda: tie_to_parent(self._core),
                 start_new_session=True,
             )
 
@@ -74,11 +93,50 @@ class Process:
         tail = self.log.read_bytes()[-LOG_TAIL_BYTES:] if self.log.exists() else b""
         return tail.decode(errors="replace").strip() or "(none)"
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """Events of this name in a log of JSON lines."""
-        whole = self.log.read_bytes().rpartition(b"\n")[0]
-        found = (json.loads(line) for line in whole.splitlines() if line.startswith(b"{"))
-        return [event for event in found if event.get("event") == name]
+
+class Worker:
+    """One Python module at work on one request."""
+
+    def __init__(self, module: str, request: object, core: int | None = None) -> None:
+        with tempfile.TemporaryFile() as asked:
+            asked.write(msgspec.json.encode(request))
+            asked.seek(0)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module],
+                stdin=asked,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                preexec_fn=lambda: tie_to_parent(core),
+            )
+
+    @property
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def result(self, answer: type[_Answer], name: str, within_s: float) -> _Answer:
+        """Wait for its end."""
+        try:
+            told, complaint = self._process.communicate(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            raise MeasurementError(f"{name} did not finish in time") from None
+        if self._process.returncode:
+            raise MeasurementError(f"{name}: {complaint.decode(errors='replace').strip()}")
+        return msgspec.json.decode(told, type=answer)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def serve(request: type[_Request], work: Callable[[_Request], object]) -> int:
+    """The main function of a `Worker`'s module; its exit status."""
+    try:
+        answer = work(msgspec.json.decode(sys.stdin.buffer.read(), type=request))
+    except (MeasurementError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    return 0
 
 
 def wait_until(holds: Callable[[], bool], what: str, within_s: float, every_s: float = 0.02) -> None:

@@ -7,13 +7,13 @@ block ends.  Sterna's nodes are static neighbours, Mosquitto's are joined by bri
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.brokers import MOSQUITTO, STERNA, Broker, Running, started
+from sterna.measure.harness.brokers import MOSQUITTO, Broker, RunningBroker, mosquitto_at_its_best, started, sterna
+from sterna.measure.harness.node_tables import Tables, merged, network
 from sterna.measure.harness.ports import free_port
 from sterna.measure.load import packets
 from sterna.measure.load.connections import Client
@@ -25,106 +25,107 @@ READY_TOPIC = "bench/ready"
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class RowSystem:
     """A kind of broker and how it is linked."""
 
     name: str
-    broker: Broker
-    links: Callable[[int, int, int], str]
-    """What the configuration of one broker gets: (its number, the port others link to, the next one's or 0)."""
+    alone: Broker
+    linked: Callable[[int, int, int], Broker]
+    """One of a row: (its number from 1, the port others link to, the next one's or 0)."""
     own_link_port: bool
     """Links have a port of their own; otherwise they use the clients'."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    near: int
-    """Port of the first broker."""
-    far: int
-    """Port of the last broker."""
-    pids: tuple[int, ...]
+class BrokerRow:
     """First to last."""
+
+    ports: tuple[int, ...]
+    pids: tuple[int, ...]
+
+    @property
+    def near(self) -> int:
+        return self.ports[0]
+
+    @property
+    def far(self) -> int:
+        return self.ports[-1]
 
 
 @contextmanager
-def started_row(system: System, nodes: int, workload: Workload, core: int | None) -> Iterator[Row]:
+def started_row(system: RowSystem, nodes: int, workload: Workload, core: int | None) -> Iterator[BrokerRow]:
     """A row of brokers that pass messages on."""
     with ExitStack() as stack:
-        row: list[Running] = []
+        row: list[RunningBroker] = []
         following = 0
         for number in range(nodes, 0, -1):
             link_port = free_port() if system.own_link_port else 0
-            broker = system.broker if nodes == 1 else _linked(system, number, link_port, following)
+            broker = system.alone if nodes == 1 else system.linked(number, link_port, following)
             running = stack.enter_context(started(broker, workload, core))
             following = link_port or running.port
             row.insert(0, running)
-        joined = Row(row[0].port, row[-1].port, tuple(one.pid for one in row))
-        _wait_until_joined(system, joined)
-        yield joined
+        ports = tuple(one.port for one in row)
+        wait_until_joined(system.name, ports[-1], ports[:1])
+        yield BrokerRow(ports, tuple(one.pid for one in row))
 
 
-def _linked(system: System, number: int, link_port: int, following: int) -> Broker:
-    plain = system.broker.settings
-
-    def settings(workload: Workload, port: int, directory: Path) -> str:
-        alone = plain(workload, port, directory).replace('name = "bench"', f'name = "n{number}"')
-        return alone + system.links(number, link_port, following)
-
-    return replace(system.broker, settings=settings)
-
-
-def _wait_until_joined(system: System, row: Row) -> None:
-    """Until a message has gone from the first broker to the last."""
+def wait_until_joined(name: str, listens: int, speak: Sequence[int]) -> None:
+    """Until a message has come from each of the brokers at the ports `speak` to the one at the port `listens`."""
     deadline = time.monotonic() + JOINED_S_MAX
-    listener = Client(row.far, "joined-far", [])
-    speaker = Client(row.near, "joined-near", [])
-    message = packets.publish(READY_TOPIC, packets.payload(0, 0))
-    with listener.socket, speaker.socket:
-        listener.introduce(clean=True)
-        speaker.introduce(clean=True)
-        listener.subscribe((READY_TOPIC,), 0)
-        listener.socket.settimeout(ASK_AGAIN_S)
-        while time.monotonic() < deadline:
-            speaker.socket.sendall(message)
-            with suppress(TimeoutError):
-                if listener.socket.recv(len(message)):
-                    return
-                break
-    raise MeasurementError(f"{system.name}: nothing came through a row of {len(row.pids)} in {JOINED_S_MAX:g} s")
+    for number, port in enumerate(speak):
+        topic = f"{READY_TOPIC}/{number}"
+        message = packets.publish(topic, packets.payload(0, 0))
+        with connected(listens, "joined-far") as listener, connected(port, "joined-near") as speaker:
+            listener.subscribe((topic,), 0)
+            listener.socket.settimeout(ASK_AGAIN_S)
+            while True:
+                speaker.socket.sendall(message)
+                with suppress(TimeoutError):
+                    if listener.socket.recv(len(message)):
+                        break
+                if time.monotonic() > deadline:
+                    raise MeasurementError(f"{name}: nothing came through from broker {number + 1} of a row")
 
 
-def _neighbours(number: int, link_port: int, following: int) -> str:
-    neighbours = f'["127.0.0.1:{following}"]' if following else "[]"
-    return f"""\
-[network]
-name = "bench"
-bind = "127.0.0.1:{link_port}"
-neighbours = {neighbours}
-overlay = "static"
-strategy = "subscription-flooding"
-"""
+@contextmanager
+def connected(port: int, name: str) -> Iterator[Client]:
+    client = Client(port, name, [])
+    with client.socket:
+        client.introduce(clean=True)
+        yield client
 
 
-def _bridge(number: int, link_port: int, following: int) -> str:
+def row_of_sterna(tables: Callable[[int], Tables]) -> RowSystem:
+    """Nodes with further tables in their configuration, by number."""
+
+    def linked(number: int, link_port: int, following: int) -> Broker:
+        links = network(
+            "bench",
+            f"127.0.0.1:{link_port}",
+            [f"127.0.0.1:{following}"] if following else [],
+            overlay="static",
+            strategy="subscription-flooding",
+        )
+        return sterna(merged({"node": {"name": f"n{number}"}, "network": links}, tables(number)))
+
+    return RowSystem("sterna", sterna(tables(1)), linked, own_link_port=True)
+
+
+def _bridged(number: int, link_port: int, following: int) -> Broker:
     if not following:
-        return ""
-    lines = [
+        return MOSQUITTO
+    return mosquitto_at_its_best(
         f"connection row{number}",
         f"address 127.0.0.1:{following}",
         "topic # both 1",
         "notifications false",
         "restart_timeout 1",
-    ]
-    return "\n".join(lines) + "\n"
+    )
 
 
-def _without_window(workload: Workload, port: int, directory: Path) -> str:
-    """As many messages in flight to one client as may come up: Mosquitto is run without that limit too.
+WITHOUT_WINDOW: Tables = {"limits": {"inflight": 10_000}}
+"""As many messages in flight to one client as may come up: Mosquitto is run without that limit too.  Publishers are
+answered by the first broker, so the last may have more to send than any publisher's window."""
 
-    Publishers are answered by the first broker, so the last may have more to send than any publisher's window.
-    """
-    return STERNA.settings(workload, port, directory).replace("[limits]\n", "[limits]\ninflight = 10000\n")
-
-
-ROW_OF_STERNA = System("sterna", replace(STERNA, settings=_without_window), _neighbours, own_link_port=True)
-ROW_OF_MOSQUITTO = System("mosquitto", MOSQUITTO, _bridge, own_link_port=False)
+ROW_OF_STERNA = row_of_sterna(lambda number: WITHOUT_WINDOW)
+ROW_OF_MOSQUITTO = RowSystem("mosquitto", MOSQUITTO, _bridged, own_link_port=False)

@@ -20,10 +20,9 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.brokers import tie_to_parent
 from sterna.measure.harness.exclusive import claim
 from sterna.measure.harness.ports import free_ports
-from sterna.measure.harness.processes import program
+from sterna.measure.harness.processes import program, tie_to_parent
 from sterna.measure.harness.switch import Delay, Switch
 
 _TUN = "/dev/net/tun"
@@ -47,6 +46,10 @@ class Place:
     admin: int
     namespace: str = ""
     """Its network namespace; empty: that of this process."""
+
+    @property
+    def links_address(self) -> str:
+        return f"{self.host}:{self.links}"
 
     @property
     def prefix(self) -> tuple[str, ...]:
@@ -131,7 +134,7 @@ class AtADistance:
         holder = subprocess.Popen(
             [program("unshare", "on Debian: apt-get install util-linux"), "--net", "sleep", "infinity"],
             stdin=subprocess.DEVNULL,
-            preexec_fn=lambda: tie_to_parent(None),
+            preexec_fn=lambda: tie_to_parent(),
         )
         self._holders.append(holder)
         _wait_for_namespace(holder.pid)

@@ -129,6 +129,7 @@ class AcknowledgedLoad:
 
     def __init__(self, clients: Clients, load: Acknowledged) -> None:
         self._clients = clients
+        self._behind_max = load.behind_max
         topics = [f"bench/pair/{number:02}" for number in range(load.pairs)]
         connect = clients.connect
         self._subscribers = [
@@ -160,6 +161,17 @@ class AcknowledgedLoad:
                 publisher.start()
         while time.perf_counter() < until:
             self._clients.turn(TURN_S_MAX)
+            if self._behind_max is not None:
+                self._hold_back(self._behind_max)
+
+    def _hold_back(self, behind_max: int) -> None:
+        """A publisher waits for its subscriber too: measured is what arrives, not what piles up on the way."""
+        for publisher, subscriber in zip(self._publishers, self._subscribers, strict=True):
+            waits = publisher.sent - subscriber.delivered > behind_max
+            if waits != publisher.stopped:
+                publisher.stopped = waits
+                if not waits:
+                    publisher.start()
 
     def drain(self, until: float) -> None:
         for publisher in self._publishers:

@@ -16,6 +16,8 @@ from sterna.measure.load import packets
 HANDSHAKE_S_MAX = 10.0
 READ_BYTES_MAX = 256 * 1024
 EVENTS_MAX = 512
+SUBSCRIBER = "sub-"
+"""How the names of subscribers begin in every load."""
 
 
 class Client:
@@ -80,10 +82,12 @@ class Client:
 
 
 class Clients:
-    """Everyone connected to one broker, and the buffer they read into."""
+    """Everyone connected to one broker, or to both ends of a row of them, and the buffer they read into."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, near: int, far: int = 0) -> None:
+        """Ports; with `far`, subscribers are connected there and everybody else to `near`."""
+        self._near = near
+        self._far = far or near
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
         self._all: list[Client] = []
@@ -92,7 +96,7 @@ class Clients:
         self.view = memoryview(self.buffer)
 
     def connect(self, name: str, *, clean: bool = True) -> Client:
-        client = Client(self._port, name, self._blocked)
+        client = Client(self._far if name.startswith(SUBSCRIBER) else self._near, name, self._blocked)
         self._all.append(client)
         client.introduce(clean=clean)
         return client

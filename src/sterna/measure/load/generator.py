@@ -1,35 +1,76 @@
-"""The load generator, a process of its own: drives one broker with one workload and prints one line of JSON.
+"""The load generator, a process of its own: drives one broker, or a row of them, with one load.
 
-It connects everyone, warms up, reads the broker's CPU clock, drives the load for the measured interval, reads the clock
-again and then lets everything arrive, so that what is still missing is lost.
+It connects everyone, warms up, reads the brokers' CPU clocks, drives the load for the measured interval, reads the
+clocks again and then lets everything arrive, so that what is still missing is lost.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Protocol
 
 import msgspec
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness import meter
 from sterna.measure.harness.measurement import Measurement, percentile
+from sterna.measure.harness.processes import Worker, serve
+from sterna.measure.load import shapes
 from sterna.measure.load.acknowledged import AcknowledgedLoad
-from sterna.measure.load.connections import Clients
+from sterna.measure.load.connections import Client, Clients
+from sterna.measure.load.numbers import NumbersLoad
 from sterna.measure.load.paced import PacedLoad
 from sterna.measure.load.saturation import SaturatedLoad
-from sterna.measure.load.shapes import BY_NAME, Acknowledged, Idle, InTurn, Paced, Saturation
 
 DRAIN_S_MAX = 10.0
+GRACE_S = 60.0
+"""Beyond warm-up and measured interval: connecting, draining, ending."""
 SETTLE_S = 0.5
 """After connecting thousands of clients, before memory is read."""
+WARM_UP_S_MAX = 20.0
+WARM_UP_STEP_S = 0.1
+FILTERS_PER_CLIENT = 100
+"""As many expressions as a client may have."""
 
 
-class Load(Protocol):
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What one generator does."""
+
+    load: shapes.Load
+    near: int
+    """Port of the broker everyone connects to,"""
+    far: int = 0
+    """but subscribers to this one, if it is not 0."""
+    pids: tuple[int, ...]
+    """Of all brokers on the way."""
+    warm_up_s: float
+    measure_s: float
+    rounds: int = 1
+    warm_up_messages: int = 0
+    """Deliveries before anything is measured: a node loads what it writes frames with when the first one is full."""
+    is_row: bool = False
+    """The brokers share a core and wait for each other, which is theirs: only what strangers had of that core counts
+    as a disturbance."""
+    looking_on: tuple[str, ...] = ()
+    """Filters that are subscribed to in every other round, by clients that none of the messages is for."""
+
+
+def generate(name: str, job: Job, core: int | None) -> list[Measurement]:
+    """A generator at work for the broker of this name; what it measured, round by round."""
+    loads = len(job.load.loads) if isinstance(job.load, shapes.InTurn) else 1
+    worker = Worker("sterna.measure.load.generator", job, core)
+    try:
+        within_s = loads * job.rounds * (job.warm_up_s + job.measure_s) + GRACE_S
+        return worker.result(list[Measurement], f"{name}: the generator", within_s)
+    finally:
+        worker.stop()
+
+
+class LoadDriver(Protocol):
     """What can be driven: counters that only grow, and two ways to let time pass."""
 
     @property
@@ -42,28 +83,81 @@ class Load(Protocol):
     def drain(self, until: float) -> None: ...
 
 
-def measure_load(load: Load, broker_pid: int, warm_up_s: float, measure_s: float) -> Measurement:
-    begin = time.perf_counter()
-    load.run(begin + warm_up_s)
+DRIVERS: dict[type, Callable[[Clients, Any], LoadDriver]] = {
+    shapes.Saturation: SaturatedLoad,
+    shapes.Paced: PacedLoad,
+    shapes.Acknowledged: AcknowledgedLoad,
+    shapes.Numbers: NumbersLoad,
+}
+
+
+def measure(job: Job) -> list[Measurement]:
+    if isinstance(job.load, shapes.InTurn):
+        return [measure_in_turn(job, job.load.loads)]
+    with closing(Clients(job.near, job.far)) as clients:
+        if isinstance(job.load, shapes.Idle):
+            return [measure_idle(clients, job.load, job.pids[0])]
+        driver = DRIVERS[type(job.load)](clients, job.load)
+        hold_still()
+        return [_measure_round(driver, job, number) for number in range(job.rounds)]
+
+
+def _measure_round(driver: LoadDriver, job: Job, number: int) -> Measurement:
+    with _looking_on(job.near, job.looking_on if number % 2 else ()):
+        return measure_load(driver, job)
+
+
+@contextmanager
+def _looking_on(port: int, filters: Sequence[str]) -> Iterator[None]:
+    clients = []
+    for start in range(0, len(filters), FILTERS_PER_CLIENT):
+        client = Client(port, f"bystander-{start}", [])
+        client.introduce(clean=True)
+        client.subscribe(filters[start : start + FILTERS_PER_CLIENT], 0)
+        clients.append(client)
+    yield
+    for client in clients:
+        client.socket.close()
+
+
+def measure_load(load: LoadDriver, job: Job) -> Measurement:
+    warm_up(load, job)
     if isinstance(load, PacedLoad):
         load.start_samples()
     published, delivered = load.published, load.delivered
-    before = meter.waited_ns(broker_pid), meter.cpu_ns(broker_pid), time.process_time_ns(), time.perf_counter_ns()
-    load.run(time.perf_counter() + measure_s)
-    after = meter.waited_ns(broker_pid), meter.cpu_ns(broker_pid), time.process_time_ns(), time.perf_counter_ns()
-    waited, broker, own, seconds = ((end - start) / 1e9 for start, end in zip(before, after, strict=True))
+    before = _clocks_ns(job)
+    load.run(time.perf_counter() + job.measure_s)
+    busy, brokers, own, seconds = ((end - start) / 1e9 for start, end in zip(before, _clocks_ns(job), strict=True))
     measured = Measurement(
         seconds=seconds,
         published=load.published - published,
         delivered=load.delivered - delivered,
-        broker_cpu_s=broker,
-        broker_waited_s=waited,
+        broker_cpu_s=brokers,
+        broker_waited_s=max(0.0, busy - brokers) if job.is_row else busy,
         generator_busy=own / seconds,
     )
     if isinstance(load, PacedLoad):
         measured = with_latency(measured, load)
     load.drain(time.perf_counter() + DRAIN_S_MAX)
     return msgspec.structs.replace(measured, lost=load.owed)
+
+
+def _clocks_ns(job: Job) -> tuple[int, int, int, int]:
+    """How long the brokers' core was busy (of a row) or they waited for it, their CPU time, our own, and the time."""
+    busy = meter.core_busy_ns(job.pids[0]) if job.is_row else meter.waited_ns(job.pids[0])
+    return busy, sum(map(meter.cpu_ns, job.pids)), time.process_time_ns(), time.perf_counter_ns()
+
+
+def warm_up(load: LoadDriver, job: Job) -> None:
+    """At least so long, and until what a broker does for the first time only (loading a library, say) is behind it."""
+    begin = time.perf_counter()
+    load.run(begin + job.warm_up_s)
+    while (
+        not isinstance(load, PacedLoad)
+        and load.delivered < job.warm_up_messages
+        and time.perf_counter() < begin + WARM_UP_S_MAX
+    ):
+        load.run(time.perf_counter() + WARM_UP_STEP_S)
 
 
 def with_latency(measured: Measurement, load: PacedLoad) -> Measurement:
@@ -80,7 +174,7 @@ def with_latency(measured: Measurement, load: PacedLoad) -> Measurement:
     )
 
 
-def measure_idle(clients: Clients, load: Idle, broker_pid: int) -> Measurement:
+def measure_idle(clients: Clients, load: shapes.Idle, broker_pid: int) -> Measurement:
     start = time.perf_counter()
     for number in range(load.before):
         clients.connect(f"before-{number}")
@@ -93,18 +187,8 @@ def measure_idle(clients: Clients, load: Idle, broker_pid: int) -> Measurement:
     return Measurement(seconds=time.perf_counter() - start, kib_per_connection=grown_kib / load.connections)
 
 
-def measure_in_turn(
-    port: int, loads: Sequence[Saturation], broker_pid: int, warm_up_s: float, measure_s: float
-) -> Measurement:
-    parts = []
-    for load in loads:
-        clients = Clients(port)
-        try:
-            driver = SaturatedLoad(clients, load)
-            hold_still()
-            parts.append(measure_load(driver, broker_pid, warm_up_s, measure_s))
-        finally:
-            clients.close()
+def measure_in_turn(job: Job, loads: Sequence[shapes.Saturation]) -> Measurement:
+    parts = [part for load in loads for part in measure(msgspec.structs.replace(job, load=load))]
     costs = [part.cpu_us_per_message for part in parts]
     known = [cost for cost in costs if cost]
     return Measurement(
@@ -127,43 +211,5 @@ def hold_still() -> None:
     gc.disable()
 
 
-def measure(name: str, port: int, broker_pid: int, warm_up_s: float, measure_s: float) -> Measurement:
-    load = BY_NAME[name].load
-    if isinstance(load, InTurn):
-        return measure_in_turn(port, load.loads, broker_pid, warm_up_s, measure_s)
-    clients = Clients(port)
-    try:
-        match load:
-            case Idle():
-                return measure_idle(clients, load, broker_pid)
-            case Saturation():
-                driver: Load = SaturatedLoad(clients, load)
-            case Paced():
-                driver = PacedLoad(clients, load)
-            case Acknowledged():
-                driver = AcknowledgedLoad(clients, load)
-        hold_still()
-        return measure_load(driver, broker_pid, warm_up_s, measure_s)
-    finally:
-        clients.close()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m sterna.measure.load.generator", description=__doc__)
-    parser.add_argument("workload", choices=sorted(BY_NAME))
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--broker-pid", type=int, required=True)
-    parser.add_argument("--warm-up", type=float, required=True, help="seconds")
-    parser.add_argument("--measure", type=float, required=True, help="seconds")
-    given = parser.parse_args()
-    try:
-        measured = measure(given.workload, given.port, given.broker_pid, given.warm_up, given.measure)
-    except (MeasurementError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(Job, measure))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,10 +18,14 @@ from pathlib import Path
 import msgspec
 
 from sterna.measure.errors import MeasurementError
+from sterna.measure.harness.brokers import sterna_command
+from sterna.measure.harness.comparison import Say
+from sterna.measure.harness.node_tables import network, toml
+from sterna.measure.harness.nodes import place_tables
 from sterna.measure.harness.processes import Process
 from sterna.measure.harness.sites import AtADistance, Loopback, Place, Site, may_be_at_a_distance
+from sterna.measure.harness.trees import NodeView, edges, inner_nodes, is_tree, is_whole, leaves, look
 from sterna.measure.papers.convergence.clients import SteadyClients
-from sterna.measure.papers.convergence.trees import View, edges, inner_nodes, is_tree, is_whole, leaves, look
 from sterna.measure.papers.traffic.placement import TREE
 
 PATIENCE_S = 60.0
@@ -34,11 +37,9 @@ FAR_S = 0.012
 CALM_S = 2.0
 """A tree that has not changed for so long is final: the next thing may happen."""
 
-Talk = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ConvergencePlan:
     runs: int = 10
     nodes: int = 5
     strategy: str = "subscription-flooding"
@@ -47,7 +48,7 @@ class Plan:
     at_a_distance: bool = field(default_factory=may_be_at_a_distance)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class ConvergenceEvent(msgspec.Struct, frozen=True, kw_only=True):
     """From something happening to the tree standing again."""
 
     what: str
@@ -62,8 +63,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Until the last change of the tree: shorter ways may be found later."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    events: list[Event]
+class ConvergenceRun(msgspec.Struct, frozen=True, kw_only=True):
+    events: list[ConvergenceEvent]
     published: int
     """Messages publishers were told are safe."""
     delivered: int
@@ -75,20 +76,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Connections of subscribers that broke though their node was not killed."""
 
 
-def run(plan: Plan, talk: Talk) -> list[Run]:
+def run(plan: ConvergencePlan, say: Say) -> list[ConvergenceRun]:
     runs = []
     for number in range(plan.runs):
-        runs.append(measure(plan, talk))
+        runs.append(measure(plan, say))
         told = ", ".join(f"{event.what} {event.tree_s:.2f} s" for event in runs[-1].events)
-        talk(f"run {number + 1} of {plan.runs}: {told}; {runs[-1].published} messages, {runs[-1].lost} lost")
+        say(f"run {number + 1} of {plan.runs}: {told}; {runs[-1].published} messages, {runs[-1].lost} lost")
     return runs
 
 
-def site_of(plan: Plan) -> Site:
+def site_of(plan: ConvergencePlan) -> Site:
     return AtADistance(plan.nodes, delay_s) if plan.at_a_distance else Loopback(plan.nodes)
 
 
-def described(plan: Plan) -> str:
+def described(plan: ConvergencePlan) -> str:
     if not plan.at_a_distance:
         return "processes on loopback, all equally near (the tree is a star)"
     return (
@@ -104,30 +105,30 @@ def delay_s(source: int, target: int) -> float:
     return NEAR_S if (source, target) in TREE or (target, source) in TREE else FAR_S
 
 
-def measure(plan: Plan, talk: Talk) -> Run:
-    """One run.  If something was lost or did not happen, what the nodes wrote is kept, and `talk` says where."""
+def measure(plan: ConvergencePlan, say: Say) -> ConvergenceRun:
+    """One run.  If something was lost or did not happen, what the nodes wrote is kept, and `say` tells where."""
     with tempfile.TemporaryDirectory(prefix="sterna-convergence-") as name, site_of(plan) as site:
-        nodes = Nodes(plan, site.places, Path(name))
+        nodes = TreeNodes(plan, site.places, Path(name))
         try:
             found = asyncio.run(_measure(plan, nodes))
         except MeasurementError:
-            _keep_logs(Path(name), talk)
+            _keep_logs(Path(name), say)
             raise
         finally:
             nodes.stop()
         if found.lost:
-            _keep_logs(Path(name), talk)
+            _keep_logs(Path(name), say)
         return found
 
 
-def _keep_logs(directory: Path, talk: Talk) -> None:
+def _keep_logs(directory: Path, say: Say) -> None:
     kept = tempfile.mkdtemp(prefix="sterna-convergence-failed-")
     for log in directory.glob("*.log"):
         shutil.copy(log, kept)
-    talk(f"the logs of the nodes are kept in {kept}")
+    say(f"the logs of the nodes are kept in {kept}")
 
 
-async def _measure(plan: Plan, nodes: Nodes) -> Run:
+async def _measure(plan: ConvergencePlan, nodes: TreeNodes) -> ConvergenceRun:
     began = nodes.start()
     events = [await _watch(nodes, "start", "", began)]
     clients = SteadyClients(nodes.places, 1 / plan.messages_per_s)
@@ -144,7 +145,7 @@ async def _measure(plan: Plan, nodes: Nodes) -> Run:
     finally:
         await clients.leave()
     nodes.check()
-    return Run(
+    return ConvergenceRun(
         events=events,
         published=len(clients.safe),
         delivered=clients.delivered,
@@ -154,9 +155,9 @@ async def _measure(plan: Plan, nodes: Nodes) -> Run:
     )
 
 
-async def _watch(nodes: Nodes, what: str, victim: str, began: float) -> Event:
+async def _watch(nodes: TreeNodes, what: str, victim: str, began: float) -> ConvergenceEvent:
     ready, tree, whole, final = await asyncio.to_thread(nodes.watch, what)
-    return Event(
+    return ConvergenceEvent(
         what=what,
         victim=victim,
         ready_s=ready - began,
@@ -166,7 +167,7 @@ async def _watch(nodes: Nodes, what: str, victim: str, began: float) -> Event:
     )
 
 
-def choose(role: str, views: dict[str, View]) -> tuple[str, str]:
+def choose(role: str, views: dict[str, NodeView]) -> tuple[str, str]:
     """(what it is, its name); where the tree is a star, a leaf stands in for an inner node."""
     if role == "root":
         return "root", next(iter(views.values())).root
@@ -174,10 +175,10 @@ def choose(role: str, views: dict[str, View]) -> tuple[str, str]:
     return ("inner node", inner[0]) if inner else ("leaf", leaves(views)[0])
 
 
-class Nodes:
+class TreeNodes:
     """The processes; `places` and views go by node name."""
 
-    def __init__(self, plan: Plan, places: list[Place], directory: Path) -> None:
+    def __init__(self, plan: ConvergencePlan, places: list[Place], directory: Path) -> None:
         self._processes: dict[str, Process] = {}
         self.places: dict[str, Place] = {}
         self._alive: dict[str, None] = {}
@@ -185,7 +186,7 @@ class Nodes:
             name = f"node-{number}"
             file = directory / f"{name}.toml"
             file.write_text(settings(plan, name, number == 0, places, place, directory))
-            command = [*place.prefix, sys.executable, "-m", "sterna", "node", "--config", str(file)]
+            command = [*place.prefix, *sterna_command("node", "--config", str(file))]
             self._processes[name] = Process(name, command, directory)
             self.places[name] = place
 
@@ -215,7 +216,7 @@ class Nodes:
         for name in self._alive:
             self._processes[name].check()
 
-    def views(self) -> dict[str, View]:
+    def views(self) -> dict[str, NodeView]:
         """Of those alive that answer."""
         found = {name: look(self.places[name]) for name in self._alive}
         return {name: view for name, view in found.items() if view is not None}
@@ -238,7 +239,7 @@ class Nodes:
             time.sleep(LOOK_EVERY_S)
         return final
 
-    def _wait(self, holds: Callable[[dict[str, View]], bool], what: str) -> tuple[float, dict[str, View]]:
+    def _wait(self, holds: Callable[[dict[str, NodeView]], bool], what: str) -> tuple[float, dict[str, NodeView]]:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             views = self.views()
@@ -251,31 +252,22 @@ class Nodes:
             time.sleep(LOOK_EVERY_S)
 
 
-def settings(plan: Plan, name: str, leads: bool, places: list[Place], place: Place, directory: Path) -> str:
+def settings(plan: ConvergencePlan, name: str, leads: bool, places: list[Place], place: Place, directory: Path) -> str:
     """Every default but what makes the first node the root, so that runs can be compared."""
-    neighbours = ", ".join(f'"{other.host}:{other.links}"' for other in places if other is not place)
-    return f"""\
-[node]
-name = "{name}"
-data = "{directory}/{name}"
-[journal]
-durability = "os"
-[admin]
-bind = "{place.host}:{place.admin}"
-anonymous = true
-[log]
-format = "json"
-[[listener]]
-bind = "{place.host}:{place.clients}"
-anonymous = true
-[network]
-name = "convergence"
-key = "of no use outside of this experiment"
-bind = "{place.host}:{place.links}"
-neighbours = [{neighbours}]
-strategy = "{plan.strategy}"
-overlay = "spanning-tree"
-[network.tree]
-multicast = ""
-memory_weight = {2.0 if leads else 1.0}
-"""
+    links = network(
+        "convergence",
+        place.links_address,
+        [other.links_address for other in places if other is not place],
+        key="of no use outside of this experiment",
+        strategy=plan.strategy,
+        overlay="spanning-tree",
+    )
+    return toml(
+        {
+            **place_tables(name, place, directory),
+            "journal": {"durability": "os"},
+            "admin": {"bind": f"{place.host}:{place.admin}", "anonymous": True},
+            "network": links,
+            "network.tree": {"multicast": "", "memory_weight": 2.0 if leads else 1.0},
+        }
+    )

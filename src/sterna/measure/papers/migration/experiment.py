@@ -13,36 +13,34 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.admin import is_served, leaves, order
+from sterna.measure.harness.comparison import Say
 from sterna.measure.harness.nodes import TOKEN, start_gateway, start_nodes
-from sterna.measure.harness.parallel import Talk, run_side_by_side
+from sterna.measure.harness.parallel import run_side_by_side
 from sterna.measure.harness.processes import Process
-from sterna.measure.harness.sites import AtADistance, Loopback, Place, Site, may_be_at_a_distance
+from sterna.measure.harness.sites import AtADistance, Loopback, Place, Site
 from sterna.measure.harness.switch import Distances
 from sterna.measure.load.clients import Client
 from sterna.measure.load.movers import Address, Mover
-from sterna.measure.papers.migration.model import Latencies
 from sterna.measure.papers.migration.plan import (
     BY_NAME,
-    EXPERIMENTS,
     INTERVAL_MS,
     JITTER_MS,
-    KINDS,
-    LAG_MS,
     NEAR_MS,
-    Experiment,
-    Kind,
-    Topic,
+    ClientKind,
+    MigrationPlan,
+    MovedTopic,
+    MoveExperiment,
 )
-from sterna.measure.papers.migration.records import MOVES, Records, read
+from sterna.measure.papers.migration.records import MOVES, MoveRecords, read
 
-VERSIONS: dict[Kind, int] = {"gateway": 4, "mqtt5": 5, "mqtt311": 4}
+VERSIONS: dict[ClientKind, int] = {"gateway": 4, "mqtt5": 5, "mqtt311": 4}
 SOURCE, TARGET, CLIENT = range(3)
 NAMES = ("source", "target")
 LET_IN_S = 90.0
@@ -59,32 +57,18 @@ BASELINE = BY_NAME["synced-A0_B1_C2"]
 BASELINE_RUNS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    experiments: tuple[Experiment, ...] = EXPERIMENTS
-    runs: int = 10
-    kinds: tuple[Kind, ...] = KINDS
-    lag_ms: float = LAG_MS
-    seed: int = 1
-    """Of the jitter."""
-    at_a_distance: bool = field(default_factory=may_be_at_a_distance)
-
-    def latencies(self, experiment: Experiment) -> Latencies:
-        return experiment.latencies(NEAR_MS, self.lag_ms) if self.at_a_distance else experiment.latencies(0.0, 0.0)
-
-
-def run(plan: Plan, directory: Path, talk: Talk) -> None:
+def run(plan: MigrationPlan, directory: Path, say: Say) -> None:
     """Everything; the records of every run are written below `directory`.  Those over links of seconds, which mostly
     wait, are made several at a time, the others one after the other: there milliseconds count."""
     lagging = [one for one in plan.experiments if plan.latencies(one).longest > NEAR_MS]
     lagging.sort(key=lambda one: -plan.latencies(one).shortest)  # what takes longest begins first
     for experiment in plan.experiments:
         if experiment not in lagging:
-            run_one(plan, experiment, directory, talk)
-    run_side_by_side(run_one, [(plan, one, directory) for one in lagging], AT_A_TIME, talk)
+            run_one(plan, experiment, directory, say)
+    run_side_by_side(run_one, [(plan, one, directory) for one in lagging], AT_A_TIME, say)
 
 
-def run_one(plan: Plan, experiment: Experiment, directory: Path, talk: Talk) -> None:
+def run_one(plan: MigrationPlan, experiment: MoveExperiment, directory: Path, say: Say) -> None:
     with _network(plan, experiment) as network:
         for number in range(1, plan.runs + 1):
             try:
@@ -92,29 +76,29 @@ def run_one(plan: Plan, experiment: Experiment, directory: Path, talk: Talk) -> 
             except MeasurementError as error:
                 records = _failed(plan, experiment, number, str(error))
             records.write(directory, f"{experiment.name}-{number}")
-            talk(f"{experiment.name}, run {number} of {plan.runs}: {_told(records)}")
+            say(f"{experiment.name}, run {number} of {plan.runs}: {_told(records)}")
             network.check()
 
 
-def _failed(plan: Plan, experiment: Experiment, number: int, problem: str) -> Records:
+def _failed(plan: MigrationPlan, experiment: MoveExperiment, number: int, problem: str) -> MoveRecords:
     """A run that did not come about: the others count all the same."""
     now = time.time()
     clients = [(f"{experiment.name} {number} {kind}", kind) for kind in plan.kinds]
-    return Records(
+    return MoveRecords(
         moves=[(name, experiment.name, number, kind, now, None, None, False, 0, problem) for name, kind in clients]
     )
 
 
-def processing_ms(plan: Plan, talk: Talk) -> float:
+def processing_ms(plan: MigrationPlan, say: Say) -> float:
     """What a move takes where links take no time: the middle one of some."""
     near = replace(plan, experiments=(BASELINE,), runs=BASELINE_RUNS, at_a_distance=False)
     with tempfile.TemporaryDirectory(prefix="sterna-migration-") as name:
-        run(near, Path(name), lambda line: talk(f"without distances: {line}"))
+        run(near, Path(name), lambda line: say(f"without distances: {line}"))
         took = [move["finished"] - move["ordered"] for move in read(Path(name), "moves") if move["finished"]]
     return 1000 * median(took) if took else 0.0
 
 
-def _told(records: Records) -> str:
+def _told(records: MoveRecords) -> str:
     moves = [dict(zip(MOVES.names, row, strict=True)) for row in records.moves]
     took = (
         f"{one['kind']} {1000 * (one['finished'] - one['ordered']):.0f} ms" if one["finished"] else one["problem"]
@@ -126,7 +110,7 @@ def _told(records: Records) -> str:
 # -- the network --
 
 
-class Network:
+class MovingNetwork:
     def __init__(self, places: list[Place], processes: list[Process], gateway: Address | None) -> None:
         self.places = places
         self._processes = processes
@@ -141,7 +125,7 @@ class Network:
 
 
 @contextmanager
-def _network(plan: Plan, experiment: Experiment) -> Iterator[Network]:
+def _network(plan: MigrationPlan, experiment: MoveExperiment) -> Iterator[MovingNetwork]:
     """Links are made at the near distance, and lengthened when they stand."""
     distances = Distances(JITTER_MS / 1000, Random(f"{plan.seed} {experiment.name}"))
     distances.put(SOURCE, TARGET, NEAR_MS / 1000)
@@ -158,7 +142,7 @@ def _network(plan: Plan, experiment: Experiment) -> Iterator[Network]:
         distances.put(SOURCE, TARGET, latencies.source_to_target / 1000, latencies.target_to_source / 1000)
         distances.put(SOURCE, CLIENT, latencies.source_client / 1000)
         distances.put(TARGET, CLIENT, latencies.target_client / 1000)
-        yield Network(places, processes, gateway)
+        yield MovingNetwork(places, processes, gateway)
 
 
 # -- a run --
@@ -167,25 +151,25 @@ def _network(plan: Plan, experiment: Experiment) -> Iterator[Network]:
 class _Run:
     """The clients of one run, and what they write down."""
 
-    def __init__(self, plan: Plan, experiment: Experiment, number: int, network: Network) -> None:
+    def __init__(self, plan: MigrationPlan, experiment: MoveExperiment, number: int, network: MovingNetwork) -> None:
         self._experiment = experiment
         self._number = number
         self._network = network
-        self.records = Records()
-        self.movers: dict[Kind, Mover] = {kind: self._mover(kind) for kind in plan.kinds}
+        self.records = MoveRecords()
+        self.movers: dict[ClientKind, Mover] = {kind: self._mover(kind) for kind in plan.kinds}
         self._publishing: list[asyncio.Task[None]] = []
         self._over = False
         self._flows = [(topic, where) for topic in experiment.topics for where in topic.published_at]
 
-    def _mover(self, kind: Kind) -> Mover:
+    def _mover(self, kind: ClientKind) -> Mover:
         target = self._network.address(TARGET)
         elsewhere = target if kind == "mqtt311" else None
         return Mover(self.client(kind), VERSIONS[kind], self._open, elsewhere=elsewhere)
 
-    def client(self, kind: Kind) -> str:
+    def client(self, kind: ClientKind) -> str:
         return f"{self._experiment.name} {self._number} {kind}"
 
-    def topic(self, topic: Topic) -> str:
+    def topic(self, topic: MovedTopic) -> str:
         return f"{self._experiment.name}/{self._number}/{topic.name}"
 
     async def _open(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -206,7 +190,7 @@ class _Run:
         topics = self._experiment.topics
         await asyncio.gather(*(self._subscribe(mover, topic) for mover in self.movers.values() for topic in topics))
 
-    async def _subscribe(self, mover: Mover, topic: Topic) -> None:
+    async def _subscribe(self, mover: Mover, topic: MovedTopic) -> None:
         since = time.time()
         await mover.subscribe(self.topic(topic), topic.qos)
         self.records.subscriptions.append((mover.name, self.topic(topic), topic.qos, since, time.time()))
@@ -214,7 +198,7 @@ class _Run:
     def publish(self) -> None:
         self._publishing = [asyncio.create_task(self._publish(topic, where)) for topic, where in self._flows]
 
-    async def _publish(self, topic: Topic, where: str) -> None:
+    async def _publish(self, topic: MovedTopic, where: str) -> None:
         """At QoS 2, and in step whatever the broker takes to answer."""
         name, path = f"{where} {topic.name} {self._number}", self.topic(topic)
         origin, interval_s = f"{path}@{where}", INTERVAL_MS / 1000 * len(topic.published_at)
@@ -232,7 +216,7 @@ class _Run:
         finally:
             await client.leave()
 
-    async def move(self, kind: Kind, within_s: float, after_s: float) -> None:
+    async def move(self, kind: ClientKind, within_s: float, after_s: float) -> None:
         await asyncio.sleep(after_s)
         mover, places = self.movers[kind], self._network.places
         ordered = time.time()
@@ -249,7 +233,7 @@ class _Run:
              all(one.present for one in mover.arrivals[1:]), len(mover.arrivals) - connections, problem)
         )  # fmt: skip
 
-    async def _arrives(self, kind: Kind, within_s: float) -> float | None:
+    async def _arrives(self, kind: ClientKind, within_s: float) -> float | None:
         """A client behind a gateway notices nothing: the target is asked."""
         mover, target = self.movers[kind], self._network.address(TARGET)
         if kind == "gateway":
@@ -295,7 +279,7 @@ async def _let_in(mover: Mover, where: Address) -> None:
                 return
 
 
-async def _run(plan: Plan, experiment: Experiment, number: int, network: Network) -> Records:
+async def _run(plan: MigrationPlan, experiment: MoveExperiment, number: int, network: MovingNetwork) -> MoveRecords:
     found = _Run(plan, experiment, number, network)
     latencies = plan.latencies(experiment)
     longest_s = latencies.longest / 1000

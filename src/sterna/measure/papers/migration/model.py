@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["ahead", "synced", "behind"]
+SyncState = Literal["ahead", "synced", "behind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Prediction:
     """When the target sends its first message, from the beginning of the move."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> SyncState:
         return "ahead" if self.delta > 0 else "behind" if self.delta < 0 else "synced"
 
 

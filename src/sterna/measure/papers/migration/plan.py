@@ -14,16 +14,21 @@ The words of the move itself take as long as everything else on the link, which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from sterna.measure.papers.migration.model import Latencies, State, predict
+from sterna.measure.harness.sites import may_be_at_a_distance
+from sterna.measure.papers.migration.model import Latencies, SyncState, predict
 
 Where = Literal["source", "target"]
-WHERE: dict[State, tuple[Where, ...]] = {"ahead": ("target",), "behind": ("source",), "synced": ("source", "target")}
+WHERE: dict[SyncState, tuple[Where, ...]] = {
+    "ahead": ("target",),
+    "behind": ("source",),
+    "synced": ("source", "target"),
+}
 
-Kind = Literal["gateway", "mqtt5", "mqtt311"]
-KINDS: tuple[Kind, ...] = ("gateway", "mqtt5", "mqtt311")
+ClientKind = Literal["gateway", "mqtt5", "mqtt311"]
+KINDS: tuple[ClientKind, ...] = ("gateway", "mqtt5", "mqtt311")
 """Of clients: behind a gateway; MQTT 5, following the Server Reference; MQTT 3.1.1, knowing where else to go."""
 
 INTERVAL_MS = 100.0
@@ -36,11 +41,11 @@ JITTER_MS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class MovedTopic:
     name: str
     qos: int
     """Of the subscription; everything is published at QoS 2."""
-    state: State
+    state: SyncState
     losses: int
     """What the paper counted over its ten runs,"""
     duplicates: int
@@ -51,9 +56,9 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class MoveExperiment:
     name: str
-    topics: tuple[Topic, ...]
+    topics: tuple[MovedTopic, ...]
 
     def latencies(self, near_ms: float = NEAR_MS, lag_ms: float = LAG_MS) -> Latencies:
         """One way, by what its topics ask for."""
@@ -70,7 +75,7 @@ class Experiment:
         return max(_predicted(topic, latencies) for topic in self.topics)
 
 
-def _predicted(topic: Topic, latencies: Latencies) -> float:
+def _predicted(topic: MovedTopic, latencies: Latencies) -> float:
     """A message is at the broker it is published at in no time, and at the other after the link between them."""
     delays = {
         "source": (0.0, latencies.source_to_target),
@@ -79,21 +84,21 @@ def _predicted(topic: Topic, latencies: Latencies) -> float:
     return max(predict(topic.qos, *delays[where], latencies).move for where in topic.published_at)
 
 
-def _single(state: State, qos: int, losses: int, duplicates: int) -> Experiment:
-    return Experiment(f"{state}-A{qos}", (Topic("topicA", qos, state, losses, duplicates),))
+def _single(state: SyncState, qos: int, losses: int, duplicates: int) -> MoveExperiment:
+    return MoveExperiment(f"{state}-A{qos}", (MovedTopic("topicA", qos, state, losses, duplicates),))
 
 
-def _three(state: State, losses: int, duplicates: int) -> Experiment:
-    return Experiment(f"{state}-A0_B1_C2", _topics("ABC", state, losses, duplicates))
+def _three(state: SyncState, losses: int, duplicates: int) -> MoveExperiment:
+    return MoveExperiment(f"{state}-A0_B1_C2", _topics("ABC", state, losses, duplicates))
 
 
-def _topics(letters: str, state: State, losses: int, duplicates: int) -> tuple[Topic, ...]:
+def _topics(letters: str, state: SyncState, losses: int, duplicates: int) -> tuple[MovedTopic, ...]:
     """At QoS 0, 1 and 2; the paper lost at 0 only, and repeated at 1 only."""
     counted = ((losses, 0), (0, duplicates), (0, 0))
-    return tuple(Topic(f"topic{letter}", qos, state, *counted[qos]) for qos, letter in enumerate(letters))
+    return tuple(MovedTopic(f"topic{letter}", qos, state, *counted[qos]) for qos, letter in enumerate(letters))
 
 
-EXPERIMENTS: tuple[Experiment, ...] = (
+EXPERIMENTS: tuple[MoveExperiment, ...] = (
     _single("ahead", 0, 247, 0),
     _single("ahead", 1, 0, 1),
     _single("ahead", 2, 0, 0),
@@ -106,9 +111,23 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     _single("behind", 1, 0, 358),
     _single("behind", 2, 0, 0),
     _three("behind", 0, 353),
-    Experiment("mixed-A0_B1_C2_D0_E1_F2", _topics("ABC", "ahead", 261, 2) + _topics("DEF", "behind", 1, 402)),
+    MoveExperiment("mixed-A0_B1_C2_D0_E1_F2", _topics("ABC", "ahead", 261, 2) + _topics("DEF", "behind", 1, 402)),
 )
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 PAPER_RUNS = 10
 PAPER_SHORTEST_MS = "500 to 800"
 """What the paper says of its figure 6.4, whose bars carry no numbers: the shortest moves, with brokers synced."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    experiments: tuple[MoveExperiment, ...] = EXPERIMENTS
+    runs: int = 10
+    kinds: tuple[ClientKind, ...] = KINDS
+    lag_ms: float = LAG_MS
+    seed: int = 1
+    """Of the jitter."""
+    at_a_distance: bool = field(default_factory=may_be_at_a_distance)
+
+    def latencies(self, experiment: MoveExperiment) -> Latencies:
+        return experiment.latencies(NEAR_MS, self.lag_ms) if self.at_a_distance else experiment.latencies(0.0, 0.0)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sterna.measure.papers.migration.document import MigrationDocument
 from sterna.measure.papers.migration.records import read
-from sterna.measure.papers.migration.report import Report
 from sterna.measure.plots import COLOURS, empty_figure
 
 AROUND_S = 2.0
@@ -46,15 +46,15 @@ class Story:
     lost: int
 
 
-def draw(report: Report, records: Path, directory: Path) -> list[Path]:
+def draw(told: MigrationDocument, records: Path, directory: Path) -> list[Path]:
     """All pictures into the directory; their names."""
     directory.mkdir(parents=True, exist_ok=True)
     drawn = [directory / "durations.png"]
-    draw_durations(report, drawn[0])
+    draw_durations(told, drawn[0])
     tables = {name: read(records, name) for name in ("messages", "deliveries", "moves")}
-    for row in report.rows:
-        client = f"{row.experiment} {report.runs} {report.kinds[0]}"
-        story = tell(tables, client, f"{row.experiment}/{report.runs}/{row.topic}", f"QoS {row.qos}")
+    for row in told.rows:
+        client = f"{row.experiment} {told.runs} {told.kinds[0]}"
+        story = tell(tables, client, f"{row.experiment}/{told.runs}/{row.topic}", f"QoS {row.qos}")
         if story is not None:
             drawn.append(directory / f"{row.experiment}-{row.topic}.png")
             draw_story(story, drawn[-1])
@@ -189,15 +189,15 @@ def _distribution(axes: Any, story: Story) -> None:
     axes.set_title("Empirical distribution of latencies", fontsize=10)
 
 
-def draw_durations(report: Report, file: Path) -> None:
+def draw_durations(told: MigrationDocument, file: Path) -> None:
     """Bars of means with least and greatest, by kind of client; a line where the model has it."""
     figure = empty_figure(13, 5.5)
     axes = figure.add_subplot()
-    names = list(dict.fromkeys(one.experiment for one in report.durations))
-    width = 0.8 / len(report.kinds)
-    for number, kind in enumerate(report.kinds):
+    names = list(dict.fromkeys(one.experiment for one in told.durations))
+    width = 0.8 / len(told.kinds)
+    for number, kind in enumerate(told.kinds):
         for place, name in enumerate(names):
-            one = next(one for one in report.durations if (one.experiment, one.kind) == (name, kind))
+            one = next(one for one in told.durations if (one.experiment, one.kind) == (name, kind))
             if one.took is None:
                 continue
             at = place - 0.4 + width * (number + 0.5)
@@ -212,7 +212,7 @@ def draw_durations(report: Report, file: Path) -> None:
     axes.yaxis.set_major_formatter(lambda value, _place: f"{value:g}")
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_ylabel("milliseconds")
-    axes.set_title(f"From the order to move until the source is done, {report.runs} run(s)")
+    axes.set_title(f"From the order to move until the source is done, {told.runs} run(s)")
     axes.legend(frameon=False, ncols=4)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file)

@@ -44,7 +44,7 @@ TABLES = {"messages": MESSAGES, "subscriptions": SUBSCRIPTIONS, "deliveries": DE
 
 
 @dataclass(slots=True)
-class Records:
+class MoveRecords:
     """Of one run; instants are seconds since 1970, of the one clock of this machine."""
 
     messages: list[tuple[Any, ...]] = field(default_factory=list)

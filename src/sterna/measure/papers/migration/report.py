@@ -1,312 +1,146 @@
-"""The migration experiment told twice: one JSON document for machines, tables for people, from the same values.
-
-What was lost, repeated or out of order comes from the audit, on Spark, of what the clients wrote down; how long moves
-took, from the nodes.  Beside it stands what the paper counted and what its model predicts.
-"""
+"""`sterna experiment migration`: the command, and its tables beside the paper's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
-import msgspec
-from rich.console import Console
+import typer
 from rich.table import Table
-from rich.text import Text
 
-from sterna.measure.papers.convergence.report import Spread, spread
-from sterna.measure.papers.migration.experiment import Plan
-from sterna.measure.papers.migration.plan import JITTER_MS, PAPER_RUNS, PAPER_SHORTEST_MS, Experiment, Kind, Topic
-
-FEWER = 10.0
-"""By what factor losses at QoS 0 and repetitions at QoS 1 are to be fewer than the paper's."""
-OF_MODEL = 1.2
-"""How much longer than the model's time a move may take, processing apart."""
+from sterna import __version__
+from sterna.measure.command import Means, known
+from sterna.measure.harness.sites import may_be_at_a_distance
+from sterna.measure.papers.migration.document import OF_MODEL, MigrationDocument, MoveDuration, MoveRow, document
+from sterna.measure.papers.migration.plan import BY_NAME, KINDS, PAPER_SHORTEST_MS, MigrationPlan
+from sterna.measure.report import Column, Report, Spread, table, verdict
+from sterna.vocabulary.errors import SternaError
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription with one kind of client, over all runs."""
-
-    kind: str
-    expected: int
-    lost: int
-    duplicated: int
-    reordered: int
-    valid_runs: int
-    """In which the promise of its QoS was kept, and the order."""
-    latency_before_ms: float | None
-    latency_after_ms: float | None
-    silence_ms: float | None
-    """The longest around the move, of the worst run."""
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    experiment: str
-    topic: str
-    qos: int
-    state: str
-    cells: list[Cell]
-    paper_lost: int
-    paper_duplicated: int
-    """Over ten runs."""
-
-
-class Duration(msgspec.Struct, frozen=True, kw_only=True):
-    """Moves of one kind of client in one experiment; milliseconds."""
-
-    experiment: str
-    kind: str
-    took: Spread | None
-    """From the order until the source is done: the paper's from INITIALIZED to FINISHED."""
-    served: Spread | None
-    """From the order until the client is connected to the target."""
-    model_ms: float
-    """For this state of synchronisation,"""
-    shortest_ms: float
-    """and at the least."""
-    limit_ms: float
-    reached: bool
-
-
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    what: str
-    ours: str
-    limit: str
-    reached: bool
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    experiment: str = "migration"
-    version: str
-    site: str
-    runs: int
-    kinds: list[str]
-    processing_ms: float
-    """What a move takes where links take no time, measured in the same run."""
-    rows: list[Row]
-    durations: list[Duration]
-    targets: list[Target]
-    problems: list[str]
-    moves: list[dict[str, Any]]
-
-    @property
-    def invalid(self) -> bool:
-        return bool(self.problems) or not self.targets[0].reached
-
-
-def build(
-    plan: Plan, version: str, accounted: Sequence[dict[str, Any]], moves: Sequence[dict[str, Any]], processing_ms: float
+def experiment(
+    means: Means,
+    runs: Annotated[int | None, typer.Option(min=1, max=99, help="Of every experiment.  [default: 10]")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only these experiments, such as ahead-A0.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help=f"Only these clients: {', '.join(KINDS)}.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One run of every experiment.")] = False,
+    loopback: Annotated[
+        bool, typer.Option("--loopback", help="On loopback even if distances could be made, which needs root.")
+    ] = False,
+    records: Annotated[Path | None, typer.Option(help="Keep what clients wrote down in this new directory.")] = None,
 ) -> Report:
-    """`accounted` is a row per client and subscription, see `sterna.pipeline.audit.move_audit.account`."""
-    rows = [_row(plan, experiment, topic, accounted) for experiment in plan.experiments for topic in experiment.topics]
-    durations = [
-        _duration(plan, experiment, kind, moves, processing_ms)
-        for experiment in plan.experiments
-        for kind in plan.kinds
-    ]
+    """Move clients between two nodes while messages flow, and account for every message (half an hour)."""
+    for name in kind or ():
+        known(name, dict.fromkeys(KINDS), "kind", "--kind")
+    plan = MigrationPlan(
+        experiments=tuple(known(name, BY_NAME, "experiment", "--only") for name in only or BY_NAME),
+        runs=runs or (1 if quick else 10),
+        kinds=tuple(one for one in KINDS if not kind or one in kind),
+        at_a_distance=may_be_at_a_distance() and not loopback,
+    )
+    if records is not None and records.exists():
+        raise typer.BadParameter(f"{records} is there already", param_hint="--records")
+    # Before half an hour of measuring.
+    if find_spec("pyspark") is None:
+        raise SternaError("the records are analysed with Spark, which is not installed; pip install 'sterna[pipeline]'")
+    directory = records or Path(means.cleanup.enter_context(TemporaryDirectory(prefix="sterna-migration-")))
+    return report(measured(plan, means, directory), directory)
+
+
+def measured(plan: MigrationPlan, means: Means, directory: Path) -> MigrationDocument:
+    from sterna.measure.papers.migration import experiment as moving
+    from sterna.measure.papers.migration.records import read
+
+    processing_ms = moving.processing_ms(plan, means.say)
+    moving.run(plan, directory, means.say)
+    with means.spark() as spark:
+        from sterna.pipeline.moves import account
+
+        accounted = account(spark, directory)
+    return document(plan, f"sterna {__version__}", accounted, read(directory, "moves"), processing_ms)
+
+
+def report(told: MigrationDocument, records: Path) -> Report:
+    """`records` are what the clients wrote down: pictures are drawn from them."""
     return Report(
-        version=version,
-        site=described(plan),
-        runs=plan.runs,
-        kinds=list(plan.kinds),
-        processing_ms=processing_ms,
-        rows=rows,
-        durations=durations,
-        targets=_targets(plan, rows, durations, moves),
-        problems=[f"{move['client']}: {move['problem']}" for move in moves if move["problem"]],
-        moves=list(moves),
+        document=told,
+        tables=[_losses(told), _durations(told), _verdicts(told)],
+        notes=[_method(told), *told.problems],
+        failed=told.invalid,
+        draw=partial(_draw, told, records),
     )
 
 
-def described(plan: Plan) -> str:
-    if not plan.at_a_distance:
-        return "processes on loopback, no distance between anybody: nobody is ahead or behind (distances need root)"
-    return (
-        f"processes in network namespaces; one way: source-target 40 ms, {plan.lag_ms:g} ms in the direction that "
-        f"lags, client-source 40 ms, client-target 10 ms, publishers 0, each plus or minus {JITTER_MS:g} ms"
-    )
+def _draw(told: MigrationDocument, records: Path, directory: Path) -> list[Path]:
+    from sterna.measure.papers.migration.plots import draw
+
+    return draw(told, records, directory)
 
 
-def _row(plan: Plan, experiment: Experiment, topic: Topic, accounted: Sequence[dict[str, Any]]) -> Row:
-    return Row(
-        experiment=experiment.name,
-        topic=topic.name,
-        qos=topic.qos,
-        state=topic.state,
-        cells=[_cell(plan, experiment, topic, kind, accounted) for kind in plan.kinds],
-        paper_lost=topic.losses,
-        paper_duplicated=topic.duplicates,
-    )
-
-
-def _cell(plan: Plan, experiment: Experiment, topic: Topic, kind: Kind, accounted: Sequence[dict[str, Any]]) -> Cell:
-    paths = {f"{experiment.name}/{number}/{topic.name}" for number in range(1, plan.runs + 1)}
-    found = [row for row in accounted if row["topic"] in paths and row["client"].endswith(f" {kind}")]
-    return Cell(
-        kind=kind,
-        expected=sum(row["expected"] for row in found),
-        lost=sum(row["lost"] for row in found),
-        duplicated=sum(row["duplicated"] for row in found),
-        reordered=sum(row["reordered"] for row in found),
-        valid_runs=sum(_is_valid(topic.qos, row) for row in found),
-        latency_before_ms=_middle([row["before_ms"] for row in found]),
-        latency_after_ms=_middle([row["after_ms"] for row in found]),
-        silence_ms=max((row["silence_ms"] for row in found if row["silence_ms"] is not None), default=None),
-    )
-
-
-def _is_valid(qos: int, row: dict[str, Any]) -> bool:
-    """The paper's table 6.1, and the order, which it does not check."""
-    lost = qos > 0 and row["lost"] > 0
-    twice = qos != 1 and row["duplicated"] > 0
-    return row["delivered"] > 0 and not (lost or twice or row["reordered"])
-
-
-def _middle(values: Sequence[float | None]) -> float | None:
-    known = sorted(value for value in values if value is not None)
-    return known[len(known) // 2] if known else None
-
-
-def _duration(
-    plan: Plan, experiment: Experiment, kind: Kind, moves: Sequence[dict[str, Any]], processing_ms: float
-) -> Duration:
-    found = [move for move in moves if move["experiment"] == experiment.name and move["kind"] == kind]
-    took = _spread_ms(found, "finished")
-    latencies = plan.latencies(experiment)
-    limit_ms = OF_MODEL * latencies.shortest + processing_ms
-    return Duration(
-        experiment=experiment.name,
-        kind=kind,
-        took=took,
-        served=_spread_ms(found, "arrived"),
-        model_ms=experiment.predicted_ms(latencies),
-        shortest_ms=latencies.shortest,
-        limit_ms=limit_ms,
-        reached=took is not None and took.mean <= limit_ms,
-    )
-
-
-def _spread_ms(moves: Sequence[dict[str, Any]], end: str) -> Spread | None:
-    known = [1000 * (move[end] - move["ordered"]) for move in moves if move[end] is not None]
-    return spread(known) if known else None
-
-
-def _targets(
-    plan: Plan, rows: Sequence[Row], durations: Sequence[Duration], moves: Sequence[dict[str, Any]]
-) -> list[Target]:
-    due = plan.runs * len(rows) * len(plan.kinds)
-    valid = sum(cell.valid_runs for row in rows for cell in row.cells)
-    moved = sum(1 for move in moves if move["finished"] is not None and move["present"] and not move["problem"])
-    asked = plan.runs * len(plan.experiments) * len(plan.kinds)
-    within = sum(1 for one in durations if one.reached)
-    return [
-        Target(
-            what="valid in every run, every session found at the target",
-            ours=f"{valid} of {due} subscriptions, {moved} of {asked} moves",
-            limit="all",
-            reached=valid == due and moved == asked,
-        ),
-        _fewer(
-            plan, "lost at QoS 0", [(row.paper_lost, cell.lost) for row in rows if not row.qos for cell in row.cells]
-        ),
-        _fewer(
-            plan,
-            "duplicated at QoS 1",
-            [(row.paper_duplicated, cell.duplicated) for row in rows if row.qos == 1 for cell in row.cells],
-        ),
-        Target(
-            what=f"duration at most {OF_MODEL:g} x the model's shortest and processing",
-            ours=f"{within} of {len(durations)}",
-            limit="all",
-            reached=within == len(durations),
-        ),
+def _losses(told: MigrationDocument) -> Table:
+    kinds = "/".join(told.kinds)
+    first_topic = {row.experiment: row.topic for row in reversed(told.rows)}
+    columns = [
+        Column("experiment", lambda row: row.experiment if row.topic == first_topic[row.experiment] else "", "left"),
+        Column("topic", lambda row: row.topic, "left", no_wrap=False),
+        Column("QoS", lambda row: str(row.qos), no_wrap=False),
+        Column(f"lost\n{kinds}", lambda row: "/".join(str(cell.lost) for cell in row.cells), no_wrap=False),
+        Column("paper", lambda row: str(row.paper_lost), no_wrap=False),
+        Column(f"duplicated\n{kinds}", lambda row: "/".join(str(cell.duplicated) for cell in row.cells), no_wrap=False),
+        Column("paper", lambda row: str(row.paper_duplicated), no_wrap=False),
+        Column("out of\norder", lambda row: str(sum(cell.reordered for cell in row.cells)), no_wrap=False),
+        Column("valid\nruns", lambda row: _valid(told, row), no_wrap=False),
+        Column("latency ms\nbefore > after", _latencies, no_wrap=False),
     ]
+    title = f"Lost and duplicated in {told.runs} run(s), beside the paper's table 6.4 (ten runs)"
+    return table(title, columns, told.rows)
 
 
-def _fewer(plan: Plan, what: str, pairs: Sequence[tuple[int, int]]) -> Target:
-    """Both per run and client."""
-    clients = max(1, len(plan.kinds))
-    paper = sum(theirs for theirs, _ in pairs) / PAPER_RUNS / clients
-    ours = sum(ours for _, ours in pairs) / plan.runs / clients
-    limit = paper / FEWER
-    return Target(
-        what=f"{what}, per run of all experiments",
-        ours=f"{ours:.2f} (paper: {paper:.1f})",
-        limit=f"at most {limit:.2f}",
-        reached=ours <= limit,
-    )
+def _valid(told: MigrationDocument, row: MoveRow) -> str:
+    return f"{sum(cell.valid_runs for cell in row.cells)} of {told.runs * len(row.cells)}"
 
 
-# -- for people --
+def _latencies(row: MoveRow) -> str:
+    first = row.cells[0]
+    return f"{_ms(first.latency_before_ms)} > {_ms(first.latency_after_ms)}"
 
 
-def show(report: Report, console: Console) -> None:
-    console.print(_losses(report))
-    console.print(_durations(report))
-    console.print(_verdicts(report))
-    console.print(Text(_method(report)))
-    for problem in report.problems:
-        console.print(problem, markup=False)
+def _durations(told: MigrationDocument) -> Table:
+    """A row an experiment: its moves, kind by kind."""
+    names = dict.fromkeys(one.experiment for one in told.durations)
+    rows = [[one for one in told.durations if one.experiment == name] for name in names]
+    columns = [Column("experiment", lambda row: row[0].experiment, "left")]
+    for place, kind in enumerate(told.kinds):
+        columns.append(_spread_column(f"{kind}: source done", place, "took"))
+        columns.append(_spread_column("client at target", place, "served"))
+    columns += [
+        Column("model", lambda row: f"{row[0].model_ms:.0f}", no_wrap=False),
+        Column("shortest", lambda row: f"{row[0].shortest_ms:.0f}", no_wrap=False),
+        Column(f"{OF_MODEL:g} x + processing", lambda row: f"{row[0].limit_ms:.0f}", no_wrap=False),
+        Column("verdict", _all_reached, no_wrap=False),
+    ]
+    return table("How long a move takes: milliseconds, mean (least to greatest)", columns, rows)
 
 
-def _losses(report: Report) -> Table:
-    kinds = "/".join(report.kinds)
-    table = Table(title=f"Lost and duplicated in {report.runs} run(s), beside the paper's table 6.4 (ten runs)")
-    table.add_column("experiment", no_wrap=True)
-    table.add_column("topic")
-    table.add_column("QoS", justify="right")
-    table.add_column(f"lost\n{kinds}", justify="right")
-    table.add_column("paper", justify="right")
-    table.add_column(f"duplicated\n{kinds}", justify="right")
-    table.add_column("paper", justify="right")
-    table.add_column("out of\norder", justify="right")
-    table.add_column("valid\nruns", justify="right")
-    table.add_column("latency ms\nbefore > after", justify="right")
-    before = ""
-    for row in report.rows:
-        first = row.cells[0]
-        table.add_row(
-            row.experiment if row.experiment != before else "",
-            row.topic,
-            str(row.qos),
-            "/".join(str(cell.lost) for cell in row.cells),
-            str(row.paper_lost),
-            "/".join(str(cell.duplicated) for cell in row.cells),
-            str(row.paper_duplicated),
-            str(sum(cell.reordered for cell in row.cells)),
-            f"{sum(cell.valid_runs for cell in row.cells)} of {report.runs * len(row.cells)}",
-            f"{_ms(first.latency_before_ms)} > {_ms(first.latency_after_ms)}",
-        )
-        before = row.experiment
-    return table
+def _spread_column(heading: str, place: int, field: str) -> Column:
+    return Column(heading, lambda row: _shown(getattr(row[place], field)), no_wrap=False)
 
 
-def _durations(report: Report) -> Table:
-    table = Table(title="How long a move takes: milliseconds, mean (least to greatest)")
-    table.add_column("experiment", no_wrap=True)
-    for kind in report.kinds:
-        table.add_column(f"{kind}: source done", justify="right")
-        table.add_column("client at target", justify="right")
-    table.add_column("model", justify="right")
-    table.add_column("shortest", justify="right")
-    table.add_column(f"{OF_MODEL:g} x + processing", justify="right")
-    table.add_column("verdict", justify="right")
-    for name in dict.fromkeys(one.experiment for one in report.durations):
-        found = [one for one in report.durations if one.experiment == name]
-        cells = [text for one in found for text in (_shown(one.took), _shown(one.served))]
-        verdict = "reached" if all(one.reached for one in found) else "missed"
-        limits = found[0].model_ms, found[0].shortest_ms, found[0].limit_ms
-        table.add_row(name, *cells, *(f"{value:.0f}" for value in limits), verdict)
-    return table
+def _all_reached(row: Sequence[MoveDuration]) -> str:
+    return verdict(all(one.reached for one in row))
 
 
-def _verdicts(report: Report) -> Table:
-    table = Table(title="To reach")
-    for heading in ("what", "measured", "limit", "verdict"):
-        table.add_column(heading)
-    for one in report.targets:
-        table.add_row(one.what, one.ours, one.limit, "reached" if one.reached else "missed")
-    return table
+def _verdicts(told: MigrationDocument) -> Table:
+    columns = [
+        Column("what", lambda one: one.what, "left", no_wrap=False),
+        Column("measured", lambda one: one.ours, "left", no_wrap=False),
+        Column("limit", lambda one: one.limit, "left", no_wrap=False),
+        Column("verdict", lambda one: verdict(one.reached), "left", no_wrap=False),
+    ]
+    return table("To reach", columns, told.targets)
 
 
 def _ms(value: float | None) -> str:
@@ -317,10 +151,10 @@ def _shown(one: Spread | None) -> str:
     return "-" if one is None else f"{one.mean:.0f} ({one.least:.0f} to {one.greatest:.0f})"
 
 
-def _method(report: Report) -> str:
+def _method(told: MigrationDocument) -> str:
     return (
-        f"{report.version}.  {report.site}.  Every run moves a client of each kind, one shortly after another; counts "
+        f"{told.version}.  {told.site}.  Every run moves a client of each kind, one shortly after another; counts "
         f"come from the audit on Spark of what publishers and clients wrote down.  Processing is what a move takes "
-        f"where links take no time: {report.processing_ms:.0f} ms.  The paper says of its durations only that the "
+        f"where links take no time: {told.processing_ms:.0f} ms.  The paper says of its durations only that the "
         f"shortest were {PAPER_SHORTEST_MS} ms, where its model has 120."
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,10 +18,11 @@ from random import Random
 import msgspec
 
 from sterna.measure.errors import MeasurementError
+from sterna.measure.harness.comparison import Say
 from sterna.measure.load.clients import Client
 from sterna.measure.papers.traffic import systems
 from sterna.measure.papers.traffic.placement import LOCALITIES, PUBLISHERS, SUBSCRIBERS, Placement, copies, place
-from sterna.measure.papers.traffic.systems import Overlay, Running, System
+from sterna.measure.papers.traffic.systems import Overlay, RunningNetwork, TrafficSystem
 from sterna.measure.wire.byte_account import Ledger
 from sterna.measure.wire.capture import Capture, may_capture
 from sterna.measure.wire.relay import Relays
@@ -35,12 +35,11 @@ SETTLE_S = 0.5
 TREE_S = 3.0
 """How long a tree that forms by itself may still change after the last link came up."""
 
-Talk = Callable[[str], None]
 Wire = Capture | Relays
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrafficPlan:
     localities: tuple[int, ...] = LOCALITIES
     strategies: tuple[str, ...] = systems.STRATEGIES
     rounds: int = 3
@@ -55,7 +54,7 @@ class Plan:
     """Packets are captured; else relays count bytes."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class TrafficSample(msgspec.Struct, frozen=True, kw_only=True):
     """One system at one locality in one round."""
 
     system: str
@@ -77,7 +76,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
 
 
-def check(plan: Plan) -> None:
+def check(plan: TrafficPlan) -> None:
     """What the measurement cannot do is said before anything is started."""
     if plan.overlay == "spanning-tree" and not plan.capture:
         raise MeasurementError(
@@ -85,27 +84,27 @@ def check(plan: Plan) -> None:
         )
 
 
-def run(plan: Plan, talk: Talk) -> list[Sample]:
+def run(plan: TrafficPlan, say: Say) -> list[TrafficSample]:
     check(plan)
-    samples: list[Sample] = []
+    samples: list[TrafficSample] = []
     for number in range(plan.rounds):
         for locality in plan.localities:
-            talk(f"round {number + 1} of {plan.rounds}, locality {locality} %: {len(_systems(plan))} networks at once")
+            say(f"round {number + 1} of {plan.rounds}, locality {locality} %: {len(_systems(plan))} networks at once")
             samples += measure(plan, locality, number)
     return samples
 
 
-def _systems(plan: Plan) -> list[System]:
+def _systems(plan: TrafficPlan) -> list[TrafficSystem]:
     return [*(systems.sterna(strategy, plan.overlay) for strategy in plan.strategies), systems.mosquitto()]
 
 
-def measure(plan: Plan, locality: int, number: int) -> list[Sample]:
+def measure(plan: TrafficPlan, locality: int, number: int) -> list[TrafficSample]:
     """One round at one locality: every system gets the same clients at the same places at the same moments."""
     rng = Random(f"{plan.seed} {number} {locality}")
     placement = place(locality, plan.publishers, plan.subscribers, rng)
     phases = [rng.uniform(0.0, plan.interval_s) for _ in placement.publishers]
     with tempfile.TemporaryDirectory(prefix="sterna-traffic-") as name, ExitStack() as ends:
-        networks = [Running(system, Path(name) / system.name) for system in _systems(plan)]
+        networks = [RunningNetwork(system, Path(name) / system.name) for system in _systems(plan)]
         watched = {network.system.name: network.watched() for network in networks}
         wire: Wire = Capture(watched) if plan.capture else Relays(watched)
         ends.enter_context(wire)
@@ -125,17 +124,17 @@ def measure(plan: Plan, locality: int, number: int) -> list[Sample]:
 
 
 def _sample(
-    network: Running,
+    network: RunningNetwork,
     locality: int,
     number: int,
     placement: Placement,
-    plan: Plan,
+    plan: TrafficPlan,
     delivered: int,
     ledgers: dict[str, Ledger],
-) -> Sample:
+) -> TrafficSample:
     network.check()
     ledger = ledgers[network.system.name]
-    return Sample(
+    return TrafficSample(
         system=network.system.name,
         locality=locality,
         round=number,
@@ -149,7 +148,9 @@ def _sample(
     )
 
 
-async def _offer_all(plan: Plan, networks: list[Running], placement: Placement, phases: list[float]) -> dict[str, int]:
+async def _offer_all(
+    plan: TrafficPlan, networks: list[RunningNetwork], placement: Placement, phases: list[float]
+) -> dict[str, int]:
     offers = [_Offer(plan, network, placement, phases) for network in networks]
     for offer in offers:
         await offer.connect()
@@ -167,7 +168,7 @@ async def _offer_all(plan: Plan, networks: list[Running], placement: Placement, 
 class _Offer:
     """The clients of one network."""
 
-    def __init__(self, plan: Plan, network: Running, placement: Placement, phases: list[float]) -> None:
+    def __init__(self, plan: TrafficPlan, network: RunningNetwork, placement: Placement, phases: list[float]) -> None:
         self.network = network
         self._plan = plan
         self._placement = placement

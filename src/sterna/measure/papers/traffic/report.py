@@ -1,23 +1,29 @@
-"""The traffic experiment told twice: one JSON document for machines, tables for people, from the same values.
+"""`sterna experiment traffic`: bytes between brokers, judged beside bridges and told beside the paper's figures.
 
-Figures are medians over the rounds.  The paper's own figures stand beside them for the shape, not the size: its
+TrafficFigures are medians over the rounds.  The paper's own figures stand beside them for the shape, not the size: its
 brokers, packets and clients were others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
+from typing import Annotated, Literal
 
 import msgspec
-from rich.console import Console
+import typer
 from rich.table import Table
-from rich.text import Text
 
-from sterna.measure.papers.traffic.experiment import Plan, Sample
+from sterna.measure.command import Means
+from sterna.measure.papers.traffic import systems
+from sterna.measure.papers.traffic.experiment import TrafficPlan, TrafficSample, run
+from sterna.measure.papers.traffic.placement import LOCALITIES
 from sterna.measure.papers.traffic.systems import MOSQUITTO
+from sterna.measure.plots import BAR, COLOURS, empty_figure, finish
+from sterna.measure.report import Column, Report, table
 from sterna.measure.wire.byte_account import HEADERS
-from sterna.measure.wire.capture import Capture
+from sterna.measure.wire.capture import Capture, may_capture
 from sterna.measure.wire.relay import Relays
 
 PAPER = {
@@ -26,9 +32,10 @@ PAPER = {
 }
 """Publish forwarding and the rest, by locality (its tables 6.2 and 6.1)."""
 KINDS_SHOWN = 8
+PLAN_TOLD = ("rounds", "publishers", "subscribers", "messages", "interval_s", "qos", "overlay", "seed")
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class TrafficFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One system at one locality, over all rounds."""
 
     system: str
@@ -47,7 +54,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, float]
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class TrafficTarget(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     system: str
     locality: int
@@ -56,40 +63,58 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     reached: bool
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class TrafficDocument(msgspec.Struct, frozen=True, kw_only=True):
     experiment: str = "traffic"
     versions: dict[str, str]
     method: str
     plan: dict[str, object]
-    figures: list[Figures]
-    targets: list[Target]
+    figures: list[TrafficFigures]
+    targets: list[TrafficTarget]
     paper: dict[str, dict[int, tuple[int, int]]]
-    samples: list[Sample]
+    samples: list[TrafficSample]
 
     @property
     def lost(self) -> int:
         return sum(sample.expected - sample.delivered for sample in self.samples)
 
 
-def build(plan: Plan, versions: dict[str, str], samples: Sequence[Sample]) -> Report:
+def experiment(
+    means: Means,
+    rounds: Annotated[int, typer.Option(min=1, max=99, help="Rounds; medians count.")] = 3,
+    locality: Annotated[list[int] | None, typer.Option(help="Only these: 0, 50, 100.")] = None,
+    messages: Annotated[int, typer.Option(min=1, help="Messages of every publisher.")] = 50,
+    interval: Annotated[float, typer.Option(min=0.001, help="Seconds between messages of a publisher.")] = 1.0,
+    qos: Annotated[int, typer.Option(min=0, max=2, help="Of publishers and subscribers.")] = 2,
+    overlay: Annotated[
+        Literal["static", "spanning-tree"], typer.Option(help="How our nodes find each other; bridges are static.")
+    ] = "static",
+    seed: Annotated[int, typer.Option(help="Of the places of clients.")] = 1,
+    relay: Annotated[
+        bool, typer.Option("--relay", help="Count with relays even if packets could be captured.")
+    ] = False,
+) -> Report:
+    """Bytes between five brokers, ours with each strategy and Mosquitto's bridges, at the same time (ten minutes)."""
+    unknown = [one for one in locality or [] if one not in LOCALITIES]
+    if unknown:
+        raise typer.BadParameter(f"{unknown[0]} is none of 0, 50, 100", param_hint="--locality")
+    plan = TrafficPlan(
+        localities=tuple(locality or LOCALITIES), rounds=rounds, messages=messages, interval_s=interval, qos=qos,
+        overlay=overlay, seed=seed, capture=may_capture() and not relay,
+    )  # fmt: skip
+    versions = systems.versions()
+    return report(document(plan, versions, run(plan, means.say)))
+
+
+def document(plan: TrafficPlan, versions: dict[str, str], samples: Sequence[TrafficSample]) -> TrafficDocument:
     figures = [
         summarise([sample for sample in samples if (sample.system, sample.locality) == (system, locality)])
         for locality in plan.localities
         for system in (*plan.strategies, MOSQUITTO)
     ]
-    return Report(
+    return TrafficDocument(
         versions=versions,
         method=Capture.method if plan.capture else Relays.method,
-        plan={
-            "rounds": plan.rounds,
-            "publishers": plan.publishers,
-            "subscribers": plan.subscribers,
-            "messages": plan.messages,
-            "interval_s": plan.interval_s,
-            "qos": plan.qos,
-            "overlay": plan.overlay,
-            "seed": plan.seed,
-        },
+        plan={name: getattr(plan, name) for name in PLAN_TOLD},
         figures=figures,
         targets=judge(figures),
         paper=PAPER,
@@ -97,10 +122,10 @@ def build(plan: Plan, versions: dict[str, str], samples: Sequence[Sample]) -> Re
     )
 
 
-def summarise(samples: Sequence[Sample]) -> Figures:
+def summarise(samples: Sequence[TrafficSample]) -> TrafficFigures:
     kinds = sorted({kind for sample in samples for kind in sample.kinds})
     totals = [sample.total for sample in samples]
-    return Figures(
+    return TrafficFigures(
         system=samples[0].system,
         locality=samples[0].locality,
         publish=median(sample.publish for sample in samples),
@@ -118,13 +143,13 @@ def summarise(samples: Sequence[Sample]) -> Figures:
     )
 
 
-def judge(figures: Sequence[Figures]) -> list[Target]:
+def judge(figures: Sequence[TrafficFigures]) -> list[TrafficTarget]:
     """What is to be reached: no forwarding where nobody wants it, less than bridges everywhere, control included.
 
     Publication flooding sends everything everywhere by definition, so nothing is asked of it at 100 %.
     """
     bridges = {one.locality: one for one in figures if one.system == MOSQUITTO}
-    targets: list[Target] = []
+    targets: list[TrafficTarget] = []
     for one in figures:
         peer = bridges.get(one.locality)
         if one.system == MOSQUITTO or peer is None:
@@ -138,41 +163,47 @@ def judge(figures: Sequence[Figures]) -> list[Target]:
     return targets
 
 
-def _target(text: str, one: Figures, ours: float, bound: float, reached: bool) -> Target:
-    return Target(text=text, system=one.system, locality=one.locality, ours=ours, bound=bound, reached=reached)
+def _target(text: str, one: TrafficFigures, ours: float, bound: float, reached: bool) -> TrafficTarget:
+    return TrafficTarget(text=text, system=one.system, locality=one.locality, ours=ours, bound=bound, reached=reached)
 
 
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
-def show(report: Report, console: Console) -> None:
-    console.print(_table(report))
-    console.print(_kinds(report))
-    console.print(Text(_method(report)))
-    for target in report.targets:
-        if not target.reached:
-            console.print(
-                f"Missed: {target.text}, {target.system} at {target.locality} %: {target.ours:,.0f} bytes, "
-                f"the bound is {target.bound:,.0f}."
-            )
-    reached = sum(target.reached for target in report.targets)
-    console.print(f"Targets reached: {reached} of {len(report.targets)}.")
-    console.print(f"Messages not delivered, all systems and rounds: {report.lost}.")
+def report(told: TrafficDocument) -> Report:
+    missed = [
+        f"Missed: {target.text}, {target.system} at {target.locality} %: {target.ours:,.0f} bytes, "
+        f"the bound is {target.bound:,.0f}."
+        for target in told.targets
+        if not target.reached
+    ]
+    return Report(
+        document=told,
+        tables=[_table(told), _kinds(told)],
+        notes=[
+            _method(told),
+            *missed,
+            f"Targets reached: {sum(target.reached for target in told.targets)} of {len(told.targets)}.",
+            f"Messages not delivered, all systems and rounds: {told.lost}.",
+        ],
+        failed=bool(told.lost and told.plan["qos"]),
+        draw=lambda file: draw(told, file),
+    )
 
 
-def _table(report: Report) -> Table:
-    table = Table(title="Bytes between brokers")
-    table.add_column("locality", justify="right")
-    table.add_column("system", no_wrap=True)
+def _table(told: TrafficDocument) -> Table:
+    made = Table(title="Bytes between brokers")
+    made.add_column("locality", justify="right")
+    made.add_column("system", no_wrap=True)
     for heading in ("publish", "control", "total", "least to greatest", "copies (needed)", "B per copy", "/ bridges"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    bridges = {one.locality: one.total for one in report.figures if one.system == MOSQUITTO}
+        made.add_column(heading, justify="right", no_wrap=True)
+    bridges = {one.locality: one.total for one in told.figures if one.system == MOSQUITTO}
     before: int | None = None
-    for one in report.figures:
+    for one in told.figures:
         if before not in (None, one.locality):
-            table.add_section()
+            made.add_section()
         before = one.locality
-        table.add_row(
+        made.add_row(
             f"{one.locality} %",
             one.system,
             *(f"{value:,.0f}" for value in (one.publish, one.control, one.total)),
@@ -181,34 +212,67 @@ def _table(report: Report) -> Table:
             f"{one.publish / one.publish_packets:,.0f}" if one.publish_packets else "-",
             f"{one.total / bridges[one.locality]:.2f}" if bridges.get(one.locality) else "-",
         )
-    for name, by_locality in report.paper.items():
-        table.add_section()
+    for name, by_locality in told.paper.items():
+        made.add_section()
         for locality, (publish, rest) in by_locality.items():
-            table.add_row(f"{locality} %", name, f"{publish:,}", f"{rest:,}", f"{publish + rest:,}", "", "", "", "")
-    return table
+            made.add_row(f"{locality} %", name, f"{publish:,}", f"{rest:,}", f"{publish + rest:,}", "", "", "", "")
+    return made
 
 
-def _kinds(report: Report) -> Table:
-    table = Table(title="Where the bytes go (bytes / how many)")
-    table.add_column("locality", justify="right")
-    table.add_column("system", no_wrap=True)
-    table.add_column("largest kinds")
-    for one in report.figures:
-        largest = sorted(one.kinds, key=lambda kind: (-one.kinds[kind], kind))[:KINDS_SHOWN]
-        told = [f"{kind} {one.kinds[kind]:,.0f} / {one.counts[kind]:,.0f}" for kind in largest]
-        table.add_row(f"{one.locality} %", one.system, "; ".join(told))
-    return table
+def _kinds(told: TrafficDocument) -> Table:
+    columns = [
+        Column("locality", lambda one: f"{one.locality} %", no_wrap=False),
+        Column("system", lambda one: one.system, "left"),
+        Column("largest kinds", _largest, "left", no_wrap=False),
+    ]
+    return table("Where the bytes go (bytes / how many)", columns, told.figures)
 
 
-def _method(report: Report) -> str:
-    plan = report.plan
+def _largest(one: TrafficFigures) -> str:
+    kinds = sorted(one.kinds, key=lambda kind: (-one.kinds[kind], kind))[:KINDS_SHOWN]
+    return "; ".join(f"{kind} {one.kinds[kind]:,.0f} / {one.counts[kind]:,.0f}" for kind in kinds)
+
+
+def _method(told: TrafficDocument) -> str:
+    plan = told.plan
     header = (
-        f"; {HEADERS} belong to publish if the packet carries a message" if "headers included" in report.method else ""
+        f"; {HEADERS} belong to publish if the packet carries a message" if "headers included" in told.method else ""
     )
     return (
-        f"{'; '.join(report.versions.values())}.  Measured: {report.method}{header}.  "
+        f"{'; '.join(told.versions.values())}.  Measured: {told.method}{header}.  "
         f"Median of {plan['rounds']} round(s); {plan['publishers']} publishers x {plan['messages']} messages at QoS "
         f"{plan['qos']}, one every {plan['interval_s']} s; {plan['subscribers']} subscribers; "
         f"overlay {plan['overlay']}; "
         f"every system at the same time, from the start of its brokers until everything had arrived."
     )
+
+
+def draw(told: TrafficDocument, file: Path) -> None:
+    """Grouped bars per locality; the hatched top of a bar is publish forwarding, as in the paper's figure 6.1."""
+    figure = empty_figure(10, 5.5)
+    axes = figure.add_subplot()
+    localities = list(dict.fromkeys(one.locality for one in told.figures))
+    names = list(dict.fromkeys(one.system for one in told.figures))
+    by_place = {(one.system, one.locality): one for one in told.figures}
+    width = BAR / len(names)
+    for number, name in enumerate(names):
+        colour = COLOURS[3] if name == names[-1] else COLOURS[number % 3]
+        for group, locality in enumerate(localities):
+            one = by_place[name, locality]
+            at = group - BAR / 2 + width * (number + 0.5)
+            label = name if not group else None
+            axes.bar(at, one.control, width * 0.92, color=colour, label=label, edgecolor="black", linewidth=0.5)
+            axes.bar(at, one.publish, width * 0.92, bottom=one.control, color="white", hatch="////", edgecolor=colour)
+            text = f"{one.total / 1000:,.0f}\n({one.publish / 1000:,.0f})"
+            axes.annotate(text, (at, one.total), ha="center", va="bottom", fontsize=8)
+    axes.bar(0, 0, 0, color="white", hatch="////", edgecolor="black", label="of it: publish forwarding (in brackets)")
+    axes.set_xticks(range(len(localities)), [f"{locality} % locality" for locality in localities])
+    axes.set_ylabel("kB between brokers")
+    axes.yaxis.set_major_formatter(lambda value, _place: f"{value / 1000:,.0f}")
+    axes.set_ylim(0, 1.25 * max(one.total for one in told.figures))
+    axes.set_title(
+        f"Bytes between five brokers: {told.plan['publishers']} publishers x {told.plan['messages']} messages, "
+        f"QoS {told.plan['qos']}"
+    )
+    finish(axes, 3)
+    figure.savefig(file)

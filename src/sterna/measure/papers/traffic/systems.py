@@ -5,17 +5,21 @@ Every broker has one port for clients and one for other brokers, so that what pa
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sterna import __version__
+from sterna.measure.harness.brokers import (
+    describe_sterna,
+    mosquitto_command,
+    mosquitto_settings,
+    mosquitto_version,
+    sterna_command,
+)
+from sterna.measure.harness.node_tables import network, toml
 from sterna.measure.harness.ports import free_ports
-from sterna.measure.harness.processes import Process, answers, program, wait_until
+from sterna.measure.harness.processes import Process, answers, wait_until
 from sterna.measure.papers.traffic.placement import BROKERS, TREE
 from sterna.measure.wire.byte_account import Ledger
 from sterna.measure.wire.capture import Watched
@@ -29,7 +33,7 @@ Overlay = Literal["static", "spanning-tree"]
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class TrafficSystem:
     name: str
     reader: Callable[[], Reader]
     settings: Callable[[Ports, int, list[int], Path], str]
@@ -45,10 +49,10 @@ class Ports:
     brokers: list[int]
 
 
-class Running:
+class RunningNetwork:
     """One network of one system."""
 
-    def __init__(self, system: System, directory: Path) -> None:
+    def __init__(self, system: TrafficSystem, directory: Path) -> None:
         self.system = system
         self._directory = directory
         ports = free_ports(2 * BROKERS)
@@ -85,59 +89,44 @@ class Running:
             process.stop()
 
 
-def sterna(strategy: str, overlay: Overlay = "static") -> System:
+def sterna(strategy: str, overlay: Overlay = "static") -> TrafficSystem:
     def settings(ports: Ports, number: int, targets: list[int], directory: Path) -> str:
         if overlay == "spanning-tree":
             targets = [port for port in ports.brokers if port != ports.brokers[number]]
-        neighbours = ", ".join(f'"127.0.0.1:{port}"' for port in targets)
-        return f"""\
-[node]
-name = "node-{number}"
-data = "{directory}/data-{number}"
-[journal]
-durability = "memory"
-[admin]
-bind = ""
-[log]
-format = "json"
-[[listener]]
-bind = "127.0.0.1:{ports.clients[number]}"
-[network]
-name = "{directory.name}"
-bind = "127.0.0.1:{ports.brokers[number]}"
-neighbours = [{neighbours}]
-strategy = "{strategy}"
-overlay = "{overlay}"
-[network.tree]
-multicast = ""
-"""
+        links = network(
+            directory.name,
+            f"127.0.0.1:{ports.brokers[number]}",
+            [f"127.0.0.1:{port}" for port in targets],
+            strategy=strategy,
+            overlay=overlay,
+        )
+        return toml(
+            {
+                "node": {"name": f"node-{number}", "data": f"{directory}/data-{number}"},
+                "journal": {"durability": "memory"},
+                "admin": {"bind": ""},
+                "log": {"format": "json"},
+                "listener": [{"bind": f"127.0.0.1:{ports.clients[number]}"}],
+                "network": links,
+                "network.tree": {"multicast": ""},
+            }
+        )
 
-    return System(
+    return TrafficSystem(
         strategy,
         LinkReader,
         settings,
-        command=lambda file: [sys.executable, "-m", "sterna", "node", "--config", str(file)],
+        command=lambda file: sterna_command("node", "--config", str(file)),
         # HELLO, CHALLENGE, PROOF and WELCOME on every link.
         is_linked=lambda ledger: ledger.counts.get("handshake", 0) >= 4 * len(TREE),
     )
 
 
-def mosquitto() -> System:
+def mosquitto() -> TrafficSystem:
     """The paper's configuration: everything both ways at QoS 2, keep-alive of 10 s, no limit in flight."""
 
     def settings(ports: Ports, number: int, targets: list[int], directory: Path) -> str:
-        lines = [
-            f"listener {ports.clients[number]} 127.0.0.1",
-            f"listener {ports.brokers[number]} 127.0.0.1",
-            "allow_anonymous true",
-            "max_inflight_messages 0",
-            "max_queued_messages 0",
-            "persistence false",
-            "log_type error",
-            "log_dest stderr",
-        ]
-        if os.getuid() == 0:
-            lines.append("user root")
+        lines = [f"listener {ports.brokers[number]} 127.0.0.1", "persistence false"]
         for place, port in enumerate(targets):
             lines += [
                 f"connection bridge-{number}-{place}",
@@ -146,24 +135,16 @@ def mosquitto() -> System:
                 "keepalive_interval 10",
                 "restart_timeout 1",
             ]
-        return "\n".join(lines) + "\n"
+        return mosquitto_settings(ports.clients[number], *lines)
 
-    return System(
+    return TrafficSystem(
         MOSQUITTO,
         MqttReader,
         settings,
-        command=lambda file: [_mosquitto_program(), "-c", str(file)],
+        command=mosquitto_command,
         is_linked=lambda ledger: ledger.counts.get("SUBACK", 0) >= len(TREE),
     )
 
 
-def _mosquitto_program() -> str:
-    return program("mosquitto", "on Debian: apt-get install mosquitto")
-
-
 def versions() -> dict[str, str]:
-    told = subprocess.run([_mosquitto_program(), "-h"], capture_output=True, text=True, check=False).stdout
-    return {
-        "sterna": f"sterna {__version__}, Python {sys.version.split()[0]}",
-        MOSQUITTO: told.splitlines()[0] if told else "mosquitto",
-    }
+    return {"sterna": describe_sterna(), MOSQUITTO: mosquitto_version()}

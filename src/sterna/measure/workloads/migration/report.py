@@ -1,4 +1,4 @@
-"""What moving clients costs, told twice: one JSON document for machines, tables for people, from the same values.
+"""What moving clients costs: the document, and the table of it.
 
 The peer is the same crowd connecting again to the node it is on, and clients that stay, both in the same run.
 """
@@ -9,14 +9,19 @@ from collections.abc import Sequence
 from statistics import median
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from sterna.measure.workloads.migration.bench import CONNECT_AGAIN, Account, Measured, Memory, Phase, Plan
+from sterna.measure.report import Column, Machine, Report, table
+from sterna.measure.workloads.migration.crowd import (
+    CONNECT_AGAIN,
+    CrowdMeasured,
+    CrowdPhase,
+    CrowdPlan,
+    DeliveryAccount,
+    SessionMemory,
+)
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class CrowdRow(msgspec.Struct, frozen=True, kw_only=True):
     """Medians of rounds."""
 
     what: str
@@ -35,20 +40,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """To somebody on the way, all at once."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class CrowdDocument(msgspec.Struct, frozen=True, kw_only=True):
     benchmark: str = "migration"
     version: str
-    machine: dict[str, str | int | bool]
+    machine: Machine
     clients: int
     stayers: int
     messages_per_s: int
     pace: float
     rounds: int
-    rows: list[Row]
-    memory: Memory
-    accounts: list[Account]
+    rows: list[CrowdRow]
+    memory: SessionMemory
+    accounts: list[DeliveryAccount]
     anew: int
-    phases: list[Phase]
+    phases: list[CrowdPhase]
 
     @property
     def failed(self) -> bool:
@@ -58,10 +63,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def build(plan: Plan, version: str, machine: dict[str, str | int | bool], measured: Measured) -> Report:
+def document(plan: CrowdPlan, version: str, machine: Machine, measured: CrowdMeasured) -> CrowdDocument:
     kinds = dict.fromkeys(phase.what for phase in measured.phases)
     peer = _middle([phase.per_s for phase in measured.phases if phase.at_once and phase.what == CONNECT_AGAIN])
-    return Report(
+    return CrowdDocument(
         version=version,
         machine=machine,
         clients=plan.clients,
@@ -77,7 +82,7 @@ def build(plan: Plan, version: str, machine: dict[str, str | int | bool], measur
     )
 
 
-def _row(what: str, phases: Sequence[Phase], peer: float) -> Row:
+def _row(what: str, phases: Sequence[CrowdPhase], peer: float) -> CrowdRow:
     at_once = [phase for phase in phases if phase.what == what and phase.at_once]
     paced = [phase for phase in phases if phase.what == what and not phase.at_once]
     per_s = _middle([phase.per_s for phase in at_once])
@@ -85,7 +90,7 @@ def _row(what: str, phases: Sequence[Phase], peer: float) -> Row:
         _middle([one.movers.p99_ms for one in paced]),
         _middle([one.stayers.p99_ms for one in paced]),
     )
-    return Row(
+    return CrowdRow(
         what=what,
         per_s=per_s,
         ratio=per_s / peer,
@@ -101,36 +106,46 @@ def _middle(values: Sequence[float]) -> float:
     return median(values) if values else 0.0
 
 
-def show(report: Report, console: Console) -> None:
-    table = Table(title=f"{report.clients} clients on their way, {report.rounds} round(s)")
-    table.add_column("what", no_wrap=True)
-    for heading in ("clients/s", "of peer", "p50", "p99", "p99 of stayers", "added p99", "p99, all at once"):
-        table.add_column(heading, justify="right")
-    for row in report.rows:
-        waits = row.p50_ms, row.p99_ms, row.stayers_p99_ms, row.added_p99_ms, row.crowded_p99_ms
-        table.add_row(row.what, f"{row.per_s:,.0f}", f"{row.ratio:.2f}", *(f"{wait:,.0f} ms" for wait in waits))
-    console.print(table)
-    memory = report.memory
-    console.print(
-        f"Resident memory a session, connection included: {memory.opened:.1f} KiB where it was opened, "
-        f"{memory.arrived:.1f} KiB where it was moved to; {memory.grown:.2f} KiB on all nodes for every further move."
+COLUMNS = (
+    Column("what", lambda row: row.what, "left"),
+    Column("clients/s", lambda row: f"{row.per_s:,.0f}", no_wrap=False),
+    Column("of peer", lambda row: f"{row.ratio:.2f}", no_wrap=False),
+    Column("p50", lambda row: f"{row.p50_ms:,.0f} ms", no_wrap=False),
+    Column("p99", lambda row: f"{row.p99_ms:,.0f} ms", no_wrap=False),
+    Column("p99 of stayers", lambda row: f"{row.stayers_p99_ms:,.0f} ms", no_wrap=False),
+    Column("added p99", lambda row: f"{row.added_p99_ms:,.0f} ms", no_wrap=False),
+    Column("p99, all at once", lambda row: f"{row.crowded_p99_ms:,.0f} ms", no_wrap=False),
+)
+
+
+def report(told: CrowdDocument) -> Report:
+    memory = told.memory
+    accounts = [
+        f"QoS {one.qos}: {one.sent:,} sent, {one.lost:,} lost, {one.duplicated:,} duplicated, "
+        f"{one.reordered:,} out of order."
+        for one in told.accounts
+    ]
+    return Report(
+        document=told,
+        tables=[table(f"{told.clients} clients on their way, {told.rounds} round(s)", COLUMNS, told.rows)],
+        notes=[
+            f"Resident memory a session, connection included: {memory.opened:.1f} KiB where it was opened, "
+            f"{memory.arrived:.1f} KiB where it was moved to; {memory.grown:.2f} KiB on all nodes for every further "
+            "move.",
+            *accounts,
+            *([f"{told.anew} times a client did not find its session."] if told.anew else []),
+            _method(told),
+        ],
+        failed=told.failed,
     )
-    for one in report.accounts:
-        console.print(
-            f"QoS {one.qos}: {one.sent:,} sent, {one.lost:,} lost, {one.duplicated:,} duplicated, "
-            f"{one.reordered:,} out of order."
-        )
-    if report.anew:
-        console.print(f"{report.anew} times a client did not find its session.")
-    console.print(Text(_method(report)))
 
 
-def _method(report: Report) -> str:
-    machine = report.machine
+def _method(told: CrowdDocument) -> str:
+    machine = told.machine
     return (
-        f"{report.version}; {machine['cpu']}, {machine['cores']} cores, Python {machine['python']}.  Three nodes in a "
-        f"row on loopback, on disk (fsync); {report.messages_per_s:,} messages a second to all clients meanwhile, "
-        f"published at all nodes.  The peer is the same crowd connecting again to its own node; {report.stayers} "
-        f"clients stay.  Clients a second: all at once.  Latencies: {report.pace:g} clients a second, one after "
+        f"{told.version}; {machine['cpu']}, {machine['cores']} cores, Python {machine['python']}.  Three nodes in a "
+        f"row on loopback, on disk (fsync); {told.messages_per_s:,} messages a second to all clients meanwhile, "
+        f"published at all nodes.  The peer is the same crowd connecting again to its own node; {told.stayers} "
+        f"clients stay.  Clients a second: all at once.  Latencies: {told.pace:g} clients a second, one after "
         f"another, of messages that came while a client was on its way, or half a second after; medians of rounds."
     )

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.figures import Row
-from sterna.measure.harness.brokers import STERNA, Broker, started
+from sterna.measure.figures import FigureRow
+from sterna.measure.harness.admin import page
 from sterna.measure.harness.comparison import Say
-from sterna.measure.harness.ports import free_port
+from sterna.measure.harness.node_tables import Tables
+from sterna.measure.harness.ports import free_ports
+from sterna.measure.harness.rows import connected, row_of_sterna, started_row, wait_until_joined
 from sterna.measure.load import packets
 from sterna.measure.load.connections import Client
-from sterna.measure.load.shapes import WORKLOADS, Workload
+from sterna.measure.load.shapes import Idle, Workload
+from sterna.measure.report import verdict
 
+WORKLOAD = Workload("aggregate", "an average over sensors at every node", Idle(connections=0, before=0))
 NODES = 5
 SENSORS = 20
 """At every node, each with a topic of its own."""
@@ -33,7 +35,6 @@ MESSAGES_PER_RESULT = NODES * SENSORS
 """Within one step of the pace every sensor says something once.  Sensors at the client's own node give results of their
 own, at once, which cost nothing between nodes."""
 TARGET = 10.0
-JOINED_S_MAX = 20.0
 SETTLE_S = 1.0
 
 _LINK_BYTES = re.compile(r"^sterna_link_bytes_total\{[^}]*\} ([0-9.e+]+)$", re.MULTILINE)
@@ -76,10 +77,10 @@ class Savings:
         )
 
 
-def measure_network(say: Say, quick: bool) -> list[Row]:
+def measure_network(say: Say, quick: bool) -> list[FigureRow]:
     savings = measure(say, quick=quick)
     return [
-        Row(
+        FigureRow(
             name="network-bytes",
             summary=savings.summary,
             unit="bytes/message",
@@ -87,7 +88,7 @@ def measure_network(say: Say, quick: bool) -> list[Row]:
             beside=savings.raw.size / savings.raw.messages,
             ratio=savings.ratio,
             target=f">= {TARGET:g}x",
-            verdict="reached" if savings.is_reached else "missed",
+            verdict=verdict(savings.is_reached),
         )
     ]
 
@@ -105,11 +106,13 @@ def measure(say: Say, *, quick: bool) -> Savings:
 
 
 def _run(rounds: int, *, partials: bool) -> Carried:
-    with _row(partials=partials) as (ports, admin), ExitStack() as stack:
-        watcher = stack.enter_context(_client(ports[0], "watcher"))
-        _wait_until_joined(watcher, ports)
+    admin = free_ports(NODES)
+    system = row_of_sterna(lambda number: _tables(admin[number - 1], partials=partials))
+    with started_row(system, NODES, WORKLOAD, core=None) as row, ExitStack() as stack:
+        wait_until_joined("sterna", row.near, row.ports)
+        watcher = stack.enter_context(connected(row.near, "watcher"))
         watcher.subscribe([EXPRESSION], 0)
-        sensors = [stack.enter_context(_client(port, f"sensors-{number}")) for number, port in enumerate(ports)]
+        sensors = [stack.enter_context(connected(port, f"sensors-{number}")) for number, port in enumerate(row.ports)]
         watcher.socket.settimeout(0.001)
         came = bytearray()
         before = _link_bytes(admin)
@@ -147,80 +150,16 @@ def _payloads(data: bytes) -> Iterator[bytes]:
         position = end
 
 
-@contextmanager
-def _client(port: int, name: str) -> Iterator[Client]:
-    client = Client(port, name, [])
-    with client.socket:
-        client.introduce(clean=True)
-        yield client
-
-
-@contextmanager
-def _row(*, partials: bool) -> Iterator[tuple[list[int], list[int]]]:
-    """Ports for clients and of the admin pages, first node to last."""
-    workload = WORKLOADS[0]
-    with ExitStack() as stack:
-        ports: list[int] = []
-        admin: list[int] = []
-        following = 0
-        for number in range(NODES, 0, -1):
-            link, page = free_port(), free_port()
-            broker = _node(number, link, following, page, partials=partials)
-            ports.insert(0, stack.enter_context(started(broker, workload, None)).port)
-            admin.insert(0, page)
-            following = link
-        yield ports, admin
-
-
-def _node(number: int, link: int, following: int, page: int, *, partials: bool) -> Broker:
-    def settings(workload: Workload, port: int, directory: Path) -> str:
-        text = STERNA.settings(replace(workload, durability="memory"), port, directory)
-        text = text.replace('name = "bench"', f'name = "n{number}"').replace('bind = ""', f'bind = "127.0.0.1:{page}"')
-        neighbours = f'"127.0.0.1:{following}"' if following else ""
-        return f"""\
-{text}
-[operators]
-partials = {str(partials).lower()}
-pace_ms = {PACE_S * 1000:.0f}
-[network]
-name = "bench"
-bind = "127.0.0.1:{link}"
-neighbours = [{neighbours}]
-overlay = "static"
-strategy = "subscription-flooding"
-"""
-
-    return replace(STERNA, settings=settings)
-
-
-def _wait_until_joined(watcher: Client, ports: list[int]) -> None:
-    """Until a message has come from every node."""
-    watcher.subscribe(["joined/+"], 0)
-    watcher.socket.settimeout(0.05)
-    deadline = time.monotonic() + JOINED_S_MAX
-    for number, port in enumerate(ports):
-        with _client(port, f"joined-{number}") as client:
-            heard = b""
-            while f"joined/{number}".encode() not in heard:
-                if time.monotonic() > deadline:
-                    raise MeasurementError(f"nothing came from node {number + 1} in {JOINED_S_MAX:g} s")
-                client.socket.sendall(packets.publish(f"joined/{number}", b"x"))
-                with suppress(TimeoutError):
-                    heard += watcher.socket.recv(65536)
-    watcher.socket.settimeout(0.3)
-    with suppress(TimeoutError):
-        while watcher.socket.recv(65536):
-            pass
-    watcher.socket.settimeout(JOINED_S_MAX)
+def _tables(admin: int, *, partials: bool) -> Tables:
+    return {
+        "admin": {"bind": f"127.0.0.1:{admin}"},
+        "operators": {"partials": partials, "pace_ms": round(PACE_S * 1000)},
+    }
 
 
 def _link_bytes(admin: list[int]) -> int:
     """That all nodes together have sent to their neighbours."""
-    total = 0
-    for port in admin:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
-                total += sum(round(float(number)) for number in _LINK_BYTES.findall(page.read().decode()))
-        except OSError as error:
-            raise MeasurementError(f"a node does not tell its counters: {error}") from error
-    return total
+    pages = [page("127.0.0.1", port, "/metrics") for port in admin]
+    if None in pages:
+        raise MeasurementError("a node does not tell its counters")
+    return sum(round(float(found)) for text in pages for found in _LINK_BYTES.findall(text or ""))

@@ -6,19 +6,18 @@ subscriber and to Mosquitto with one.  What bystanders cost is measured within o
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from statistics import median
 
-import msgspec
-
-from sterna.measure.figures import Row
+from sterna.measure.figures import FigureRow
 from sterna.measure.harness import meter
 from sterna.measure.harness.brokers import MOSQUITTO, STERNA, Broker, started
-from sterna.measure.harness.comparison import QUICK, Plan, Say, told_by
+from sterna.measure.harness.comparison import RoundPlan, Say, round_plan
 from sterna.measure.harness.measurement import Measurement
-from sterna.measure.load.shapes import Saturation, Workload
-from sterna.measure.workloads.operators.load import BLOCK, EXPRESSIONS, TOPICS, WINDOW
+from sterna.measure.load.generator import Job, generate
+from sterna.measure.load.numbers import TOPICS
+from sterna.measure.load.shapes import Numbers, Workload
+from sterna.measure.report import verdict
 
 AVERAGE = "$AVG/+/+/t"
 PLAIN = "+/+/t"
@@ -30,11 +29,14 @@ PAIRS = 8
 """Of intervals without and with bystanders, one after the other; the median of their ratios counts."""
 PAIR_S = 1.0
 
-LOAD = Workload("numbers", f"numbers on {TOPICS:,} topics, QoS 0, saturated", Saturation((), BLOCK, WINDOW))
+EXPRESSIONS = 1_000
+BYSTANDERS = tuple(f"$AVG/elsewhere/{number}/+" for number in range(EXPRESSIONS))
+"""None of them takes any message of the load."""
+LOAD = Workload("numbers", f"numbers on {TOPICS:,} topics, QoS 0, saturated", Numbers(PLAIN))
 
 
-def measure_node(say: Say, quick: bool) -> list[Row]:
-    plan = QUICK if quick else Plan()
+def measure_node(say: Say, quick: bool) -> list[FigureRow]:
+    plan = round_plan(quick=quick, rounds=None)
     sides = {"computed": (STERNA, AVERAGE), "plain": (STERNA, PLAIN), "peer": (MOSQUITTO, PLAIN)}
     found: dict[str, list[Measurement]] = {name: [] for name in sides}
     for number in range(plan.rounds):
@@ -48,19 +50,23 @@ def measure_node(say: Say, quick: bool) -> list[Row]:
     return [*judge_average(found["computed"], found["plain"], found["peer"]), judge_bystanders(looked_on)]
 
 
-def _run(broker: Broker, topic_filter: str, plan: Plan, rounds: int) -> list[Measurement]:
+def _run(broker: Broker, topic_filter: str, plan: RoundPlan, rounds: int) -> list[Measurement]:
     """A fresh broker, and one generator that measures so many rounds."""
     broker_core, generator_core = meter.two_cores()
     with started(broker, LOAD, broker_core) as running:
-        command = [sys.executable, "-m", "sterna.measure.workloads.operators.load", topic_filter]
-        command += ["--port", str(running.port), "--broker-pid", str(running.pid)]
-        command += ["--warm-up", str(plan.warm_up_s), "--measure", str(plan.measure_s), "--rounds", str(rounds)]
-        seconds = (plan.warm_up_s + plan.measure_s) * rounds
-        told = told_by(broker.name, command, seconds, generator_core)
-        return msgspec.json.decode(told, type=list[Measurement])
+        job = Job(
+            load=Numbers(topic_filter),
+            near=running.port,
+            pids=(running.pid,),
+            warm_up_s=plan.warm_up_s,
+            measure_s=plan.measure_s,
+            rounds=rounds,
+            looking_on=BYSTANDERS,
+        )
+        return generate(broker.name, job, generator_core)
 
 
-def judge_average(computed: list[Measurement], plain: list[Measurement], peer: list[Measurement]) -> list[Row]:
+def judge_average(computed: list[Measurement], plain: list[Measurement], peer: list[Measurement]) -> list[FigureRow]:
     rates, peer_rates = [one.throughput for one in computed], [one.throughput for one in peer]
     lost = sum(one.lost for one in computed)
     remarks = [f"{lost:,} results were lost."] if lost else []
@@ -72,7 +78,7 @@ def judge_average(computed: list[Measurement], plain: list[Measurement], peer: l
     busy = median(one.broker_busy for one in computed)
     remarks.append(f"{cost:.2f} us of CPU for each; the broker was at work for {busy:.0%} of the time.")
     return [
-        Row(
+        FigureRow(
             name="average",
             summary=f"{AVERAGE} over {TOPICS:,} topics, a result for each message; beside it Mosquitto with {PLAIN}.",
             unit="publications/s, one core",
@@ -80,11 +86,11 @@ def judge_average(computed: list[Measurement], plain: list[Measurement], peer: l
             beside=median(peer_rates),
             ratio=median(rates) / median(peer_rates),
             target=f">= {RATE_MIN}",
-            verdict="reached" if median(rates) >= RATE_MIN and not lost else "missed",
+            verdict=verdict(median(rates) >= RATE_MIN and not lost),
             rounds=_pairs(rates, peer_rates),
             remarks=remarks,
         ),
-        Row(
+        FigureRow(
             name="average-cpu",
             summary="the same in CPU time of the broker; beside it Mosquitto with a plain subscriber.",
             unit="us CPU/publication",
@@ -94,7 +100,7 @@ def judge_average(computed: list[Measurement], plain: list[Measurement], peer: l
             verdict="shown",
             rounds=_pairs(_costs(computed), _costs(peer)),
         ),
-        Row(
+        FigureRow(
             name="plain-cpu",
             summary=f"the same load to a plain subscriber of {PLAIN}; beside it Mosquitto.",
             unit="us CPU/publication",
@@ -107,12 +113,12 @@ def judge_average(computed: list[Measurement], plain: list[Measurement], peer: l
     ]
 
 
-def judge_bystanders(rounds: list[Measurement]) -> Row:
+def judge_bystanders(rounds: list[Measurement]) -> FigureRow:
     """Rounds without and with, in turn."""
     without, with_them = _costs(rounds[0::2]), _costs(rounds[1::2])
     ratio = median(more / less for more, less in zip(with_them, without, strict=True))
     lost = sum(one.lost for one in rounds)
-    return Row(
+    return FigureRow(
         name="bystanders",
         summary=f"{EXPRESSIONS:,} expressions that take none of the messages; beside it the same without them.",
         unit="us CPU/publication",
@@ -120,7 +126,7 @@ def judge_bystanders(rounds: list[Measurement]) -> Row:
         beside=median(without),
         ratio=ratio,
         target=f"<= {BYSTANDERS_MAX:g}x",
-        verdict="reached" if ratio <= BYSTANDERS_MAX and not lost else "missed",
+        verdict=verdict(ratio <= BYSTANDERS_MAX and not lost),
         rounds=_pairs(with_them, without),
         remarks=[f"{lost:,} messages were lost."] if lost else [],
     )

@@ -11,14 +11,14 @@ import tempfile
 from itertools import pairwise
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.figures import Row
+from sterna.measure.figures import FigureRow
 from sterna.measure.harness.comparison import Say
 from sterna.measure.workloads.operators.on_spark import command_of, job_of, subscribed, wait_for
 from sterna.measure.workloads.pipeline.nodes import fill, started_node
-from sterna.measure.workloads.pipeline.publisher import CYCLE, SENSORS, Load
+from sterna.measure.workloads.pipeline.publisher import CYCLE, SENSORS, PublisherLoad
 from sterna.pipeline.expressions.parts_source import HELD_ROWS_MAX
 
-TABLES = '[operators]\nengine = "spark"\n'
+TABLES = {"operators": {"engine": "spark"}}
 LINES = 100
 GREATEST = sum(range(CYCLE - SENSORS * LINES, CYCLE))
 EXPRESSION = f"$GTE;{GREATEST}$SUM/bench/#"
@@ -29,7 +29,7 @@ PAUSE_S = 0.15
 """Results of a batch come closer together than that."""
 
 
-def measure_in_order(say: Say, quick: bool) -> list[Row]:
+def measure_in_order(say: Say, quick: bool) -> list[FigureRow]:
     rounds = (QUICK_BATCHES if quick else BATCHES) * HELD_ROWS_MAX // CYCLE
     with (
         started_node(tables=TABLES) as node,
@@ -37,9 +37,9 @@ def measure_in_order(say: Say, quick: bool) -> list[Row]:
         tempfile.TemporaryDirectory() as directory,
     ):
         with job_of(command_of(directory, node)) as job:  # so that it knows from where on
-            fill(node, Load(messages=CYCLE, lines=LINES))
+            fill(node, PublisherLoad(messages=CYCLE, lines=LINES))
             wait_for(lambda: len(heard.results) >= 1, "first result", job)
-        fill(node, Load(messages=rounds * CYCLE, lines=LINES))
+        fill(node, PublisherLoad(messages=rounds * CYCLE, lines=LINES))
         say(f"    {rounds * CYCLE:,} messages wait for the job")
         with job_of(command_of(directory, node)) as job:
             wait_for(lambda: len(heard.results) > rounds, "results", job)
@@ -47,14 +47,14 @@ def measure_in_order(say: Say, quick: bool) -> list[Row]:
     return [judge_in_order([came for came, _ in heard.times()][1:], load)]
 
 
-def judge_in_order(came: list[float], load: float) -> Row:
+def judge_in_order(came: list[float], load: float) -> FigureRow:
     """From the end of the first batch, when its results come, to that of the last."""
     first = next((place for place, (one, other) in enumerate(pairwise(came)) if other - one > PAUSE_S), None)
     if first is None:
         raise MeasurementError("all results came at once")
     messages = (len(came) - 1 - first) * CYCLE
     took_s = came[-1] - came[first]
-    return Row(
+    return FigureRow(
         name="spark-in-order",
         summary=f"one expression over {SENSORS * LINES:,} topics that needs messages in order ({EXPRESSION}), worked "
         "off from a full journal: messages a second.",

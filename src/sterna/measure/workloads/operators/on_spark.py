@@ -25,11 +25,12 @@ import pyarrow as pa
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.figures import Row
-from sterna.measure.harness.brokers import tie_to_parent
+from sterna.measure.figures import FigureRow
 from sterna.measure.harness.comparison import Say
-from sterna.measure.workloads.pipeline.nodes import Node, publishing, reader_of, started_node
-from sterna.measure.workloads.pipeline.publisher import Load
+from sterna.measure.harness.processes import tie_to_parent
+from sterna.measure.report import verdict
+from sterna.measure.workloads.pipeline.nodes import FeedNode, publishing, reader_of, started_node
+from sterna.measure.workloads.pipeline.publisher import PublisherLoad
 from sterna.pipeline.sink.publisher import SEQUENCE
 
 RATE = 100_000
@@ -42,7 +43,7 @@ HELD_MIN = 0.98
 HOUR_S = 3600
 PATIENCE_S = 300.0
 
-TABLES = f'[operators]\nengine = "spark"\nhourly_s = {WINDOW_S}\nanchor = "wall"\n'
+TABLES = {"operators": {"engine": "spark", "hourly_s": WINDOW_S, "anchor": "wall"}}
 EVERYTHING = "$SUM$HOURLYCOUNT/bench/#"
 OVER_ALL = (EVERYTHING, "$AVG$HOURLYAVG/bench/#", "$MAX$HOURLYMAX/bench/#", "$MEDIAN$HOURLYMEDIAN/bench/#")
 KINDS = ("AVG", "SUM", "MIN", "MAX", "COUNT", "STDDEV")
@@ -59,7 +60,7 @@ class Times:
 QUICK = Times(warm_up_s=20.0, measure_s=20.0)
 
 
-def measure_spark(say: Say, quick: bool) -> list[Row]:
+def measure_spark(say: Say, quick: bool) -> list[FigureRow]:
     """Both rows of one run."""
     times = QUICK if quick else Times()
     with (
@@ -69,9 +70,9 @@ def measure_spark(say: Say, quick: bool) -> list[Row]:
     ):
         command = command_of(directory, node)
         with job_of(command) as job:
-            with publishing(node, Load(messages=RATE * HOUR_S, rate=FEW, lines=LINES)):
+            with publishing(node, PublisherLoad(messages=RATE * HOUR_S, rate=FEW, lines=LINES)):
                 wait_for(lambda: _is_served(heard), "first results", job)
-            with publishing(node, Load(messages=RATE * HOUR_S, rate=RATE, lines=LINES)) as publisher:
+            with publishing(node, PublisherLoad(messages=RATE * HOUR_S, rate=RATE, lines=LINES)) as publisher:
                 time.sleep(times.warm_up_s)
                 begin = time.time()
                 time.sleep(times.measure_s)
@@ -119,7 +120,7 @@ def _is_served(heard: Heard) -> bool:
 
 
 @contextmanager
-def subscribed(node: Node, expressions: Sequence[str]) -> Iterator[Heard]:
+def subscribed(node: FeedNode, expressions: Sequence[str]) -> Iterator[Heard]:
     heard, granted = Heard(), threading.Semaphore(0)
     client = mqtt.Client(CallbackAPIVersion.VERSION2, "bench-subscriber", protocol=MQTTProtocolVersion.MQTTv5)
     client.on_message = heard.on_message
@@ -137,7 +138,7 @@ def subscribed(node: Node, expressions: Sequence[str]) -> Iterator[Heard]:
         client.loop_stop()
 
 
-def command_of(directory: str, node: Node) -> list[str]:
+def command_of(directory: str, node: FeedNode) -> list[str]:
     return [sys.executable, "-m", "sterna", "pipeline", "operators", directory, "--nodes", node.feed]
 
 
@@ -146,7 +147,7 @@ def job_of(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """The job until the block ends; then driver and JVM die at once."""
     with tempfile.TemporaryFile() as said:
         job = subprocess.Popen(
-            command, stdout=said, stderr=said, start_new_session=True, preexec_fn=lambda: tie_to_parent(None)
+            command, stdout=said, stderr=said, start_new_session=True, preexec_fn=lambda: tie_to_parent()
         )
         try:
             yield job
@@ -167,7 +168,7 @@ def wait_for(holds: Callable[[], bool], what: str, job: subprocess.Popen[bytes])
         time.sleep(0.2)
 
 
-def _counted(node: Node) -> dict[float, int]:
+def _counted(node: FeedNode) -> dict[float, int]:
     """End of a window -> messages of the journal in it."""
     found: dict[float, int] = {}
     with reader_of(node, "check") as feed:
@@ -178,38 +179,38 @@ def _counted(node: Node) -> dict[float, int]:
     return found
 
 
-def judge_late(late_ms: list[float], held: float) -> Row:
+def judge_late(late_ms: list[float], held: float) -> FigureRow:
     if not late_ms:
         raise MeasurementError("no window ended while it was measured")
     p50, p99 = (float(value) for value in np.percentile(late_ms, (50, 99)))
     is_held = held >= HELD_MIN * RATE
     remarks = [f"p50 {p50:,.0f} ms; {len(late_ms):,} results; {held:,.0f} messages a second came in."]
-    return Row(
+    return FigureRow(
         name="spark-late",
         summary=f"{len(EXPRESSIONS)} expressions at {RATE:,} messages a second, each message in five of them, all "
         f"windows of {WINDOW_S} s ending at once: from a window's end to the subscriber having its result, over MQTT.",
         unit="ms p99",
         figure=p99,
         target=f"<= {LATE_MS_MAX:g}",
-        verdict="reached" if is_held and p99 <= LATE_MS_MAX else "missed",
+        verdict=verdict(is_held and p99 <= LATE_MS_MAX),
         remarks=remarks if is_held else [*remarks, "the rate was not held."],
     )
 
 
-def judge_exact(told: list[tuple[float, int]], counted: dict[float, int], last: float) -> Row:
+def judge_exact(told: list[tuple[float, int]], counted: dict[float, int], last: float) -> FigureRow:
     """The first window began before the subscription, so it is left out."""
     first = min(counted)
     expected = {of_s: count for of_s, count in counted.items() if first < of_s <= last}
     found = [one for one in told if first < one[0] <= last]
     wrong = sum(dict(found).get(of_s) != count for of_s, count in expected.items())
     twice = len(found) - len(dict(found))
-    return Row(
+    return FigureRow(
         name="spark-exact",
         summary="windows that came out wrong, twice or not at all, with the job killed (SIGKILL) and started again "
         "meanwhile; held against the node's journal.",
         unit="windows",
         figure=float(wrong + twice),
         target="<= 0",
-        verdict="missed" if wrong or twice or not expected else "reached",
+        verdict=verdict(bool(expected) and not wrong and not twice),
         remarks=[f"{len(expected)} windows with {sum(expected.values()):,} messages; {wrong} wrong, {twice} twice."],
     )

@@ -5,61 +5,42 @@ Nodes, publishers and Spark are real processes on this machine; every row starts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from pyspark.errors import PySparkException
+import typer
 
-from sterna.measure.errors import MeasurementError
-from sterna.measure.figures import Report, Row
-from sterna.measure.harness.comparison import Say, machine
-from sterna.measure.workloads.pipeline.feed import measure_cpu, measure_cpu_small, measure_memory
-from sterna.measure.workloads.pipeline.latency import measure_latency
-from sterna.measure.workloads.pipeline.plan import QUICK, Plan
-from sterna.measure.workloads.pipeline.speed import measure_micro_batch, measure_throughput
-from sterna.pipeline.feed.errors import FeedError
-from sterna.pipeline.spark_session import one_line
+from sterna.measure import figures
+from sterna.measure.command import Means, known
+from sterna.measure.figures import Figures
+from sterna.measure.harness.comparison import Say
+from sterna.measure.report import Report
+from sterna.measure.workloads.pipeline.plan import NAMES, QUICK, PipelinePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS: Mapping[str, Callable[[SparkSession, Plan], Row]] = {
-    "throughput": measure_throughput,
-    "micro-batch": measure_micro_batch,
-    "latency-1k": lambda spark, plan: measure_latency(spark, plan, 1_000),
-    "latency-100k": lambda spark, plan: measure_latency(spark, plan, 100_000),
-    "cpu": lambda _, plan: measure_cpu(plan),
-    "cpu-small": lambda _, plan: measure_cpu_small(plan),
-    "memory": lambda _, plan: measure_memory(plan),
-}
+
+def bench(
+    means: Means,
+    only: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(NAMES)}.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, one round, about three minutes.")] = False,
+) -> Report:
+    """From a node through Spark: speed, latency, and what the feed costs the node (about eight minutes)."""
+    names = [known(name, dict.fromkeys(NAMES, name), "row", "--only") and name for name in only or NAMES]
+    with means.spark() as spark:
+        return figures.report(run(spark, names, QUICK if quick else PipelinePlan(), means.say))
 
 
-def _failed(name: str, reason: str) -> Row:
-    return Row(name=name, summary=f"failed: {reason}", unit="-", verdict="failed")
+def run(spark: SparkSession, names: Sequence[str], plan: PipelinePlan, say: Say) -> Figures:
+    from sterna.measure.workloads.pipeline.rows import measured_by
 
-
-def run(spark: SparkSession, names: Sequence[str], plan: Plan, say: Say) -> Report:
-    """Measure these rows; one that fails is reported and the rest goes on."""
-    rows = []
-    for number, name in enumerate(names, 1):
-        say(f"[{number}/{len(names)}] {name}")
-        try:
-            row = ROWS[name](spark, plan)
-        except (MeasurementError, FeedError) as error:
-            row = _failed(name, str(error))
-        except PySparkException as error:
-            row = _failed(name, one_line(error))
-        rows.append(row)
-        figure = "-" if row.figure is None else f"{row.figure:,.2f} {row.unit}"
-        say(f"    {figure}, target {row.target}: {row.verdict}")
-    versions = {"sterna": version("sterna"), "Spark": spark.version}
-    return Report(
-        benchmark="pipeline",
-        title="The pipeline",
-        setting="nodes, publishers and Spark share them, nothing pinned",
-        versions=versions,
-        machine=machine(),
+    rows = figures.measure_parts({name: measured_by(name, spark, plan) for name in names}, say)
+    return figures.figures(
+        "pipeline",
+        "The pipeline",
+        "nodes, publishers and Spark share them, nothing pinned",
+        rows,
         quick=plan == QUICK,
-        rows=rows,
+        Spark=spark.version,
     )

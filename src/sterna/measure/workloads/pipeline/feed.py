@@ -7,47 +7,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from sterna.measure.figures import Row
+from sterna.measure.figures import FigureRow
 from sterna.measure.harness import meter
-from sterna.measure.workloads.pipeline.nodes import Node, fill, publishing, reader_of, started_node
-from sterna.measure.workloads.pipeline.plan import Plan
-from sterna.measure.workloads.pipeline.publisher import Load
+from sterna.measure.report import verdict
+from sterna.measure.workloads.pipeline.nodes import FeedNode, fill, publishing, reader_of, started_node
+from sterna.measure.workloads.pipeline.plan import PipelinePlan
+from sterna.measure.workloads.pipeline.publisher import PublisherLoad
 from sterna.pipeline.feed.client import FeedClient
 
 CPU_US_MAX = 1.0
 MEMORY_MAX = 1.1
 READS = 3
-FULL = Load(messages=0, burst=4096)
-SMALL = Load(messages=0, window=2, burst=2)
+FULL = PublisherLoad(messages=0, burst=4096)
+SMALL = PublisherLoad(messages=0, window=2, burst=2)
 LAG_RATE = 200_000
 RETENTION_BYTES = 64 << 20
 """What is kept if nobody holds it, so that whatever a lag costs is there in the one node and not in the other."""
 LOOK_S = 0.1
 
 
-def measure_cpu(plan: Plan) -> Row:
+def measure_cpu(plan: PipelinePlan) -> FigureRow:
     with started_node() as node:
         fill(node, _sized(FULL, plan.served_rows))
         costs = _costs(node, plan.served_rows)
     cost = median(costs)
-    return Row(
+    return FigureRow(
         name="cpu",
         summary=f"CPU time of the node for each of {plan.served_rows:,} rows of 100 bytes read from its feed, in full "
         "frames.",
         unit="us CPU/row",
         figure=cost,
         target=f"< {CPU_US_MAX:g}",
-        verdict="reached" if cost < CPU_US_MAX else "missed",
+        verdict=verdict(cost < CPU_US_MAX),
         rounds=[(one, None) for one in costs],
     )
 
 
-def measure_cpu_small(plan: Plan) -> Row:
+def measure_cpu_small(plan: PipelinePlan) -> FigureRow:
     # Where nothing waits for the disk, what arrives together makes a frame.
     with started_node(durability="os") as node:
         fill(node, _sized(SMALL, plan.served_small_rows))
         costs = _costs(node, plan.served_small_rows)
-    return Row(
+    return FigureRow(
         name="cpu-small",
         summary=f"the same for {plan.served_small_rows:,} rows in frames of two, as a quiet node writes them.",
         unit="us CPU/row",
@@ -57,11 +58,11 @@ def measure_cpu_small(plan: Plan) -> Row:
     )
 
 
-def _sized(load: Load, messages: int) -> Load:
-    return Load(messages=messages, window=load.window, burst=load.burst)
+def _sized(load: PublisherLoad, messages: int) -> PublisherLoad:
+    return PublisherLoad(messages=messages, window=load.window, burst=load.burst)
 
 
-def _costs(node: Node, rows: int) -> list[float]:
+def _costs(node: FeedNode, rows: int) -> list[float]:
     """Microseconds of the node's CPU time per row, for each of several reads of everything."""
     found = []
     with reader_of(node) as feed:
@@ -73,14 +74,14 @@ def _costs(node: Node, rows: int) -> list[float]:
     return found
 
 
-def measure_memory(plan: Plan) -> Row:
-    load = Load(messages=plan.lag, rate=LAG_RATE)
+def measure_memory(plan: PipelinePlan) -> FigureRow:
+    load = PublisherLoad(messages=plan.lag, rate=LAG_RATE)
     with started_node(retention_bytes=RETENTION_BYTES) as node, _watched(node) as kept_up:
         _follow(node, load)
     with started_node(retention_bytes=RETENTION_BYTES) as node, _watched(node) as lagging:
         _lag(node, load)
     ratio = max(lagging) / max(kept_up)
-    return Row(
+    return FigureRow(
         name="memory",
         summary=f"most resident memory of the node while {plan.lag:,} messages come in that a registered reader does "
         "not read, and while it reads them then, beside the same with a reader that keeps up.",
@@ -89,12 +90,12 @@ def measure_memory(plan: Plan) -> Row:
         beside=max(kept_up) / 1024,
         ratio=ratio,
         target=f"<= {MEMORY_MAX:g}x",
-        verdict="reached" if ratio <= MEMORY_MAX else "missed",
+        verdict=verdict(ratio <= MEMORY_MAX),
     )
 
 
 @contextmanager
-def _watched(node: Node) -> Iterator[list[int]]:
+def _watched(node: FeedNode) -> Iterator[list[int]]:
     """KiB of resident memory, again and again while the block lasts."""
     seen = [meter.resident_kib(node.pid)]
     over = threading.Event()
@@ -112,7 +113,7 @@ def _watched(node: Node) -> Iterator[list[int]]:
         looking.join()
 
 
-def _follow(node: Node, load: Load) -> None:
+def _follow(node: FeedNode, load: PublisherLoad) -> None:
     with reader_of(node) as feed, publishing(node, load) as publisher:
         reached = feed.register(0)
         while reached < load.messages and not publisher.is_over:
@@ -120,7 +121,7 @@ def _follow(node: Node, load: Load) -> None:
         publisher.result()
 
 
-def _lag(node: Node, load: Load) -> None:
+def _lag(node: FeedNode, load: PublisherLoad) -> None:
     with reader_of(node) as feed:
         reached = feed.register(0)
         fill(node, load)

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.figures import Row
-from sterna.measure.workloads.pipeline.nodes import Node, publishing, reader_of, started_node
-from sterna.measure.workloads.pipeline.plan import Plan
-from sterna.measure.workloads.pipeline.publisher import Load
+from sterna.measure.figures import FigureRow
+from sterna.measure.report import verdict
+from sterna.measure.workloads.pipeline.nodes import FeedNode, publishing, reader_of, started_node
+from sterna.measure.workloads.pipeline.plan import PipelinePlan
+from sterna.measure.workloads.pipeline.publisher import PublisherLoad
 from sterna.measure.workloads.pipeline.queries import Batch, batches, running, stream, wait_for_batches
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ HELD_MIN = 0.98
 HOUR_S = 3600
 
 
-def measure_latency(spark: SparkSession, plan: Plan, rate: int) -> Row:
-    with started_node() as node, publishing(node, Load(messages=rate * HOUR_S, rate=rate)) as publisher:
+def measure_latency(spark: SparkSession, plan: PipelinePlan, rate: int) -> FigureRow:
+    with started_node() as node, publishing(node, PublisherLoad(messages=rate * HOUR_S, rate=rate)) as publisher:
         table = stream(spark, "sterna", {"nodes": node.feed, "startingOffsets": "latest", "reader": "latency"})
         with running(table, processingTime="0 seconds") as query:
             wait_for_batches(query, 1)
@@ -45,7 +46,7 @@ def measure_latency(spark: SparkSession, plan: Plan, rate: int) -> Row:
         return judge_latency(rate, *_ages(node, done), len(done))
 
 
-def _ages(node: Node, done: Sequence[Batch]) -> tuple[np.ndarray, float]:
+def _ages(node: FeedNode, done: Sequence[Batch]) -> tuple[np.ndarray, float]:
     """The age in milliseconds of every row when its batch was done, and the rate at which the rows had come in."""
     ages, first, last = [], None, 0
     with reader_of(node) as feed:
@@ -59,19 +60,19 @@ def _ages(node: Node, done: Sequence[Batch]) -> tuple[np.ndarray, float]:
     return whole, (len(whole) - 1) / max(1, last - (first or 0)) * 1e6
 
 
-def judge_latency(rate: int, ages_ms: np.ndarray, held: float, done: int) -> Row:
+def judge_latency(rate: int, ages_ms: np.ndarray, held: float, done: int) -> FigureRow:
     p50, p95, p99 = (float(value) for value in np.percentile(ages_ms, (50, 95, 99)))
     remarks = [f"p95 {p95:,.0f} ms, p99 {p99:,.0f} ms; {len(ages_ms):,} messages in {done} micro-batches."]
     is_held = held >= HELD_MIN * rate
     if not is_held:
         remarks.append(f"the rate was not held: {held:,.0f} messages a second came in.")
-    return Row(
+    return FigureRow(
         name=f"latency-{rate // 1000}k",
         summary=f"{rate:,} messages a second over MQTT at QoS 1: from ingress_time to the end of the micro-batch with "
         "the message, noop sink and checkpoint included.",
         unit="ms p50",
         figure=p50,
         target=f"<= {TARGETS_MS[rate]:g}",
-        verdict="reached" if is_held and p50 <= TARGETS_MS[rate] else "missed",
+        verdict=verdict(is_held and p50 <= TARGETS_MS[rate]),
         remarks=remarks,
     )

@@ -5,21 +5,17 @@ Both end with the block they were started in, and die with this process if that 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-import msgspec
+from dataclasses import dataclass
 
 from sterna.journal.settings import Durability
-from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.brokers import STERNA, started, tie_to_parent
+from sterna.measure.harness.brokers import started, sterna
+from sterna.measure.harness.node_tables import Tables, merged
 from sterna.measure.harness.ports import free_port
+from sterna.measure.harness.processes import Worker
 from sterna.measure.load.shapes import Idle, Workload
-from sterna.measure.workloads.pipeline.publisher import Load, Published
+from sterna.measure.workloads.pipeline.publisher import Published, PublisherJob, PublisherLoad
 from sterna.pipeline.feed.client import FeedClient
 
 GRACE_S = 120.0
@@ -30,7 +26,7 @@ HOLD_BYTES = 16 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class FeedNode:
     pid: int
     port: int
     feed: str
@@ -38,64 +34,46 @@ class Node:
 
 @contextmanager
 def started_node(
-    name: str = "bench", durability: Durability = "fsync", retention_bytes: int = HOLD_BYTES, tables: str = ""
-) -> Iterator[Node]:
+    name: str = "bench",
+    durability: Durability = "fsync",
+    retention_bytes: int = HOLD_BYTES,
+    tables: Tables | None = None,
+) -> Iterator[FeedNode]:
     """A node with an empty journal.  What a registered reader has not committed is kept whatever its retention.
     `tables` are further ones of its configuration."""
     feed = f"127.0.0.1:{free_port()}"
-
-    def settings(workload: Workload, port: int, directory: Path) -> str:
-        plain = STERNA.settings(workload, port, directory).replace('name = "bench"', f'name = "{name}"')
-        plain = plain.replace("[journal]\n", f"[journal]\nretention_bytes = {retention_bytes}\n")
-        plain = plain.replace(f'durability = "{workload.durability}"', f'durability = "{durability}"')
-        return f'{plain}[feed]\nbind = "{feed}"\nhold_bytes = {HOLD_BYTES}\n{tables}'
-
-    workload = Workload("feed", "a node that is read", Idle(connections=0, before=0), durability="fsync")
-    with started(replace(STERNA, settings=settings), workload, core=None) as running:
-        yield Node(running.pid, running.port, feed)
+    plain: Tables = {
+        "node": {"name": name},
+        "journal": {"durability": durability, "retention_bytes": retention_bytes},
+        "feed": {"bind": feed, "hold_bytes": HOLD_BYTES},
+    }
+    workload = Workload("feed", "a node that is read", Idle(connections=0, before=0))
+    with started(sterna(merged(plain, tables or {})), workload, core=None) as running:
+        yield FeedNode(running.pid, running.port, feed)
 
 
 class Publishing:
     """A publisher at work."""
 
-    def __init__(self, node: Node, load: Load) -> None:
+    def __init__(self, node: FeedNode, load: PublisherLoad) -> None:
         self._load = load
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "sterna.measure.workloads.pipeline.publisher",
-                str(node.port),
-                msgspec.json.encode(load),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            preexec_fn=lambda: tie_to_parent(None),
-        )
+        self._worker = Worker("sterna.measure.workloads.pipeline.publisher", PublisherJob(port=node.port, load=load))
 
     @property
     def is_over(self) -> bool:
-        return self._process.poll() is not None
+        return self._worker.is_over
 
     def result(self) -> Published:
         """Waits for its end."""
-        try:
-            told, complaint = self._process.communicate(
-                timeout=self._load.messages / (self._load.rate or SLOWEST_RATE) + GRACE_S
-            )
-        except subprocess.TimeoutExpired:
-            raise MeasurementError("the publisher did not finish in time") from None
-        if self._process.returncode:
-            raise MeasurementError(f"the publisher failed: {complaint.decode(errors='replace').strip()}")
-        return msgspec.json.decode(told, type=Published)
+        within_s = self._load.messages / (self._load.rate or SLOWEST_RATE) + GRACE_S
+        return self._worker.result(Published, "the publisher", within_s)
 
     def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._worker.stop()
 
 
 @contextmanager
-def publishing(node: Node, load: Load) -> Iterator[Publishing]:
+def publishing(node: FeedNode, load: PublisherLoad) -> Iterator[Publishing]:
     one = Publishing(node, load)
     try:
         yield one
@@ -103,11 +81,11 @@ def publishing(node: Node, load: Load) -> Iterator[Publishing]:
         one.stop()
 
 
-def fill(node: Node, load: Load) -> Published:
+def fill(node: FeedNode, load: PublisherLoad) -> Published:
     """Publish, and come back when everything is acknowledged."""
     with publishing(node, load) as one:
         return one.result()
 
 
-def reader_of(node: Node, name: str = "bench") -> FeedClient:
+def reader_of(node: FeedNode, name: str = "bench") -> FeedClient:
     return FeedClient(node.feed, name)

@@ -8,7 +8,7 @@ NAMES = ("throughput", "micro-batch", "latency-1k", "latency-100k", "cpu", "cpu-
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PipelinePlan:
     rounds: int = 3
     warm_up_rounds: int = 2
     """Of what is read at full speed: Spark compiles its own code while it runs."""
@@ -31,7 +31,7 @@ class Plan:
     """How far the reader lags behind while the node's memory is watched."""
 
 
-QUICK = Plan(
+QUICK = PipelinePlan(
     rounds=1,
     warm_up_rounds=1,
     warm_up_batches=50,

@@ -1,18 +1,18 @@
 """A publisher for the benchmark, a process of its own: messages of one size at QoS 1, at a rate or as fast as they go.
 
-It prints what it did as one line of JSON.  What is sent at once makes a group of the node's journal, more or less, so
+What is sent at once makes a group of the node's journal, more or less, so
 `burst` says how big the journal's frames become.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 
 import msgspec
 
 from sterna.measure.errors import MeasurementError
+from sterna.measure.harness.processes import serve
 from sterna.measure.load import packets
 from sterna.measure.load.connections import Clients
 
@@ -25,7 +25,7 @@ TURN_S_MAX = 0.05
 SILENCE_S_MAX = 30.0
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class PublisherLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What to publish."""
 
     messages: int
@@ -39,6 +39,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Instead of 100 topics and 100 bytes: so many lines of ten sensors each, which say numbers."""
 
 
+class PublisherJob(msgspec.Struct, frozen=True, kw_only=True):
+    port: int
+    load: PublisherLoad
+
+
 class Published(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged: int
     seconds: float
@@ -49,7 +54,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publisher:
-    def __init__(self, port: int, load: Load) -> None:
+    def __init__(self, port: int, load: PublisherLoad) -> None:
         assert load.burst <= load.window < CYCLE, "an identifier must be free again before its next use"
         self._load = load
         self._clients = Clients(port)
@@ -112,21 +117,12 @@ class Publisher:
         self._clients.close()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m sterna.measure.workloads.pipeline.publisher", description=__doc__)
-    parser.add_argument("port", type=int)
-    parser.add_argument("load", type=str.encode, help="JSON")
-    given = parser.parse_args()
-    try:
-        publisher = Publisher(given.port, msgspec.json.decode(given.load, type=Load))
-        done = publisher.run()
-        publisher.close()
-    except (MeasurementError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    sys.stdout.write(msgspec.json.encode(done).decode() + "\n")
-    return 0
+def publish(job: PublisherJob) -> Published:
+    publisher = Publisher(job.port, job.load)
+    done = publisher.run()
+    publisher.close()
+    return done
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(PublisherJob, publish))

@@ -1,4 +1,4 @@
-"""Numbers from many sensors: what expressions are measured with, a process of its own that prints one line of JSON.
+"""Numbers from many sensors: the load that expressions are measured with.
 
 A thousand topics, each message a write's neighbour of messages on other topics, so that no broker can take several as
 one.  The loop is closed: no more than a window of messages is on its way, so nothing need be dropped, and whatever is
@@ -7,20 +7,14 @@ lost all the same is counted.
 
 from __future__ import annotations
 
-import argparse
-import gc
-import sys
 import time
 from itertools import cycle
 
-import msgspec
-
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.measurement import Measurement
 from sterna.measure.load import packets
-from sterna.measure.load.connections import Client, Clients
-from sterna.measure.load.generator import measure_load
+from sterna.measure.load.connections import Clients
 from sterna.measure.load.saturation import TURN_S_MAX
+from sterna.measure.load.shapes import Numbers
 
 TOPICS = 1_000
 PUBLISHERS = 20
@@ -29,9 +23,6 @@ BLOCK = TOPICS // PUBLISHERS
 BLOCKS = 16
 """Different ones of a publisher; then they come again."""
 WINDOW = 4_000
-EXPRESSIONS = 1_000
-PER_CLIENT = 100
-"""As many expressions as a client may have."""
 
 
 def topic(number: int) -> str:
@@ -46,7 +37,7 @@ def blocks(publisher: int) -> list[bytes]:
     ]
 
 
-class Stream:
+class SmallPackets:
     """PUBLISH packets of any size below 128 bytes, cut anywhere by the kernel."""
 
     def __init__(self) -> None:
@@ -71,15 +62,15 @@ class Stream:
         self._rest = data[place:]
 
 
-class Numbers:
-    """The load: one subscriber to `topic_filter`, who gets one message for each published."""
+class NumbersLoad:
+    """One subscriber, who gets one message for each published."""
 
-    def __init__(self, clients: Clients, topic_filter: str) -> None:
+    def __init__(self, clients: Clients, load: Numbers) -> None:
         self._clients = clients
         self.published = 0
-        self._stream = Stream()
+        self._stream = SmallPackets()
         self._subscriber = clients.connect("subscriber")
-        self._subscriber.subscribe((topic_filter,), 0)
+        self._subscriber.subscribe((load.topic_filter,), 0)
         clients.watch(self._subscriber, self._read)
         publishers = [(clients.connect(f"publisher-{number}"), cycle(blocks(number))) for number in range(PUBLISHERS)]
         for client, _ in publishers:
@@ -112,57 +103,3 @@ class Numbers:
     def drain(self, until: float) -> None:
         while self.owed and time.perf_counter() < until:
             self._clients.turn(TURN_S_MAX)
-
-
-def bystanders(port: int) -> list[Client]:
-    """Clients with a thousand expressions between them, none of which takes any message of the load."""
-    clients = []
-    for start in range(0, EXPRESSIONS, PER_CLIENT):
-        client = Client(port, f"bystander-{start}", [])
-        client.introduce(clean=True)
-        client.subscribe([f"$AVG/elsewhere/{number}/+" for number in range(start, start + PER_CLIENT)], 0)
-        clients.append(client)
-    return clients
-
-
-def measure(
-    port: int, pid: int, topic_filter: str, warm_up_s: float, measure_s: float, rounds: int
-) -> list[Measurement]:
-    """Round after round; if `rounds` is more than one, every other one with bystanders."""
-    clients = Clients(port)
-    try:
-        load = Numbers(clients, topic_filter)
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-        found = []
-        for number in range(rounds):
-            others = bystanders(port) if number % 2 else []
-            found.append(measure_load(load, pid, warm_up_s, measure_s))
-            for other in others:
-                other.socket.close()
-        return found
-    finally:
-        clients.close()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m sterna.measure.workloads.operators.load", description=__doc__)
-    parser.add_argument("filter")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--broker-pid", type=int, required=True)
-    parser.add_argument("--warm-up", type=float, required=True, help="seconds")
-    parser.add_argument("--measure", type=float, required=True, help="seconds")
-    parser.add_argument("--rounds", type=int, default=1)
-    given = parser.parse_args()
-    try:
-        found = measure(given.port, given.broker_pid, given.filter, given.warm_up, given.measure, given.rounds)
-    except (MeasurementError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from dataclasses import dataclass
 from typing import Any
 
+from sterna.measure.harness.admin import page
 from sterna.measure.harness.sites import Place
-
-ASK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NodeView:
     """What one node says."""
 
     root: str
@@ -25,22 +23,18 @@ class View:
     """Nodes of which it hears everything."""
 
 
-def look(place: Place, token: str = "") -> View | None:
+def look(place: Place, token: str = "") -> NodeView | None:
     """None if it does not answer, or not yet sensibly."""
-    connection = http.client.HTTPConnection(place.host, place.admin, timeout=ASK_S)
+    text = page(place.host, place.admin, "/network", token)
     try:
-        connection.request("GET", "/network", headers={"Authorization": f"Bearer {token}"} if token else {})
-        answer = connection.getresponse()
-        return read_view(json.loads(answer.read())) if answer.status == 200 else None
-    except (OSError, http.client.HTTPException, ValueError):
+        return None if text is None else read_view(json.loads(text))
+    except ValueError:
         return None
-    finally:
-        connection.close()
 
 
-def read_view(told: dict[str, Any]) -> View:
+def read_view(told: dict[str, Any]) -> NodeView:
     overlay = told["overlay"]
-    return View(
+    return NodeView(
         overlay.get("root") or "",
         overlay.get("parent") or "",
         frozenset(link["peer"] for link in told["links"] if link["connected"]),
@@ -48,11 +42,11 @@ def read_view(told: dict[str, Any]) -> View:
     )
 
 
-def edges(views: dict[str, View]) -> frozenset[frozenset[str]]:
+def edges(views: dict[str, NodeView]) -> frozenset[frozenset[str]]:
     return frozenset(frozenset((name, view.parent)) for name, view in views.items() if view.parent)
 
 
-def is_tree(views: dict[str, View]) -> bool:
+def is_tree(views: dict[str, NodeView]) -> bool:
     """All name one of them as root, every way leads there, and exactly the links of the tree are up, on both sides."""
     roots = {view.root for view in views.values()}
     if len(roots) != 1 or not roots <= views.keys():
@@ -68,12 +62,12 @@ def is_tree(views: dict[str, View]) -> bool:
     )
 
 
-def is_whole(views: dict[str, View]) -> bool:
+def is_whole(views: dict[str, NodeView]) -> bool:
     """Everybody also hears everything of everybody else."""
     return is_tree(views) and all(views.keys() - {name} <= view.synced for name, view in views.items())
 
 
-def _leads_to(name: str, root: str, views: dict[str, View]) -> bool:
+def _leads_to(name: str, root: str, views: dict[str, NodeView]) -> bool:
     for _ in views:
         if name == root:
             return True
@@ -84,11 +78,11 @@ def _leads_to(name: str, root: str, views: dict[str, View]) -> bool:
     return name == root
 
 
-def inner_nodes(views: dict[str, View]) -> list[str]:
+def inner_nodes(views: dict[str, NodeView]) -> list[str]:
     """Those with children, the root left out."""
     parents = {view.parent for view in views.values() if view.parent}
     return sorted(parents - {view.root for view in views.values()})
 
 
-def leaves(views: dict[str, View]) -> list[str]:
+def leaves(views: dict[str, NodeView]) -> list[str]:
     return sorted(name for name, view in views.items() if len(view.links) == 1 and name != view.root)

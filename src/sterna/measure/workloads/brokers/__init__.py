@@ -1,1 +1,0 @@
-"""One broker beside another, workload by workload."""

@@ -1,1 +1,0 @@
-"""Rows of brokers beside each other: what a hop costs."""
