@@ -12,7 +12,7 @@ import pytest
 
 from live.gateways import LiveGateway
 from live.nodes import LiveNode, wait_until
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
 

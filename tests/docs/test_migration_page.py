@@ -12,7 +12,7 @@ from live.clients import Paho, Settings
 from live.networks import hears
 from live.nodes import LiveNode, wait_until
 from live.test_moves import sterna
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 from sterna.migration.tables import ARRIVING, LEAVING, Arriving, Do, Leaving, Table, drawing
 from sterna.node import arriving, leaving
 

@@ -12,7 +12,7 @@ import pytest
 
 from live.networks import hears
 from live.nodes import LiveNode, wait_until
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "network.md").read_text()
 PORTS = ("1883", "1884", "7883", "7884", "9883", "9884")

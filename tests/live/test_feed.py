@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 from sterna.pipeline.feed.client import FeedClient
 from sterna.pipeline.feed.errors import FeedError, FeedRefused, Unreachable
 

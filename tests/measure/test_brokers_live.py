@@ -16,7 +16,7 @@ from sterna.cli.bench import app
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.brokers import BROKERS, MOSQUITTO, started
 from sterna.measure.harness.comparison import RoundPlan, compare
-from sterna.measure.load.connections import Clients
+from sterna.measure.load.connections import LoadClients
 from sterna.measure.load.generator import measure_idle
 from sterna.measure.load.shapes import Idle
 from sterna.measure.workloads.brokers import BY_NAME, case, run_once
@@ -45,7 +45,7 @@ def test_mosquitto_delivers_everything(name: str) -> None:
 @needs_mosquitto
 def test_idle_connections_are_weighed() -> None:
     with started(MOSQUITTO, BY_NAME["idle"], core=None) as running:
-        clients = Clients(running.port)
+        clients = LoadClients(running.port)
         measured = measure_idle(clients, Idle(connections=500, before=50), running.pid)
         clients.close()
     assert measured.kib_per_connection is not None
@@ -67,7 +67,7 @@ def test_a_quick_run_prints_one_json_document_and_talks_on_stderr() -> None:
 @needs_mosquitto
 def test_a_broker_that_dies_ends_the_run() -> None:
     with started(MOSQUITTO, BY_NAME["qos1"], core=None) as running:
-        clients = Clients(running.port)
+        clients = LoadClients(running.port)
         clients.watch_silent(clients.connect("witness"))
         os.kill(running.pid, signal.SIGKILL)
         with pytest.raises((MeasurementError, ConnectionError), match=r"closed the connection|reset"):

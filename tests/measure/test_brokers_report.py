@@ -11,7 +11,7 @@ from rich.console import Console
 from sterna.measure.harness.brokers import MOSQUITTO, STERNA
 from sterna.measure.harness.comparison import Compared, RoundPlan
 from sterna.measure.harness.measurement import Measurement, Summary, summarise
-from sterna.measure.report import Report
+from sterna.measure.report import MeasurementReport
 from sterna.measure.workloads import brokers
 from sterna.measure.workloads.brokers import BY_NAME, BrokersDocument, WorkloadRow, document
 
@@ -33,12 +33,12 @@ def result(workload: str, ours: float, theirs: float, **changed: Any) -> Workloa
     return brokers.judge(BY_NAME[workload], Compared(subject=subject, peer=peer), PAIR)
 
 
-def report(*rows: WorkloadRow) -> Report:
+def report(*rows: WorkloadRow) -> MeasurementReport:
     versions = {"sterna": "sterna 1", "mosquitto": "mosquitto 2"}
     return brokers.report(document(PAIR, versions, MACHINE, RoundPlan(), list(rows)))
 
 
-def text(told: Report) -> str:
+def text(told: MeasurementReport) -> str:
     out = io.StringIO()
     told.as_table(Console(file=out, width=160))
     return out.getvalue()

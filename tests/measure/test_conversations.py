@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.load import packets
-from sterna.measure.wire.conversations import LinkReader, MqttReader, Piece, Reader
+from sterna.measure.wire.conversations import LinkReader, MqttReader, WirePiece, WireReader
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link
 from sterna.overlay.link_settings import LinkSettings
@@ -20,17 +20,17 @@ from sterna.routing.link_frames import Frame
 
 LONG = b"\x30\xc8\x01" + b"\x00\x05a/b/c" + bytes(193)
 BRIDGE = [
-    (packets.connect("bridge", clean=True), Piece("CONNECT", 20)),
-    (packets.subscribe(1, ["#"], 2), Piece("SUBSCRIBE", 8)),
-    (b"\x31\x0a\x00\x07$SYS/xx1", Piece("PUBLISH of $SYS", 12)),
-    (packets.publish("sensor/01/val", b"1700000000000", 2, 7), Piece("PUBLISH", 32, True)),
-    (packets.acknowledgements(packets.PUBREL, [7]), Piece("PUBREL", 4)),
-    (LONG, Piece("PUBLISH", 203, True)),
-    (b"\xc0\x00", Piece("PINGREQ", 2)),
+    (packets.connect("bridge", clean=True), WirePiece("CONNECT", 20)),
+    (packets.subscribe(1, ["#"], 2), WirePiece("SUBSCRIBE", 8)),
+    (b"\x31\x0a\x00\x07$SYS/xx1", WirePiece("PUBLISH of $SYS", 12)),
+    (packets.publish("sensor/01/val", b"1700000000000", 2, 7), WirePiece("PUBLISH", 32, True)),
+    (packets.acknowledgements(packets.PUBREL, [7]), WirePiece("PUBREL", 4)),
+    (LONG, WirePiece("PUBLISH", 203, True)),
+    (b"\xc0\x00", WirePiece("PINGREQ", 2)),
 ]
 
 
-def read(reader: Reader, data: bytes, cuts: list[int]) -> list[Piece]:
+def read(reader: WireReader, data: bytes, cuts: list[int]) -> list[WirePiece]:
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [piece for i in range(len(places) - 1) for piece in reader.feed(data[places[i] : places[i + 1]])]
 

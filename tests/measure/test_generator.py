@@ -10,8 +10,8 @@ from itertools import count
 import pytest
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.load.connections import Clients
-from sterna.measure.load.generator import Job, measure_load
+from sterna.measure.load.connections import LoadClients
+from sterna.measure.load.generator import GeneratorJob, measure_load
 from sterna.measure.load.paced import PacedLoad
 from sterna.measure.load.saturation import SaturatedLoad
 from sterna.measure.load.shapes import Paced, Saturation, fan_out
@@ -21,13 +21,13 @@ from .sham_broker import Forward, faithfully, sham_broker
 SMALL = Saturation(fan_out(2, 2, 3), block=16, window=64)
 
 
-def job(seconds: float) -> Job:
-    return Job(load=SMALL, near=0, pids=(os.getpid(),), warm_up_s=0.05, measure_s=seconds)
+def job(seconds: float) -> GeneratorJob:
+    return GeneratorJob(load=SMALL, near=0, pids=(os.getpid(),), warm_up_s=0.05, measure_s=seconds)
 
 
 def saturate(forward: Forward, seconds: float) -> tuple[SaturatedLoad, int]:
     with sham_broker(forward) as port:
-        clients = Clients(port)
+        clients = LoadClients(port)
         try:
             load = SaturatedLoad(clients, SMALL)
             measured = measure_load(load, job(seconds))
@@ -72,7 +72,7 @@ def test_a_refused_connection_is_told_with_the_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         refusing = threading.Thread(target=refuse, args=(listener,))
         refusing.start()
-        clients = Clients(listener.getsockname()[1])
+        clients = LoadClients(listener.getsockname()[1])
         with pytest.raises(MeasurementError, match="CONNECT was answered with 20020005"):
             clients.connect("nobody")
         clients.close()
@@ -88,7 +88,7 @@ def refuse(listener: socket.socket) -> None:
 
 def test_a_paced_load_keeps_its_rate_and_times_every_message() -> None:
     with sham_broker() as port:
-        clients = Clients(port)
+        clients = LoadClients(port)
         try:
             load = PacedLoad(clients, Paced(fan_out(1, 2, 2), rate=500))
             measured = measure_load(load, job(0.4))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from sterna.measure.load.movers import Heard
+from sterna.measure.load.movers import HeardMessage
 from sterna.measure.workloads.migration import report as migration_bench_report
 from sterna.measure.workloads.migration.crowd import (
     CONNECT_AGAIN,
@@ -25,8 +25,8 @@ from sterna.measure.workloads.migration.crowd import (
 )
 
 
-def heard(*numbers: int) -> list[Heard]:
-    return [Heard(0.0, "t", f"{number} 0.0".encode(), 1, False, ("", 0)) for number in numbers]
+def heard(*numbers: int) -> list[HeardMessage]:
+    return [HeardMessage(0.0, "t", f"{number} 0.0".encode(), 1, False, ("", 0)) for number in numbers]
 
 
 def test_what_is_lost_comes_twice_or_is_overtaken_is_counted() -> None:

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from sterna.measure.harness.switch import Distances
-from sterna.measure.load.movers import Address, Mover
+from sterna.measure.load.movers import Address, MovingClient
 from sterna.measure.papers.migration import plots as migration_plots
 from sterna.measure.papers.migration import report as migration_report
 from sterna.measure.papers.migration.document import MigrationDocument, document
@@ -121,12 +121,12 @@ PUBLISH_2 = {
 PUBREC, PUBCOMP, PUBREL = b"\x50\x02\x00\x07", b"\x70\x02\x00\x07", b"\x62\x02\x00\x07"
 
 
-async def _follow(version: int, elsewhere: Callable[[Server], Address | None]) -> tuple[Mover, Server]:
+async def _follow(version: int, elsewhere: Callable[[Server], Address | None]) -> tuple[MovingClient, Server]:
     second = Server(version, PUBLISH_2[version].replace(b"\x34", b"\x3c", 1), PUBREL, stays=True)
     await second.start()
     first = Server(version, PUBLISH_2[version], *([_reference(second.address)] if version == 5 else []))
     await first.start()
-    mover = Mover("m", version, _open, elsewhere=elsewhere(second))
+    mover = MovingClient("m", version, _open, elsewhere=elsewhere(second))
     await mover.start(first.address)
     assert await mover.arrives(second.address, 5.0)
     await second.heard_all.wait()

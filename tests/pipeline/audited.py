@@ -10,7 +10,7 @@ from pyspark.sql import Row, SparkSession
 
 from live.networks import LiveNetwork
 from live.nodes import LiveNode
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 from sterna.pipeline.audit.contract import violations
 from sterna.pipeline.jobs.audit import Audit, audit_network
 

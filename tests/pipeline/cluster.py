@@ -20,7 +20,7 @@ import psutil
 import pyspark
 
 from live.nodes import wait_until
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
 QUICK_JVM = os.environ["SPARK_SUBMIT_OPTS"]

@@ -13,7 +13,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from live.nodes import LiveNode, wait_until
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,9 +19,9 @@ from live.gateways import LiveGateway
 from live.nodes import START_S, LiveNode, wait_until
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.admin import order
-from sterna.measure.harness.sites import Place
-from sterna.measure.load.clients import Client
-from sterna.measure.load.movers import Address, Mover
+from sterna.measure.harness.sites import NodePlace
+from sterna.measure.load.clients import AsyncClient
+from sterna.measure.load.movers import Address, MovingClient
 
 from .audited import AuditedNetwork, audited
 
@@ -49,7 +49,9 @@ class Travellers:
         self._dice = dice
         self._addresses = {name: node.address for name, node in network.nodes.items()}
         self._gateway = gateway.address
-        self.movers = [Mover(f"traveller-{number}", 5 if number % 3 == 1 else 4, open_) for number in range(CLIENTS)]
+        self.movers = [
+            MovingClient(f"traveller-{number}", 5 if number % 3 == 1 else 4, open_) for number in range(CLIENTS)
+        ]
         self.qos = {mover.name: number // 3 % 3 for number, mover in enumerate(self.movers)}
         self.sent: dict[str, list[bytes]] = {mover.name: [] for mover in self.movers}
         self._down: str | None = None
@@ -57,7 +59,7 @@ class Travellers:
         self.killed_at = 0.0
         self.moved = self.ordered = 0
 
-    def is_plain(self, mover: Mover) -> bool:
+    def is_plain(self, mover: MovingClient) -> bool:
         return mover.arrivals[0].where != self._gateway
 
     async def live(self) -> None:
@@ -83,7 +85,7 @@ class Travellers:
 
     async def _publish(self, node: str) -> None:
         """At QoS 2, one after another: what is noted here was acknowledged."""
-        client = Client(f"publisher-{node}")
+        client = AsyncClient(f"publisher-{node}")
         host, port = self._addresses[node]
         await client.connect(port, host)
         own = [mover for number, mover in enumerate(self.movers) if PUBLISHERS[number % 2] == node]
@@ -122,13 +124,13 @@ class Travellers:
             async with asyncio.timeout(ARRIVAL_S):
                 await self._until(lambda: not any(self.missing(mover) for mover in self.movers if self.qos[mover.name]))
 
-    def missing(self, mover: Mover) -> set[bytes]:
+    def missing(self, mover: MovingClient) -> set[bytes]:
         return set(self.sent[mover.name]) - {heard.payload for heard in mover.heard}
 
-    def repeated(self, mover: Mover) -> int:
+    def repeated(self, mover: MovingClient) -> int:
         return len(mover.heard) - len({heard.payload for heard in mover.heard})
 
-    def unexplained(self, mover: Mover) -> list[bytes]:
+    def unexplained(self, mover: MovingClient) -> list[bytes]:
         """What came twice, and not because a node that was killed in between does not know what it had sent."""
         times = Counter((heard.payload, heard.at > self.killed_at) for heard in mover.heard)
         return [payload for (payload, _), count in times.items() if count > 1]
@@ -139,9 +141,9 @@ class Travellers:
         await asyncio.sleep(0.1)  # connections that were broken off are closed in a moment
 
 
-def _desk(node: LiveNode) -> Place:
+def _desk(node: LiveNode) -> NodePlace:
     host, _, port = node.admin.rpartition(":")
-    return Place(host, 0, 0, int(port))
+    return NodePlace(host, 0, 0, int(port))
 
 
 async def live(travellers: Travellers) -> None:

@@ -19,7 +19,7 @@ from paho.mqtt.properties import Properties
 from pyspark.sql import SparkSession
 
 from live.nodes import wait_until
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 from sterna.operators.engine import Engine
 from sterna.operators.grammar import parse
 from sterna.operators.settings import Settings

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from live.nodes import wait_until
-from sterna.bench.ports import free_port
+from sterna.measure.harness.ports import free_port
 from sterna.pipeline.errors import DataLoss, NodesMissing, PipelineError
 from sterna.pipeline.feed.client import FeedClient, ParquetFile
 from sterna.pipeline.feed.errors import Busy, FeedRefused

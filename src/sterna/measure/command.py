@@ -22,7 +22,7 @@ from rich.console import Console
 
 from sterna.measure.harness.comparison import Say
 from sterna.measure.plots import can_draw
-from sterna.measure.report import Report
+from sterna.measure.report import MeasurementReport
 from sterna.vocabulary.errors import SternaError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """One row of a registry."""
 
     measure: str
@@ -54,11 +54,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """Commands that belong together."""
 
     help: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, CommandEntry]
     picture_option: str
     width: int
     """Of tables, when stdout is not a terminal."""
@@ -70,7 +70,7 @@ class Group:
             app.command(name)(self._command(entry, spark))
         return app
 
-    def _command(self, entry: Entry, spark: Spark) -> Callable[..., None]:
+    def _command(self, entry: CommandEntry, spark: Spark) -> Callable[..., None]:
         module, _, function = entry.measure.partition(":")
         measure = getattr(import_module(module), function)
         command = partial(self._run, measure, spark)
@@ -84,7 +84,7 @@ class Group:
         command.__doc__ = measure.__doc__
         return command
 
-    def _parameters(self, measure: Callable[..., Report], entry: Entry) -> Iterator[Parameter]:
+    def _parameters(self, measure: Callable[..., MeasurementReport], entry: CommandEntry) -> Iterator[Parameter]:
         hints = get_type_hints(measure, include_extras=True)
         for one in list(signature(measure).parameters.values())[1:]:
             yield one.replace(annotation=hints[one.name])
@@ -95,7 +95,13 @@ class Group:
             yield Parameter("picture", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[Path | None, option])
 
     def _run(
-        self, measure: Callable[..., Report], spark: Spark, *, json: bool, picture: Path | None = None, **options: Any
+        self,
+        measure: Callable[..., MeasurementReport],
+        spark: Spark,
+        *,
+        json: bool,
+        picture: Path | None = None,
+        **options: Any,
     ) -> None:
         """A report of something that failed is a failure."""
         option = f"--{self.picture_option}"
@@ -117,7 +123,7 @@ class Group:
         if report.failed:
             raise typer.Exit(1)
 
-    def _print(self, report: Report, *, json: bool) -> None:
+    def _print(self, report: MeasurementReport, *, json: bool) -> None:
         if json:
             typer.echo(report.as_json())
             return

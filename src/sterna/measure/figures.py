@@ -14,7 +14,7 @@ from sterna.measure.harness.comparison import Say
 from sterna.measure.report import (
     Column,
     Machine,
-    Report,
+    MeasurementReport,
     Verdict,
     machine,
     machine_in_words,
@@ -100,8 +100,8 @@ COLUMNS = (
 )
 
 
-def report(told: Figures) -> Report:
-    return Report(
+def report(told: Figures) -> MeasurementReport:
+    return MeasurementReport(
         document=told,
         tables=[table(told.title, COLUMNS, told.rows)],
         notes=[

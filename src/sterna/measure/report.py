@@ -26,7 +26,7 @@ Machine = dict[str, str | int | bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MeasurementReport:
     document: msgspec.Struct
     tables: Sequence[Table]
     notes: Sequence[str]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.sites import Place
+from sterna.measure.harness.sites import NodePlace
 
 ASK_S = 10.0
 LOOK_S = 2.0
@@ -30,20 +30,20 @@ def page(host: str, port: int, path: str, token: str = "") -> str | None:
         connection.close()
 
 
-async def order(place: Place, token: str, client: str, target: str) -> str:
+async def order(place: NodePlace, token: str, client: str, target: str) -> str:
     """At any node; empty, or why it will not be moved."""
     status, text = await _ask(place, token, "POST", "/move", json.dumps({"client": client, "to": target}))
     return "" if status == 200 else text.strip()
 
 
-async def leaves(place: Place, token: str, client: str, within_s: float) -> float | None:
+async def leaves(place: NodePlace, token: str, client: str, within_s: float) -> float | None:
     """When the node it leaves was done with it; None if it is not in this time."""
     return await _comes(
         place, token, "/migrations", lambda told: all(one["client"] != client for one in told["leaving"]), within_s
     )
 
 
-async def is_served(place: Place, token: str, client: str, within_s: float) -> float | None:
+async def is_served(place: NodePlace, token: str, client: str, within_s: float) -> float | None:
     """When a node has the client connected; None if it does not in this time."""
     return await _comes(
         place,
@@ -54,7 +54,9 @@ async def is_served(place: Place, token: str, client: str, within_s: float) -> f
     )
 
 
-async def _comes(place: Place, token: str, path: str, holds: Callable[[Any], bool], within_s: float) -> float | None:
+async def _comes(
+    place: NodePlace, token: str, path: str, holds: Callable[[Any], bool], within_s: float
+) -> float | None:
     """When the page first said so."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -64,14 +66,14 @@ async def _comes(place: Place, token: str, path: str, holds: Callable[[Any], boo
     return None
 
 
-async def _page(place: Place, token: str, path: str) -> Any:
+async def _page(place: NodePlace, token: str, path: str) -> Any:
     status, text = await _ask(place, token, "GET", path)
     if status != 200:
         raise MeasurementError(f"{place.host}:{place.admin}{path} says {status}: {text.strip()}")
     return json.loads(text)
 
 
-async def _ask(place: Place, token: str, method: str, path: str, body: str = "") -> tuple[int, str]:
+async def _ask(place: NodePlace, token: str, method: str, path: str, body: str = "") -> tuple[int, str]:
     proof = f"Authorization: Bearer {token}\r\n" if token else ""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: {place.host}\r\n{proof}Connection: close\r\n"

@@ -1,7 +1,7 @@
 """The brokers that can be compared, and how each is started: a fresh process, a fresh directory, its best settings.
 
-`BROKERS` is the table; a further peer is one more `Broker`.  A started broker is ended on every way out, and dies with
-this process if that is killed.
+`BROKERS` is the table; a further peer is one more `BrokerKind`.  A started broker is ended on every way out, and dies
+with this process if that is killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_S_MAX = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerKind:
     name: str
     settings: Callable[[Workload, int, Path], str]
     """The configuration file for a workload, a port and an empty directory."""
@@ -48,7 +48,7 @@ class RunningBroker:
 
 
 @contextmanager
-def started(broker: Broker, workload: Workload, core: int | None) -> Iterator[RunningBroker]:
+def started(broker: BrokerKind, workload: Workload, core: int | None) -> Iterator[RunningBroker]:
     """A broker that answers on its port; gone, with its directory, when the block ends."""
     with tempfile.TemporaryDirectory(prefix="sterna-bench-") as name:
         directory = Path(name)
@@ -75,7 +75,7 @@ def _wait_until_it_answers(process: Process, port: int) -> None:
     raise MeasurementError(f"{process.name} did not start; its last words: {process.last_words()}")
 
 
-def sterna(tables: Tables | None = None) -> Broker:
+def sterna(tables: Tables | None = None) -> BrokerKind:
     """A node, with these tables in its configuration besides what every node here has."""
 
     def settings(workload: Workload, port: int, directory: Path) -> str:
@@ -89,7 +89,7 @@ def sterna(tables: Tables | None = None) -> Broker:
         }
         return toml(merged(plain, tables or {}))
 
-    return Broker(
+    return BrokerKind(
         "sterna",
         settings=settings,
         command=lambda file: sterna_command("node", "--config", str(file)),
@@ -142,7 +142,7 @@ def _mosquitto_remark(workload: Workload, *, nodelay: bool) -> str:
     return ""
 
 
-def mosquitto(name: str, nodelay: Callable[[Workload], bool], described: str, lines: Sequence[str] = ()) -> Broker:
+def mosquitto(name: str, nodelay: Callable[[Workload], bool], described: str, lines: Sequence[str] = ()) -> BrokerKind:
     """Mosquitto writes packet by packet.  Nagle's algorithm (its default) lets the kernel join them, which saves much
     CPU time and costs milliseconds, so at its best Mosquitto asks for `nodelay` only where latency is judged.
     """
@@ -156,7 +156,7 @@ def mosquitto(name: str, nodelay: Callable[[Workload], bool], described: str, li
             *lines,
         )
 
-    return Broker(
+    return BrokerKind(
         name,
         settings=settings,
         command=mosquitto_command,
@@ -169,7 +169,7 @@ def is_judged_by_latency(workload: Workload) -> bool:
     return workload.figure == "latency_p99_us"
 
 
-def mosquitto_at_its_best(*lines: str) -> Broker:
+def mosquitto_at_its_best(*lines: str) -> BrokerKind:
     """With further lines of its configuration."""
     return mosquitto("mosquitto", is_judged_by_latency, "set_tcp_nodelay only for latency", lines)
 

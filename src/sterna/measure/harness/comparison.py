@@ -41,7 +41,7 @@ def round_plan(*, quick: bool, rounds: int | None) -> RoundPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One of the two: its name, and one measurement of it."""
 
     name: str
@@ -52,7 +52,7 @@ class Side:
 class Case:
     name: str
     workload: Workload
-    sides: tuple[Side, Side]
+    sides: tuple[ComparedSide, ComparedSide]
     """Subject and peer."""
 
 

@@ -10,14 +10,14 @@ from typing import Any
 from sterna.measure.harness.brokers import sterna_command
 from sterna.measure.harness.node_tables import network, toml
 from sterna.measure.harness.processes import Process, answers, wait_until
-from sterna.measure.harness.sites import Place
+from sterna.measure.harness.sites import NodePlace
 from sterna.measure.harness.trees import look
 
 START_S = 60.0
 TOKEN = "of no use outside of this experiment"
 
 
-def start_nodes(stack: ExitStack, names: Sequence[str], places: Sequence[Place], directory: Path) -> list[Process]:
+def start_nodes(stack: ExitStack, names: Sequence[str], places: Sequence[NodePlace], directory: Path) -> list[Process]:
     """Each linked to the one before it; they are there and hear everything of each other, until the stack is closed."""
     processes: list[Process] = []
     for number, name in enumerate(names):
@@ -31,7 +31,7 @@ def start_nodes(stack: ExitStack, names: Sequence[str], places: Sequence[Place],
 
 
 def start_gateway(
-    stack: ExitStack, place: Place, nodes: Sequence[Place], directory: Path
+    stack: ExitStack, place: NodePlace, nodes: Sequence[NodePlace], directory: Path
 ) -> tuple[Process, tuple[str, int]]:
     """On the loopback of its place, for clients that are there too; the first node is its first choice."""
     address = "127.0.0.1", place.clients
@@ -42,7 +42,7 @@ def start_gateway(
     return process, address
 
 
-def _listens(process: Process, place: Place, address: tuple[str, int]) -> bool:
+def _listens(process: Process, place: NodePlace, address: tuple[str, int]) -> bool:
     process.check()
     with place.socket() as made, suppress(OSError):
         made.settimeout(1.0)
@@ -51,14 +51,14 @@ def _listens(process: Process, place: Place, address: tuple[str, int]) -> bool:
     return False
 
 
-def start(stack: ExitStack, name: str, words: list[str], place: Place, directory: Path) -> Process:
+def start(stack: ExitStack, name: str, words: list[str], place: NodePlace, directory: Path) -> Process:
     process = Process(name, [*place.prefix, *sterna_command(*words)], directory)
     process.start()
     stack.callback(process.kill)
     return process
 
 
-def _are_linked(places: Sequence[Place], processes: Sequence[Process]) -> bool:
+def _are_linked(places: Sequence[NodePlace], processes: Sequence[Process]) -> bool:
     for process in processes:
         process.check()
     views = [look(place, TOKEN) for place in places]
@@ -66,7 +66,7 @@ def _are_linked(places: Sequence[Place], processes: Sequence[Process]) -> bool:
     return heard and all(answers(place.host, place.clients) for place in places)
 
 
-def settings(name: str, place: Place, neighbour: Place | None, directory: Path) -> str:
+def settings(name: str, place: NodePlace, neighbour: NodePlace | None, directory: Path) -> str:
     """Every default but the patience that links of 2000 ms take, that clients are told where to go, and that a gateway
     may be anywhere."""
     links = network(
@@ -89,7 +89,7 @@ def settings(name: str, place: Place, neighbour: Place | None, directory: Path) 
     )
 
 
-def place_tables(name: str, place: Place, directory: Path) -> dict[str, Any]:
+def place_tables(name: str, place: NodePlace, directory: Path) -> dict[str, Any]:
     """What every node at a place has."""
     return {
         "node": {"name": name, "data": f"{directory}/{name}"},

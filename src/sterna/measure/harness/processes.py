@@ -1,7 +1,7 @@
 """Processes that are measured or that measure: started, waited for, killed, and gone with this process.
 
-A `Process` is a broker or a gateway and writes a log.  A `Worker` is a Python module that takes one request as JSON on
-stdin and answers it with JSON on stdout; the module calls `serve`.
+A `Process` is a broker or a gateway and writes a log.  A `WorkerProcess` is a Python module that takes one request as
+JSON on stdin and answers it with JSON on stdout; the module calls `serve`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Process:
         return tail.decode(errors="replace").strip() or "(none)"
 
 
-class Worker:
+class WorkerProcess:
     """One Python module at work on one request."""
 
     def __init__(self, module: str, request: object, core: int | None = None) -> None:
@@ -129,7 +129,7 @@ class Worker:
 
 
 def serve(request: type[_Request], work: Callable[[_Request], object]) -> int:
-    """The main function of a `Worker`'s module; its exit status."""
+    """The main function of a `WorkerProcess`'s module; its exit status."""
     try:
         answer = work(msgspec.json.decode(sys.stdin.buffer.read(), type=request))
     except (MeasurementError, OSError) as error:

@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.brokers import MOSQUITTO, Broker, RunningBroker, mosquitto_at_its_best, started, sterna
+from sterna.measure.harness.brokers import MOSQUITTO, BrokerKind, RunningBroker, mosquitto_at_its_best, started, sterna
 from sterna.measure.harness.node_tables import Tables, merged, network
 from sterna.measure.harness.ports import free_port
 from sterna.measure.load import packets
-from sterna.measure.load.connections import Client
+from sterna.measure.load.connections import LoadClient
 from sterna.measure.load.shapes import Workload
 
 JOINED_S_MAX = 20.0
@@ -29,8 +29,8 @@ class RowSystem:
     """A kind of broker and how it is linked."""
 
     name: str
-    alone: Broker
-    linked: Callable[[int, int, int], Broker]
+    alone: BrokerKind
+    linked: Callable[[int, int, int], BrokerKind]
     """One of a row: (its number from 1, the port others link to, the next one's or 0)."""
     own_link_port: bool
     """Links have a port of their own; otherwise they use the clients'."""
@@ -88,8 +88,8 @@ def wait_until_joined(name: str, listens: int, speak: Sequence[int]) -> None:
 
 
 @contextmanager
-def connected(port: int, name: str) -> Iterator[Client]:
-    client = Client(port, name, [])
+def connected(port: int, name: str) -> Iterator[LoadClient]:
+    client = LoadClient(port, name, [])
     with client.socket:
         client.introduce(clean=True)
         yield client
@@ -98,7 +98,7 @@ def connected(port: int, name: str) -> Iterator[Client]:
 def row_of_sterna(tables: Callable[[int], Tables]) -> RowSystem:
     """Nodes with further tables in their configuration, by number."""
 
-    def linked(number: int, link_port: int, following: int) -> Broker:
+    def linked(number: int, link_port: int, following: int) -> BrokerKind:
         links = network(
             "bench",
             f"127.0.0.1:{link_port}",
@@ -111,7 +111,7 @@ def row_of_sterna(tables: Callable[[int], Tables]) -> RowSystem:
     return RowSystem("sterna", sterna(tables(1)), linked, own_link_port=True)
 
 
-def _bridged(number: int, link_port: int, following: int) -> Broker:
+def _bridged(number: int, link_port: int, following: int) -> BrokerKind:
     if not following:
         return MOSQUITTO
     return mosquitto_at_its_best(

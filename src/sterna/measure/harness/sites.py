@@ -37,7 +37,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePlace:
     """Where one node runs and what it listens on."""
 
     host: str
@@ -81,7 +81,7 @@ def _enter(namespace: int) -> None:
 
 
 class Site(Protocol):
-    places: list[Place]
+    places: list[NodePlace]
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -92,7 +92,7 @@ class Site(Protocol):
 class Loopback:
     def __init__(self, nodes: int) -> None:
         ports = iter(free_ports(3 * nodes))
-        self.places = [Place("127.0.0.1", *three) for three in zip(ports, ports, ports, strict=True)]
+        self.places = [NodePlace("127.0.0.1", *three) for three in zip(ports, ports, ports, strict=True)]
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +112,7 @@ class AtADistance:
         self._holders: list[subprocess.Popen[bytes]] = []
         self._devices: list[int] = []
         self._switch: Switch | None = None
-        self.places: list[Place] = []
+        self.places: list[NodePlace] = []
 
     def __enter__(self) -> Self:
         try:
@@ -138,7 +138,7 @@ class AtADistance:
         )
         self._holders.append(holder)
         _wait_for_namespace(holder.pid)
-        place = Place(f"{self._net}.{number + 1}", _CLIENTS, _LINKS, _ADMIN, f"/proc/{holder.pid}/ns/net")
+        place = NodePlace(f"{self._net}.{number + 1}", _CLIENTS, _LINKS, _ADMIN, f"/proc/{holder.pid}/ns/net")
         device = self._open(number)
         _ip("link", "set", device, "netns", str(holder.pid))
         for words in (("addr", "add", f"{place.host}/24", "dev", device), ("link", "set", device, "up")):

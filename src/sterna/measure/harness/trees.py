@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sterna.measure.harness.admin import page
-from sterna.measure.harness.sites import Place
+from sterna.measure.harness.sites import NodePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class NodeView:
     """Nodes of which it hears everything."""
 
 
-def look(place: Place, token: str = "") -> NodeView | None:
+def look(place: NodePlace, token: str = "") -> NodeView | None:
     """None if it does not answer, or not yet sensibly."""
     text = page(place.host, place.admin, "/network", token)
     try:

@@ -11,8 +11,8 @@ import time
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.load import packets
-from sterna.measure.load.connections import READ_BYTES_MAX, Client, Clients
-from sterna.measure.load.framing import Run, answers, runs
+from sterna.measure.load.connections import READ_BYTES_MAX, LoadClient, LoadClients
+from sterna.measure.load.framing import PacketRun, answers, runs
 from sterna.measure.load.packets import ACKNOWLEDGEMENT_BYTES, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
 from sterna.measure.load.shapes import Acknowledged
 
@@ -23,16 +23,16 @@ MOST_AT_ONCE = READ_BYTES_MAX // ACKNOWLEDGEMENT_BYTES
 TURN_S_MAX = 0.005
 
 
-class _Reader:
+class _PacketReader:
     """Reads whole packets of known sizes; keeps an incomplete one for the next read."""
 
-    def __init__(self, clients: Clients, client: Client, sizes: dict[int, int]) -> None:
+    def __init__(self, clients: LoadClients, client: LoadClient, sizes: dict[int, int]) -> None:
         self._clients = clients
         self.client = client
         self._sizes = sizes
         self._tail = b""
 
-    def read(self) -> list[Run]:
+    def read(self) -> list[PacketRun]:
         kept = len(self._tail)
         buffer = self._clients.buffer
         end = kept + self.client.read(self._clients.view[kept:])
@@ -42,12 +42,12 @@ class _Reader:
         return found
 
 
-class _Publisher:
+class _AcknowledgedPublisher:
     """Sends, and on every answer sends on."""
 
-    def __init__(self, clients: Clients, client: Client, topic: str, load: Acknowledged) -> None:
+    def __init__(self, clients: LoadClients, client: LoadClient, topic: str, load: Acknowledged) -> None:
         headers = (PUBACK,) if load.qos == 1 else (PUBREC, PUBCOMP)
-        self._reader = _Reader(clients, client, dict.fromkeys(headers, ACKNOWLEDGEMENT_BYTES))
+        self._reader = _PacketReader(clients, client, dict.fromkeys(headers, ACKNOWLEDGEMENT_BYTES))
         self._answered = dict.fromkeys(headers, 0)
         self._last = headers[-1]
         self._buffer = clients.buffer
@@ -73,7 +73,7 @@ class _Publisher:
         if out:
             self._reader.client.send(out)
 
-    def _answer(self, run: Run) -> bytes:
+    def _answer(self, run: PacketRun) -> bytes:
         """Check the run against the order in which the messages were sent; PUBREC is answered, the others are not."""
         position = self._answered[run.header]
         given = self._buffer[run.start : run.end]
@@ -89,12 +89,12 @@ class _Publisher:
         return self._messages[start : start + room * self._size]
 
 
-class _Subscriber:
+class _AcknowledgedSubscriber:
     """Answers everything at once and checks that every message came, once and in order."""
 
-    def __init__(self, clients: Clients, client: Client, topic: str, load: Acknowledged) -> None:
+    def __init__(self, clients: LoadClients, client: LoadClient, topic: str, load: Acknowledged) -> None:
         size = packets.publish_bytes(topic, load.qos)
-        self._reader = _Reader(clients, client, {PUBLISH[load.qos]: size, PUBREL: ACKNOWLEDGEMENT_BYTES})
+        self._reader = _PacketReader(clients, client, {PUBLISH[load.qos]: size, PUBREL: ACKNOWLEDGEMENT_BYTES})
         self._buffer = clients.buffer
         self._payload_offset = packets.payload_offset(topic, load.qos)
         self._reply = PUBACK if load.qos == 1 else PUBREC
@@ -107,14 +107,14 @@ class _Subscriber:
         if out:
             self._reader.client.send(out)
 
-    def _answer(self, run: Run) -> bytearray:
+    def _answer(self, run: PacketRun) -> bytearray:
         if run.header == PUBREL:
             return answers(run, self._buffer, 2, PUBCOMP)
         self._check_sequence(run)
         self.delivered += run.packets
         return answers(run, self._buffer, self._payload_offset - 2, self._reply)
 
-    def _check_sequence(self, run: Run) -> None:
+    def _check_sequence(self, run: PacketRun) -> None:
         sequence = self._payload_offset + 2
         position = self.delivered % CYCLE
         for column, wanted in ((sequence, _SEQUENCE_HIGH), (sequence + 1, _SEQUENCE_LOW)):
@@ -127,16 +127,18 @@ class _Subscriber:
 class AcknowledgedLoad:
     """All pairs of the workload."""
 
-    def __init__(self, clients: Clients, load: Acknowledged) -> None:
+    def __init__(self, clients: LoadClients, load: Acknowledged) -> None:
         self._clients = clients
         self._behind_max = load.behind_max
         topics = [f"bench/pair/{number:02}" for number in range(load.pairs)]
         connect = clients.connect
         self._subscribers = [
-            _Subscriber(clients, connect(f"sub-{n}", clean=load.clean), topic, load) for n, topic in enumerate(topics)
+            _AcknowledgedSubscriber(clients, connect(f"sub-{n}", clean=load.clean), topic, load)
+            for n, topic in enumerate(topics)
         ]
         self._publishers = [
-            _Publisher(clients, connect(f"pub-{n}", clean=load.clean), topic, load) for n, topic in enumerate(topics)
+            _AcknowledgedPublisher(clients, connect(f"pub-{n}", clean=load.clean), topic, load)
+            for n, topic in enumerate(topics)
         ]
         self._started = False
 

@@ -17,11 +17,11 @@ CONNECT_S = 10.0
 ANSWER_S = 30.0
 PACKET_ID_MAX = 0xFFFF
 
-Heard = Callable[[str, bytes], None]
+OnMessage = Callable[[str, bytes], None]
 
 
-class Client:
-    def __init__(self, name: str, heard: Heard | None = None) -> None:
+class AsyncClient:
+    def __init__(self, name: str, heard: OnMessage | None = None) -> None:
         self.name = name
         self._heard = heard
         self._writer: asyncio.StreamWriter | None = None

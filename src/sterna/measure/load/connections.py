@@ -1,6 +1,6 @@
 """The generator's clients: non-blocking sockets on one epoll, all reading into one shared buffer.
 
-One `Client` is one MQTT 3.1.1 connection.  The handshake blocks, unmeasured; after `Clients.watch` nothing does.
+One `LoadClient` is one MQTT 3.1.1 connection.  The handshake blocks, unmeasured; after `Clients.watch` nothing does.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SUBSCRIBER = "sub-"
 """How the names of subscribers begin in every load."""
 
 
-class Client:
+class LoadClient:
     """One connection; what the kernel does not take at once waits in `_unsent`."""
 
     __slots__ = ("_blocked", "_unsent", "name", "socket")
 
-    def __init__(self, port: int, name: str, blocked: list[Client]) -> None:
+    def __init__(self, port: int, name: str, blocked: list[LoadClient]) -> None:
         self.name = name
         self._blocked = blocked
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=HANDSHAKE_S_MAX)
@@ -81,7 +81,7 @@ class Client:
         return count
 
 
-class Clients:
+class LoadClients:
     """Everyone connected to one broker, or to both ends of a row of them, and the buffer they read into."""
 
     def __init__(self, near: int, far: int = 0) -> None:
@@ -90,24 +90,24 @@ class Clients:
         self._far = far or near
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
-        self._all: list[Client] = []
-        self._blocked: list[Client] = []
+        self._all: list[LoadClient] = []
+        self._blocked: list[LoadClient] = []
         self.buffer = bytearray(READ_BYTES_MAX)
         self.view = memoryview(self.buffer)
 
-    def connect(self, name: str, *, clean: bool = True) -> Client:
-        client = Client(self._far if name.startswith(SUBSCRIBER) else self._near, name, self._blocked)
+    def connect(self, name: str, *, clean: bool = True) -> LoadClient:
+        client = LoadClient(self._far if name.startswith(SUBSCRIBER) else self._near, name, self._blocked)
         self._all.append(client)
         client.introduce(clean=clean)
         return client
 
-    def watch(self, client: Client, reader: Callable[[], None]) -> None:
+    def watch(self, client: LoadClient, reader: Callable[[], None]) -> None:
         """Call `reader` whenever the client has something to read."""
         client.socket.setblocking(False)
         self._readers[client.socket.fileno()] = reader
         self._epoll.register(client.socket, select.EPOLLIN)
 
-    def watch_silent(self, client: Client) -> None:
+    def watch_silent(self, client: LoadClient) -> None:
         """For QoS 0 publishers: the broker has nothing to say to them but goodbye."""
         self.watch(client, partial(_nothing_expected, client, self.view))
 
@@ -128,6 +128,6 @@ class Clients:
             client.socket.close()
 
 
-def _nothing_expected(client: Client, buffer: memoryview) -> None:
+def _nothing_expected(client: LoadClient, buffer: memoryview) -> None:
     if client.read(buffer):
         raise MeasurementError(f"{client.name}: a publisher at QoS 0 was sent a packet")

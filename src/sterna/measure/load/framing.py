@@ -59,7 +59,7 @@ class SequenceSample:
         self.checked += len(places)
 
 
-class Run(NamedTuple):
+class PacketRun(NamedTuple):
     """`packets` packets of equal size with the same first byte, one after the other."""
 
     header: int
@@ -76,9 +76,9 @@ class Run(NamedTuple):
         return buffer[self.start + offset : self.end : self.size]
 
 
-def runs(buffer: bytearray, end: int, sizes: Mapping[int, int]) -> list[Run]:
+def runs(buffer: bytearray, end: int, sizes: Mapping[int, int]) -> list[PacketRun]:
     """Split `buffer[:end]`, which starts at a packet, into runs; an incomplete last packet is left out."""
-    found: list[Run] = []
+    found: list[PacketRun] = []
     place = 0
     while place < end:
         header = buffer[place]
@@ -91,14 +91,14 @@ def runs(buffer: bytearray, end: int, sizes: Mapping[int, int]) -> list[Run]:
         headers = buffer[place : place + whole * size : size]
         # The leading equal bytes are true packet starts: each was reached from the one before by its own size.
         count = whole - len(headers.lstrip(bytes((header,))))
-        run = Run(header, place, count, size)
+        run = PacketRun(header, place, count, size)
         _all_equal(run.column(buffer, 1), size - 2, "remaining length")
         found.append(run)
         place = run.end
     return found
 
 
-def answers(run: Run, buffer: bytearray, packet_id_offset: int, header: int) -> bytearray:
+def answers(run: PacketRun, buffer: bytearray, packet_id_offset: int, header: int) -> bytearray:
     """Acknowledgements with first byte `header` for every packet of the run, in order."""
     written = bytearray(ACKNOWLEDGEMENT_BYTES * run.packets)
     written[0::4] = bytes((header,)) * run.packets

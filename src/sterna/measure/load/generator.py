@@ -18,10 +18,10 @@ import msgspec
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness import meter
 from sterna.measure.harness.measurement import Measurement, percentile
-from sterna.measure.harness.processes import Worker, serve
+from sterna.measure.harness.processes import WorkerProcess, serve
 from sterna.measure.load import shapes
 from sterna.measure.load.acknowledged import AcknowledgedLoad
-from sterna.measure.load.connections import Client, Clients
+from sterna.measure.load.connections import LoadClient, LoadClients
 from sterna.measure.load.numbers import NumbersLoad
 from sterna.measure.load.paced import PacedLoad
 from sterna.measure.load.saturation import SaturatedLoad
@@ -37,7 +37,7 @@ FILTERS_PER_CLIENT = 100
 """As many expressions as a client may have."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class GeneratorJob(msgspec.Struct, frozen=True, kw_only=True):
     """What one generator does."""
 
     load: shapes.Load
@@ -59,10 +59,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Filters that are subscribed to in every other round, by clients that none of the messages is for."""
 
 
-def generate(name: str, job: Job, core: int | None) -> list[Measurement]:
+def generate(name: str, job: GeneratorJob, core: int | None) -> list[Measurement]:
     """A generator at work for the broker of this name; what it measured, round by round."""
     loads = len(job.load.loads) if isinstance(job.load, shapes.InTurn) else 1
-    worker = Worker("sterna.measure.load.generator", job, core)
+    worker = WorkerProcess("sterna.measure.load.generator", job, core)
     try:
         within_s = loads * job.rounds * (job.warm_up_s + job.measure_s) + GRACE_S
         return worker.result(list[Measurement], f"{name}: the generator", within_s)
@@ -83,18 +83,18 @@ class LoadDriver(Protocol):
     def drain(self, until: float) -> None: ...
 
 
-DRIVERS: dict[type, Callable[[Clients, Any], LoadDriver]] = {
+DRIVERS: dict[type, Callable[[LoadClients, Any], LoadDriver]] = {
     shapes.Saturation: SaturatedLoad,
     shapes.Paced: PacedLoad,
     shapes.Acknowledged: AcknowledgedLoad,
-    shapes.Numbers: NumbersLoad,
+    shapes.SensorNumbers: NumbersLoad,
 }
 
 
-def measure(job: Job) -> list[Measurement]:
+def measure(job: GeneratorJob) -> list[Measurement]:
     if isinstance(job.load, shapes.InTurn):
         return [measure_in_turn(job, job.load.loads)]
-    with closing(Clients(job.near, job.far)) as clients:
+    with closing(LoadClients(job.near, job.far)) as clients:
         if isinstance(job.load, shapes.Idle):
             return [measure_idle(clients, job.load, job.pids[0])]
         driver = DRIVERS[type(job.load)](clients, job.load)
@@ -102,7 +102,7 @@ def measure(job: Job) -> list[Measurement]:
         return [_measure_round(driver, job, number) for number in range(job.rounds)]
 
 
-def _measure_round(driver: LoadDriver, job: Job, number: int) -> Measurement:
+def _measure_round(driver: LoadDriver, job: GeneratorJob, number: int) -> Measurement:
     with _looking_on(job.near, job.looking_on if number % 2 else ()):
         return measure_load(driver, job)
 
@@ -111,7 +111,7 @@ def _measure_round(driver: LoadDriver, job: Job, number: int) -> Measurement:
 def _looking_on(port: int, filters: Sequence[str]) -> Iterator[None]:
     clients = []
     for start in range(0, len(filters), FILTERS_PER_CLIENT):
-        client = Client(port, f"bystander-{start}", [])
+        client = LoadClient(port, f"bystander-{start}", [])
         client.introduce(clean=True)
         client.subscribe(filters[start : start + FILTERS_PER_CLIENT], 0)
         clients.append(client)
@@ -120,7 +120,7 @@ def _looking_on(port: int, filters: Sequence[str]) -> Iterator[None]:
         client.socket.close()
 
 
-def measure_load(load: LoadDriver, job: Job) -> Measurement:
+def measure_load(load: LoadDriver, job: GeneratorJob) -> Measurement:
     warm_up(load, job)
     if isinstance(load, PacedLoad):
         load.start_samples()
@@ -142,13 +142,13 @@ def measure_load(load: LoadDriver, job: Job) -> Measurement:
     return msgspec.structs.replace(measured, lost=load.owed)
 
 
-def _clocks_ns(job: Job) -> tuple[int, int, int, int]:
+def _clocks_ns(job: GeneratorJob) -> tuple[int, int, int, int]:
     """How long the brokers' core was busy (of a row) or they waited for it, their CPU time, our own, and the time."""
     busy = meter.core_busy_ns(job.pids[0]) if job.is_row else meter.waited_ns(job.pids[0])
     return busy, sum(map(meter.cpu_ns, job.pids)), time.process_time_ns(), time.perf_counter_ns()
 
 
-def warm_up(load: LoadDriver, job: Job) -> None:
+def warm_up(load: LoadDriver, job: GeneratorJob) -> None:
     """At least so long, and until what a broker does for the first time only (loading a library, say) is behind it."""
     begin = time.perf_counter()
     load.run(begin + job.warm_up_s)
@@ -174,7 +174,7 @@ def with_latency(measured: Measurement, load: PacedLoad) -> Measurement:
     )
 
 
-def measure_idle(clients: Clients, load: shapes.Idle, broker_pid: int) -> Measurement:
+def measure_idle(clients: LoadClients, load: shapes.Idle, broker_pid: int) -> Measurement:
     start = time.perf_counter()
     for number in range(load.before):
         clients.connect(f"before-{number}")
@@ -187,7 +187,7 @@ def measure_idle(clients: Clients, load: shapes.Idle, broker_pid: int) -> Measur
     return Measurement(seconds=time.perf_counter() - start, kib_per_connection=grown_kib / load.connections)
 
 
-def measure_in_turn(job: Job, loads: Sequence[shapes.Saturation]) -> Measurement:
+def measure_in_turn(job: GeneratorJob, loads: Sequence[shapes.Saturation]) -> Measurement:
     parts = [part for load in loads for part in measure(msgspec.structs.replace(job, load=load))]
     costs = [part.cpu_us_per_message for part in parts]
     known = [cost for cost in costs if cost]
@@ -212,4 +212,4 @@ def hold_still() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(Job, measure))
+    sys.exit(serve(GeneratorJob, measure))

@@ -24,10 +24,10 @@ MOVED = (0x9C, 0x9D)
 """Use another server, server moved."""
 
 Address = tuple[str, int]
-Open = Callable[[Address], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+OpenConnection = Callable[[Address], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
-class Heard(NamedTuple):
+class HeardMessage(NamedTuple):
     at: float
     topic: str
     payload: bytes
@@ -37,7 +37,7 @@ class Heard(NamedTuple):
     via: Address
 
 
-class Arrival(NamedTuple):
+class Admission(NamedTuple):
     """It was let in somewhere."""
 
     at: float
@@ -46,18 +46,18 @@ class Arrival(NamedTuple):
     """It found its session there."""
 
 
-class Mover:
+class MovingClient:
     """`start`, `subscribe`, and it follows until `leave`; `heard` and `arrivals` tell the story."""
 
-    def __init__(self, name: str, version: int, open_: Open, *, elsewhere: Address | None = None) -> None:
+    def __init__(self, name: str, version: int, open_: OpenConnection, *, elsewhere: Address | None = None) -> None:
         self.name = name
         self._version = version
         self._open = open_
         self._filters: dict[str, int] = {}
         #: Where to go when a connection ends without a word.
         self.elsewhere = elsewhere
-        self.heard: list[Heard] = []
-        self.arrivals: list[Arrival] = []
+        self.heard: list[HeardMessage] = []
+        self.arrivals: list[Admission] = []
         self._where: Address = ("", 0)
         self._writer: asyncio.StreamWriter | None = None
         self._living: asyncio.Task[None] | None = None
@@ -191,7 +191,7 @@ class Mover:
                 writer.transport.abort()
                 raise
         self._writer = writer
-        self.arrivals.append(Arrival(time.time(), where, bool(body[0] & 1)))
+        self.arrivals.append(Admission(time.time(), where, bool(body[0] & 1)))
         self._news.set()
         return reader
 
@@ -222,7 +222,7 @@ class Mover:
             start += length
         is_new = qos < 2 or packet_id not in self._unreleased
         if is_new:
-            self.heard.append(Heard(at, body[2:end].decode(), body[start:], qos, bool(header & 8), self._where))
+            self.heard.append(HeardMessage(at, body[2:end].decode(), body[start:], qos, bool(header & 8), self._where))
             self._news.set()
         if qos == 1:
             self._send(packets.acknowledgements(packets.PUBACK, [packet_id]))

@@ -12,9 +12,9 @@ from itertools import cycle
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.load import packets
-from sterna.measure.load.connections import Clients
+from sterna.measure.load.connections import LoadClients
 from sterna.measure.load.saturation import TURN_S_MAX
-from sterna.measure.load.shapes import Numbers
+from sterna.measure.load.shapes import SensorNumbers
 
 TOPICS = 1_000
 PUBLISHERS = 20
@@ -65,7 +65,7 @@ class SmallPackets:
 class NumbersLoad:
     """One subscriber, who gets one message for each published."""
 
-    def __init__(self, clients: Clients, load: Numbers) -> None:
+    def __init__(self, clients: LoadClients, load: SensorNumbers) -> None:
         self._clients = clients
         self.published = 0
         self._stream = SmallPackets()

@@ -12,7 +12,7 @@ from array import array
 from struct import Struct
 
 from sterna.measure.load import packets
-from sterna.measure.load.connections import Client, Clients
+from sterna.measure.load.connections import LoadClient, LoadClients
 from sterna.measure.load.framing import FixedStream
 from sterna.measure.load.shapes import Lane, Paced
 
@@ -22,8 +22,8 @@ TURN_S_MAX = 0.005
 _STAMP = Struct(">Q")
 
 
-class _Publisher:
-    def __init__(self, client: Client, topic: str, fan: int) -> None:
+class _PacedPublisher:
+    def __init__(self, client: LoadClient, topic: str, fan: int) -> None:
         self.client = client
         self.fan = fan
         self._offset = packets.payload_offset(topic)
@@ -37,7 +37,7 @@ class _Publisher:
 class PacedLoad:
     """All lanes of the workload; publishers take turns."""
 
-    def __init__(self, clients: Clients, load: Paced) -> None:
+    def __init__(self, clients: LoadClients, load: Paced) -> None:
         self._clients = clients
         self._gap_ns = 1_000_000_000 // load.rate
         self._publishers = self._interleave([self._open(number, lane) for number, lane in enumerate(load.lanes)])
@@ -48,10 +48,10 @@ class PacedLoad:
         self.start_samples()
 
     @staticmethod
-    def _interleave(lanes: list[list[_Publisher]]) -> list[_Publisher]:
+    def _interleave(lanes: list[list[_PacedPublisher]]) -> list[_PacedPublisher]:
         return [publisher for turn in zip(*lanes, strict=True) for publisher in turn]
 
-    def _open(self, number: int, lane: Lane) -> list[_Publisher]:
+    def _open(self, number: int, lane: Lane) -> list[_PacedPublisher]:
         topic = lane.publishers[0][0]
         for index, filters in enumerate(lane.subscribers):
             client = self._clients.connect(f"sub-{number}-{index}")
@@ -61,10 +61,10 @@ class PacedLoad:
         for index, (topic,) in enumerate(lane.publishers):
             client = self._clients.connect(f"pub-{number}-{index}")
             self._clients.watch_silent(client)
-            publishers.append(_Publisher(client, topic, lane.fan))
+            publishers.append(_PacedPublisher(client, topic, lane.fan))
         return publishers
 
-    def _watch(self, client: Client, stream: FixedStream, payload_offset: int) -> None:
+    def _watch(self, client: LoadClient, stream: FixedStream, payload_offset: int) -> None:
         buffer, view = self._clients.buffer, self._clients.view
 
         def read() -> None:

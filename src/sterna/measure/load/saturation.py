@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import count, cycle
 
 from sterna.measure.load import packets
-from sterna.measure.load.connections import Client, Clients
+from sterna.measure.load.connections import LoadClient, LoadClients
 from sterna.measure.load.framing import FixedStream, SequenceSample
 from sterna.measure.load.shapes import Lane, Saturation
 
@@ -26,7 +26,7 @@ TOPIC_OFFSET = 4
 class _Traffic:
     """One lane at work."""
 
-    def __init__(self, clients: Clients, number: int, lane: Lane, load: Saturation) -> None:
+    def __init__(self, clients: LoadClients, number: int, lane: Lane, load: Saturation) -> None:
         self.sent = 0
         self.delivered = 0
         self._fan = lane.fan
@@ -37,7 +37,7 @@ class _Traffic:
             client = clients.connect(f"sub-{number}-{index}")
             client.subscribe(filters, 0)
             sample = SequenceSample(packets.payload_offset(topic), messages, lane.step)
-            _Subscriber(self, clients, client, FixedStream(packets.publish_bytes(topic)), sample)
+            _SaturatedSubscriber(self, clients, client, FixedStream(packets.publish_bytes(topic)), sample)
         publishers = []
         for index, topics in enumerate(lane.publishers):
             client = clients.connect(f"pub-{number}-{index}")
@@ -60,9 +60,9 @@ class _Traffic:
         return self.sent * self._fan
 
 
-class _Subscriber:
+class _SaturatedSubscriber:
     def __init__(
-        self, traffic: _Traffic, clients: Clients, client: Client, stream: FixedStream, sample: SequenceSample
+        self, traffic: _Traffic, clients: LoadClients, client: LoadClient, stream: FixedStream, sample: SequenceSample
     ) -> None:
         self._traffic = traffic
         self._clients = clients
@@ -86,7 +86,7 @@ class _Subscriber:
 class SaturatedLoad:
     """All lanes of the workload."""
 
-    def __init__(self, clients: Clients, load: Saturation) -> None:
+    def __init__(self, clients: LoadClients, load: Saturation) -> None:
         self._clients = clients
         self._lanes = [_Traffic(clients, number, lane, load) for number, lane in enumerate(load.lanes)]
 

@@ -67,7 +67,7 @@ class Acknowledged(msgspec.Struct, frozen=True, tag=True):
     so without this bound a row would be measured filling its queues rather than passing messages on."""
 
 
-class Numbers(msgspec.Struct, frozen=True, tag=True):
+class SensorNumbers(msgspec.Struct, frozen=True, tag=True):
     """Numbers from a thousand sensors at QoS 0 as fast as the broker goes, to one subscriber."""
 
     topic_filter: str
@@ -80,11 +80,11 @@ class Idle(msgspec.Struct, frozen=True, tag=True):
     before: int = 100
 
 
-Load = Saturation | InTurn | Paced | Acknowledged | Numbers | Idle
+Load = Saturation | InTurn | Paced | Acknowledged | SensorNumbers | Idle
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WorkloadTarget:
     """To reach: `ratio` (peer's figure / ours) at least, or our figure at most `ceiling`."""
 
     ratio: float | None = None
@@ -96,7 +96,7 @@ class Workload:
     name: str
     summary: str
     load: Load
-    target: Target | None = None
+    target: WorkloadTarget | None = None
     """None: the figure is shown, nothing was promised."""
     figure: Figure = "cpu_us_per_message"
     durability: Durability = "memory"

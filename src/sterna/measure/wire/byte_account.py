@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sterna.measure.wire.conversations import Piece
+from sterna.measure.wire.conversations import WirePiece
 
 HEADERS = "packet headers"
 REPEATED = "sent again by TCP"
@@ -16,7 +16,7 @@ DATAGRAMS = "datagrams of the overlay"
 
 
 @dataclass(slots=True)
-class Ledger:
+class ByteAccount:
     packets: int = 0
     total: int = 0
     publish_packets: int = 0
@@ -33,7 +33,7 @@ class Ledger:
         """Everything that is not publish forwarding."""
         return self.total - self.publish
 
-    def packet(self, size: int, payload: int, pieces: list[Piece]) -> None:
+    def packet(self, size: int, payload: int, pieces: list[WirePiece]) -> None:
         """One packet passed, and these pieces were complete with it."""
         self.packets += 1
         self.total += size

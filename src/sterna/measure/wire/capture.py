@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.wire.byte_account import Ledger
-from sterna.measure.wire.conversations import Reader
+from sterna.measure.wire.byte_account import ByteAccount
+from sterna.measure.wire.conversations import WireReader
 
 ETHERNET_BYTES = 14
 IPV4 = 0x0800
@@ -39,7 +39,7 @@ class Watched:
     """The connections of one network: those with one of these ports at either end."""
 
     ports: frozenset[int]
-    reader: Callable[[], Reader]
+    reader: Callable[[], WireReader]
 
 
 class Packet(NamedTuple):
@@ -77,11 +77,11 @@ def read_packet(data: bytes) -> Packet | None:
 class Flow:
     """One direction of one connection, put together from its segments."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: WireReader) -> None:
         self._reader = reader
         self._expected: int | None = None
 
-    def take(self, packet: Packet, ledger: Ledger) -> None:
+    def take(self, packet: Packet, ledger: ByteAccount) -> None:
         if packet.flags & SYN:
             self._expected = (packet.sequence + 1) & SEQUENCE_MASK
         elif packet.payload:
@@ -92,7 +92,7 @@ class Flow:
             self._expected = (expected + len(packet.payload)) & SEQUENCE_MASK
         ledger.packet(packet.size, len(packet.payload), self._reader.feed(packet.payload) if packet.payload else [])
 
-    def _out_of_place(self, packet: Packet, expected: int, ledger: Ledger) -> None:
+    def _out_of_place(self, packet: Packet, expected: int, ledger: ByteAccount) -> None:
         if (expected - packet.sequence) & SEQUENCE_MASK > SEQUENCE_MASK // 2:
             raise MeasurementError("the capture has a gap: a packet between brokers was not seen")
         ledger.repeated(packet.size)
@@ -102,7 +102,7 @@ class Accounts:
     """Packets sorted to the network and the connection they belong to."""
 
     def __init__(self, watched: dict[str, Watched]) -> None:
-        self.ledgers = {name: Ledger() for name in watched}
+        self.ledgers = {name: ByteAccount() for name in watched}
         self._watched = watched
         self._owner = {port: name for name, network in watched.items() for port in network.ports}
         self._flows: dict[tuple[tuple[bytes, int], tuple[bytes, int]], Flow] = {}

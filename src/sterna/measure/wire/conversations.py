@@ -33,15 +33,15 @@ LENGTH_BYTES_MAX = 4
 BATCH_BYTES_MAX = 1 << 24
 
 
-class Piece(NamedTuple):
+class WirePiece(NamedTuple):
     kind: str
     size: int
     publication: bool = False
     """It carries messages of clients."""
 
 
-class Reader(Protocol):
-    def feed(self, data: bytes) -> list[Piece]:
+class WireReader(Protocol):
+    def feed(self, data: bytes) -> list[WirePiece]:
         """The pieces these bytes complete."""
 
 
@@ -51,7 +51,7 @@ class MqttReader:
     def __init__(self) -> None:
         self._data = b""
 
-    def feed(self, data: bytes) -> list[Piece]:
+    def feed(self, data: bytes) -> list[WirePiece]:
         self._data += data
         pieces = []
         while (size := _packet_bytes(self._data)) is not None and size <= len(self._data):
@@ -72,11 +72,11 @@ def _packet_bytes(data: bytes) -> int | None:
     return None
 
 
-def _mqtt_piece(packet: bytes) -> Piece:
+def _mqtt_piece(packet: bytes) -> WirePiece:
     kind = packet[0] >> 4
     if kind == PUBLISH and not _is_news_of_the_broker(packet):
-        return Piece("PUBLISH", len(packet), True)
-    return Piece("PUBLISH of $SYS" if kind == PUBLISH else MQTT_KINDS[kind], len(packet))
+        return WirePiece("PUBLISH", len(packet), True)
+    return WirePiece("PUBLISH of $SYS" if kind == PUBLISH else MQTT_KINDS[kind], len(packet))
 
 
 def _is_news_of_the_broker(packet: bytes) -> bool:
@@ -93,20 +93,20 @@ class LinkReader:
         self._has_shaken_hands = False
         self._unfolder = Unfolder(BATCH_BYTES_MAX)
 
-    def feed(self, data: bytes) -> list[Piece]:
+    def feed(self, data: bytes) -> list[WirePiece]:
         self._data += data
-        pieces: list[Piece] = []
+        pieces: list[WirePiece] = []
         while (found := self._next()) is not None:
             pieces.extend(found)
         return pieces
 
-    def _next(self) -> list[Piece] | None:
+    def _next(self) -> list[WirePiece] | None:
         try:
             return self._batch() if self._has_shaken_hands else self._handshake()
         except BrokenBatch as error:
             raise MeasurementError(f"what passes on a link does not line up: {error}") from None
 
-    def _handshake(self) -> list[Piece] | None:
+    def _handshake(self) -> list[WirePiece] | None:
         try:
             found = handshake.first_message(self._data)
         except handshake.HandshakeError as error:
@@ -118,9 +118,9 @@ class LinkReader:
         self._has_shaken_hands = kind in (handshake.PROOF, handshake.WELCOME)
         size = handshake.HEAD_BYTES + len(body)
         self._data = self._data[size:]
-        return [Piece("handshake", size)]
+        return [WirePiece("handshake", size)]
 
-    def _batch(self) -> list[Piece] | None:
+    def _batch(self) -> list[WirePiece] | None:
         found = read_head(self._data, 0)
         if found is None or len(self._data) < found[3] + MAC_BYTES + found[0]:
             return None
@@ -128,15 +128,15 @@ class LinkReader:
         head = middle + MAC_BYTES
         body, self._data = self._data[head : head + length], self._data[head + length :]
         if what == FAREWELL:
-            return [Piece("farewell", head + length)]
+            return [WirePiece("farewell", head + length)]
         if what != PLAIN:
             body = self._unfolder.unfold(what, body)
         if not length:
-            return [Piece("keep-alive or acknowledgement", head)]
-        return [Piece("heads of batches", head), *_shrunk(_frame_pieces(body), len(body), length)]
+            return [WirePiece("keep-alive or acknowledgement", head)]
+        return [WirePiece("heads of batches", head), *_shrunk(_frame_pieces(body), len(body), length)]
 
 
-def _shrunk(pieces: list[Piece], plain: int, deflated: int) -> list[Piece]:
+def _shrunk(pieces: list[WirePiece], plain: int, deflated: int) -> list[WirePiece]:
     """Frames of a batch that was deflated or told by a difference take their share of it."""
     shrunk, given, seen = [], 0, 0
     for piece in pieces:
@@ -147,9 +147,9 @@ def _shrunk(pieces: list[Piece], plain: int, deflated: int) -> list[Piece]:
     return shrunk
 
 
-def _frame_pieces(batch: bytes) -> list[Piece]:
+def _frame_pieces(batch: bytes) -> list[WirePiece]:
     return [
-        Piece(Frame(kind).name, len(frame_head(kind, len(body))) + len(body), _carries_messages(kind, body))
+        WirePiece(Frame(kind).name, len(frame_head(kind, len(body))) + len(body), _carries_messages(kind, body))
         for kind, body in frames_in(batch, 0, len(batch))
     ]
 

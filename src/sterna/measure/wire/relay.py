@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.wire.byte_account import Ledger
+from sterna.measure.wire.byte_account import ByteAccount
 from sterna.measure.wire.capture import Watched
-from sterna.measure.wire.conversations import Reader
+from sterna.measure.wire.conversations import WireReader
 
 CHUNK_BYTES = 65_536
 PATIENCE_S = 10.0
@@ -27,7 +27,7 @@ class Relays:
     method = "bytes written by brokers, counted by relays; packet headers are not included (capturing needs root)"
 
     def __init__(self, watched: dict[str, Watched]) -> None:
-        self.ledgers = {name: Ledger() for name in watched}
+        self.ledgers = {name: ByteAccount() for name in watched}
         self._watched = watched
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
@@ -95,7 +95,7 @@ class Relays:
             behind_writer.close()
 
     async def _pump(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, reader: Reader, ledger: Ledger
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, reader: WireReader, ledger: ByteAccount
     ) -> None:
         try:
             while data := await source.read(CHUNK_BYTES):

@@ -5,6 +5,7 @@ Every ratio is peer / ours of a figure where less is better, so more than 1 mean
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -12,10 +13,10 @@ import typer
 
 from sterna.measure.command import Means, known
 from sterna.measure.harness import meter
-from sterna.measure.harness.brokers import BROKERS, Broker, started
-from sterna.measure.harness.comparison import Case, Compared, RoundPlan, Side, compare, round_plan
+from sterna.measure.harness.brokers import BROKERS, BrokerKind, started
+from sterna.measure.harness.comparison import Case, Compared, ComparedSide, RoundPlan, compare, round_plan
 from sterna.measure.harness.measurement import Measurement, Summary
-from sterna.measure.load.generator import Job, generate
+from sterna.measure.load.generator import GeneratorJob, generate
 from sterna.measure.load.shapes import (
     Acknowledged,
     Figure,
@@ -24,8 +25,8 @@ from sterna.measure.load.shapes import (
     Lane,
     Paced,
     Saturation,
-    Target,
     Workload,
+    WorkloadTarget,
     fan_in,
     fan_out,
     new_topics,
@@ -34,7 +35,7 @@ from sterna.measure.load.shapes import (
 from sterna.measure.report import (
     Column,
     Machine,
-    Report,
+    MeasurementReport,
     Verdict,
     machine,
     machine_in_words,
@@ -50,22 +51,22 @@ WORKLOADS: tuple[Workload, ...] = (
         "fan-out",
         "5 topics x 10 publishers x 10 subscribers, QoS 0, saturated",
         Saturation(fan_out(5, 10, 10), block=64, window=2560),
-        Target(ratio=6.0),
+        WorkloadTarget(ratio=6.0),
     ),
     Workload(
         "fan-out-10k",
         "the same at 10,000 msg/s in, 100,000 out",
         Paced(fan_out(5, 10, 10), rate=10_000),
-        Target(ratio=1.2),
+        WorkloadTarget(ratio=1.2),
     ),
     Workload(
         "fan-in",
         "100 publishers : 1 subscriber, QoS 0, saturated",
         Saturation(fan_in(100), block=32, window=6400),
-        Target(ratio=2.0),
+        WorkloadTarget(ratio=2.0),
     ),
-    Workload("qos1", "50 pairs, QoS 1, window 20", Acknowledged(50, 1), Target(ratio=1.2)),
-    Workload("qos2", "50 pairs, QoS 2, window 20", Acknowledged(50, 2), Target(ratio=1.2)),
+    Workload("qos1", "50 pairs, QoS 1, window 20", Acknowledged(50, 1), WorkloadTarget(ratio=1.2)),
+    Workload("qos2", "50 pairs, QoS 2, window 20", Acknowledged(50, 2), WorkloadTarget(ratio=1.2)),
     Workload(
         "qos1-fsync",
         "the same on disk, persistent sessions, QoS 1",
@@ -82,21 +83,21 @@ WORKLOADS: tuple[Workload, ...] = (
         "wildcards",
         "10,000 wildcard subscriptions of 100 subscribers, 20 publishers, QoS 0, saturated",
         Saturation(wildcards(10_000, 20, 100), block=100, window=4000),
-        Target(ratio=2.0),
+        WorkloadTarget(ratio=2.0),
         note="Each of 10,000 topics matches one filter; topics recur, so a broker may remember what it matched.",
     ),
     Workload(
         "new-topics",
         "the same subscriptions, and every message on a topic that was never used before",
         Saturation(new_topics(10_000, 20, 100), block=100, window=4000),
-        Target(ratio=8.0),
+        WorkloadTarget(ratio=8.0),
         note="Each message matches one filter of 10,000; no topic comes twice, so nothing can be remembered of it.",
     ),
     Workload(
         "topics-in-turn",
         "1,000 wildcard subscriptions of 100 subscribers; 1,000, 100,000 and 1,000,000 topics in turn",
         InTurn(tuple(Saturation(new_topics(1_000, 10, 100, n), block=100, window=4000) for n in (1, 100, 1000))),
-        Target(ceiling=1.3),
+        WorkloadTarget(ceiling=1.3),
         figure="cost_spread",
         note="The dearest of the three per message, as a multiple of the cheapest.",
     ),
@@ -104,7 +105,7 @@ WORKLOADS: tuple[Workload, ...] = (
         "latency",
         "10 pairs, QoS 0, 1,000 msg/s",
         Paced(tuple(Lane(((f"bench/pair/{n}",),), ((f"bench/pair/{n}",),), fan=1) for n in range(10)), rate=1_000),
-        Target(ratio=1 / 1.5),
+        WorkloadTarget(ratio=1 / 1.5),
         figure="latency_p99_us",
         seconds_min=5.5,
         repeats=3,
@@ -113,7 +114,7 @@ WORKLOADS: tuple[Workload, ...] = (
         "idle",
         "5,000 connections that do nothing",
         Idle(5_000),
-        Target(ceiling=12.0),
+        WorkloadTarget(ceiling=12.0),
         figure="kib_per_connection",
         note="Memory of the broker process; the kernel's socket buffers are the same for everyone and not counted.",
     ),
@@ -166,7 +167,7 @@ def bench(
     workload: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(BY_NAME)}.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One short round of each workload, about a minute.")] = False,
-) -> Report:
+) -> MeasurementReport:
     """Start two brokers in turn, drive both with the same load, print a table with ratios (about six minutes)."""
     plan = round_plan(quick=quick, rounds=rounds)
     pair = known(subject, BROKERS, "broker", "--subject"), known(peer, BROKERS, "broker", "--peer")
@@ -177,16 +178,16 @@ def bench(
     return report(document(pair, versions, machine(), plan, rows))
 
 
-def case(pair: tuple[Broker, Broker], workload: Workload, plan: RoundPlan) -> Case:
-    ours, theirs = (Side(broker.name, lambda broker=broker: run_once(broker, workload, plan)) for broker in pair)  # type: ignore[misc]
+def case(pair: tuple[BrokerKind, BrokerKind], workload: Workload, plan: RoundPlan) -> Case:
+    ours, theirs = (ComparedSide(broker.name, partial(run_once, broker, workload, plan)) for broker in pair)
     return Case(workload.name, workload, (ours, theirs))
 
 
-def run_once(broker: Broker, workload: Workload, plan: RoundPlan) -> Measurement:
+def run_once(broker: BrokerKind, workload: Workload, plan: RoundPlan) -> Measurement:
     """One fresh broker, one generator, one measurement."""
     broker_core, generator_core = meter.two_cores()
     with started(broker, workload, broker_core) as running:
-        job = Job(
+        job = GeneratorJob(
             load=workload.load,
             near=running.port,
             pids=(running.pid,),
@@ -198,7 +199,7 @@ def run_once(broker: Broker, workload: Workload, plan: RoundPlan) -> Measurement
 
 
 def document(
-    pair: tuple[Broker, Broker],
+    pair: tuple[BrokerKind, BrokerKind],
     versions: dict[str, str],
     where: Machine,
     plan: RoundPlan,
@@ -216,7 +217,7 @@ def document(
     )
 
 
-def judge(workload: Workload, compared: Compared, pair: tuple[Broker, Broker]) -> WorkloadRow:
+def judge(workload: Workload, compared: Compared, pair: tuple[BrokerKind, BrokerKind]) -> WorkloadRow:
     ours, theirs = compared.subject, compared.peer
     ratio = theirs.figure / ours.figure if ours and theirs and ours.figure > 0 else None
     return WorkloadRow(
@@ -233,13 +234,13 @@ def judge(workload: Workload, compared: Compared, pair: tuple[Broker, Broker]) -
     )
 
 
-def _target(target: Target | None) -> str:
+def _target(target: WorkloadTarget | None) -> str:
     if target is None:
         return "-"
     return f"<= {target.ceiling:g}" if target.ratio is None else f">= {target.ratio:.2g}x"
 
 
-def _is_reached(target: Target | None, ours: Summary, ratio: float | None) -> bool | None:
+def _is_reached(target: WorkloadTarget | None, ours: Summary, ratio: float | None) -> bool | None:
     if target is None:
         return None
     if target.ceiling is not None:
@@ -248,7 +249,7 @@ def _is_reached(target: Target | None, ours: Summary, ratio: float | None) -> bo
     return ratio is not None and ratio >= target.ratio
 
 
-def _remarks(workload: Workload, compared: Compared, pair: tuple[Broker, Broker]) -> list[str]:
+def _remarks(workload: Workload, compared: Compared, pair: tuple[BrokerKind, BrokerKind]) -> list[str]:
     remarks = [workload.note]
     if compared.failure:
         remarks.append(f"failed: {compared.failure}")
@@ -264,7 +265,7 @@ def _remarks(workload: Workload, compared: Compared, pair: tuple[Broker, Broker]
     return [remark for remark in dict.fromkeys(remarks) if remark]
 
 
-def report(told: BrokersDocument) -> Report:
+def report(told: BrokersDocument) -> MeasurementReport:
     slower = [f"{row.workload} ({row.ratio:.2f}x)" for row in told.rows if row.slower]
     columns = [
         Column("workload", lambda row: row.workload, "left"),
@@ -277,7 +278,7 @@ def report(told: BrokersDocument) -> Report:
         Column("msg/s out", _throughputs),
         Column("broker / generator busy", _busy, no_wrap=False),
     ]
-    return Report(
+    return MeasurementReport(
         document=told,
         tables=[table("Brokers beside each other", columns, told.rows)],
         notes=[

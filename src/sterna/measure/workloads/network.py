@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,15 +20,15 @@ from rich.table import Table
 from sterna.measure import plots
 from sterna.measure.command import Means, known
 from sterna.measure.harness import meter
-from sterna.measure.harness.comparison import Case, Compared, RoundPlan, Side, compare, round_plan
+from sterna.measure.harness.comparison import Case, Compared, ComparedSide, RoundPlan, compare, round_plan
 from sterna.measure.harness.measurement import Measurement, Summary
 from sterna.measure.harness.rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA, RowSystem, started_row
-from sterna.measure.load.generator import Job, generate
+from sterna.measure.load.generator import GeneratorJob, generate
 from sterna.measure.load.shapes import Acknowledged, Lane, Paced, Saturation, Workload
 from sterna.measure.report import (
     Column,
     Machine,
-    Report,
+    MeasurementReport,
     Verdict,
     machine,
     machine_in_words,
@@ -161,7 +162,7 @@ def bench(
     nodes: Annotated[list[int] | None, typer.Option(help="Only rows of so many: 1, 3, 5.  Hops need 1 too.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One short round of everything, some minutes.")] = False,
-) -> Report:
+) -> MeasurementReport:
     """Rows of 1, 3 and 5 nodes beside rows of Mosquittos with bridges: what a hop costs (about twenty minutes)."""
     plan = round_plan(quick=quick, rounds=rounds)
     loads = [known(name, BY_NAME, "load", "--load") for name in load or BY_NAME]
@@ -182,7 +183,7 @@ def bench(
 
 
 def case(load: Workload, shape: Shape, plan: RoundPlan) -> Case:
-    ours, theirs = (Side(system.name, lambda system=system: run_row(system, load, shape, plan)) for system in PAIR)  # type: ignore[misc]
+    ours, theirs = (ComparedSide(system.name, partial(run_row, system, load, shape, plan)) for system in PAIR)
     return Case(f"{load.name}, {shape.name}", load, (ours, theirs))
 
 
@@ -190,7 +191,7 @@ def run_row(system: RowSystem, load: Workload, shape: Shape, plan: RoundPlan) ->
     """One fresh row, one generator, one measurement."""
     broker_core, generator_core = meter.two_cores()
     with started_row(system, shape.nodes, load, broker_core) as row:
-        job = Job(
+        job = GeneratorJob(
             load=load.load,
             near=row.near,
             far=row.near if shape.place == "local" else row.far,
@@ -285,8 +286,8 @@ def _cell(cells: Sequence[NetworkCell], load: str, shape: Shape) -> NetworkCell 
 # -- for people --
 
 
-def report(told: NetworkDocument) -> Report:
-    return Report(
+def report(told: NetworkDocument) -> MeasurementReport:
+    return MeasurementReport(
         document=told,
         tables=[_rows(told), *([_hops(told)] if told.hops else [])],
         notes=[

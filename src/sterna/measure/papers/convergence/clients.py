@@ -10,8 +10,8 @@ import asyncio
 from contextlib import suppress
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.sites import Place
-from sterna.measure.load.clients import Client
+from sterna.measure.harness.sites import NodePlace
+from sterna.measure.load.clients import AsyncClient
 
 FILTER = "steady/#"
 ARRIVAL_S = 30.0
@@ -20,13 +20,13 @@ ARRIVAL_S = 30.0
 class SteadyClients:
     """`start`; after a node came back `comfort`; `finish`, then ask what was lost."""
 
-    def __init__(self, places: dict[str, Place], interval_s: float) -> None:
+    def __init__(self, places: dict[str, NodePlace], interval_s: float) -> None:
         self._places = places
         self._interval_s = interval_s
         self.safe: dict[bytes, None] = {}
         self._heard: dict[str, set[bytes]] = {name: set() for name in places}
-        self._subscribers: dict[str, Client] = {}
-        self._publishers: dict[str, Client] = {}
+        self._subscribers: dict[str, AsyncClient] = {}
+        self._publishers: dict[str, AsyncClient] = {}
         self._publishing: dict[str, asyncio.Task[None]] = {}
         self._number = 0
         #: Connections of subscribers that broke though their node lived.
@@ -59,7 +59,7 @@ class SteadyClients:
 
     async def _subscribe(self, name: str) -> None:
         place = self._places[name]
-        client = Client(f"subscriber-{name}", lambda _topic, payload: self._hear(name, payload))
+        client = AsyncClient(f"subscriber-{name}", lambda _topic, payload: self._hear(name, payload))
         await client.connect(place.clients, place.host, clean=False)
         self._subscribers[name] = client
         await client.subscribe(FILTER, 1)
@@ -75,7 +75,7 @@ class SteadyClients:
 
     async def _publish(self, name: str) -> None:
         place = self._places[name]
-        client = self._publishers[name] = Client(f"publisher-{name}")
+        client = self._publishers[name] = AsyncClient(f"publisher-{name}")
         with suppress(ConnectionError):  # its node is killed, perhaps at this very moment
             await client.connect(place.clients, place.host)
             while not self._finishing:

@@ -23,7 +23,7 @@ from sterna.measure.harness.comparison import Say
 from sterna.measure.harness.node_tables import network, toml
 from sterna.measure.harness.nodes import place_tables
 from sterna.measure.harness.processes import Process
-from sterna.measure.harness.sites import AtADistance, Loopback, Place, Site, may_be_at_a_distance
+from sterna.measure.harness.sites import AtADistance, Loopback, NodePlace, Site, may_be_at_a_distance
 from sterna.measure.harness.trees import NodeView, edges, inner_nodes, is_tree, is_whole, leaves, look
 from sterna.measure.papers.convergence.clients import SteadyClients
 from sterna.measure.papers.traffic.placement import TREE
@@ -178,9 +178,9 @@ def choose(role: str, views: dict[str, NodeView]) -> tuple[str, str]:
 class TreeNodes:
     """The processes; `places` and views go by node name."""
 
-    def __init__(self, plan: ConvergencePlan, places: list[Place], directory: Path) -> None:
+    def __init__(self, plan: ConvergencePlan, places: list[NodePlace], directory: Path) -> None:
         self._processes: dict[str, Process] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, NodePlace] = {}
         self._alive: dict[str, None] = {}
         for number, place in enumerate(places):
             name = f"node-{number}"
@@ -252,7 +252,9 @@ class TreeNodes:
             time.sleep(LOOK_EVERY_S)
 
 
-def settings(plan: ConvergencePlan, name: str, leads: bool, places: list[Place], place: Place, directory: Path) -> str:
+def settings(
+    plan: ConvergencePlan, name: str, leads: bool, places: list[NodePlace], place: NodePlace, directory: Path
+) -> str:
     """Every default but what makes the first node the root, so that runs can be compared."""
     links = network(
         "convergence",

@@ -26,7 +26,7 @@ from sterna.measure.papers.convergence.experiment import (
 )
 from sterna.measure.papers.traffic.systems import STRATEGIES
 from sterna.measure.plots import BAR, COLOURS, empty_figure, finish
-from sterna.measure.report import Column, Report, Spread, spread, table, verdict
+from sterna.measure.report import Column, MeasurementReport, Spread, spread, table, verdict
 
 PAPER = {"start": "18 to 20", "killed": "50 to 60"}
 """Seconds."""
@@ -72,7 +72,7 @@ def experiment(
     loopback: Annotated[
         bool, typer.Option("--loopback", help="On loopback even if nodes could be put at a distance, which needs root.")
     ] = False,
-) -> Report:
+) -> MeasurementReport:
     """Start a spanning tree of nodes, kill its root and an inner node, time how it forms again (five minutes)."""
     if strategy not in STRATEGIES:
         raise typer.BadParameter(f"known: {', '.join(STRATEGIES)}", param_hint="--strategy")
@@ -131,7 +131,7 @@ def _row(what: str, events: Sequence[ConvergenceEvent]) -> ConvergenceRow:
     )
 
 
-def report(told: ConvergenceDocument) -> Report:
+def report(told: ConvergenceDocument) -> MeasurementReport:
     columns = [
         Column("what happens", lambda row: row.what, "left"),
         Column("runs", lambda row: str(row.runs), no_wrap=False),
@@ -149,7 +149,7 @@ def report(told: ConvergenceDocument) -> Report:
         for place, one in enumerate(told.runs, start=1)
         if one.missing
     ]
-    return Report(
+    return MeasurementReport(
         document=told,
         tables=[table(title, columns, told.rows)],
         notes=[

@@ -106,7 +106,7 @@ def document(
     moves: Found,
     processing_ms: float,
 ) -> MigrationDocument:
-    """`accounted` is a row per client and subscription, see `sterna.pipeline.moves.account`."""
+    """`accounted` is a row per client and subscription, see `sterna.pipeline.audit.move_audit.account`."""
     rows = [_row(plan, experiment, topic, accounted) for experiment in plan.experiments for topic in experiment.topics]
     durations = [
         _duration(plan, experiment, kind, moves, processing_ms)

@@ -24,10 +24,10 @@ from sterna.measure.harness.comparison import Say
 from sterna.measure.harness.nodes import TOKEN, start_gateway, start_nodes
 from sterna.measure.harness.parallel import run_side_by_side
 from sterna.measure.harness.processes import Process
-from sterna.measure.harness.sites import AtADistance, Loopback, Place, Site
+from sterna.measure.harness.sites import AtADistance, Loopback, NodePlace, Site
 from sterna.measure.harness.switch import Distances
-from sterna.measure.load.clients import Client
-from sterna.measure.load.movers import Address, Mover
+from sterna.measure.load.clients import AsyncClient
+from sterna.measure.load.movers import Address, MovingClient
 from sterna.measure.papers.migration.plan import (
     BY_NAME,
     INTERVAL_MS,
@@ -111,7 +111,7 @@ def _told(records: MoveRecords) -> str:
 
 
 class MovingNetwork:
-    def __init__(self, places: list[Place], processes: list[Process], gateway: Address | None) -> None:
+    def __init__(self, places: list[NodePlace], processes: list[Process], gateway: Address | None) -> None:
         self.places = places
         self._processes = processes
         self.gateway = gateway
@@ -156,15 +156,15 @@ class _Run:
         self._number = number
         self._network = network
         self.records = MoveRecords()
-        self.movers: dict[ClientKind, Mover] = {kind: self._mover(kind) for kind in plan.kinds}
+        self.movers: dict[ClientKind, MovingClient] = {kind: self._mover(kind) for kind in plan.kinds}
         self._publishing: list[asyncio.Task[None]] = []
         self._over = False
         self._flows = [(topic, where) for topic in experiment.topics for where in topic.published_at]
 
-    def _mover(self, kind: ClientKind) -> Mover:
+    def _mover(self, kind: ClientKind) -> MovingClient:
         target = self._network.address(TARGET)
         elsewhere = target if kind == "mqtt311" else None
-        return Mover(self.client(kind), VERSIONS[kind], self._open, elsewhere=elsewhere)
+        return MovingClient(self.client(kind), VERSIONS[kind], self._open, elsewhere=elsewhere)
 
     def client(self, kind: ClientKind) -> str:
         return f"{self._experiment.name} {self._number} {kind}"
@@ -190,7 +190,7 @@ class _Run:
         topics = self._experiment.topics
         await asyncio.gather(*(self._subscribe(mover, topic) for mover in self.movers.values() for topic in topics))
 
-    async def _subscribe(self, mover: Mover, topic: MovedTopic) -> None:
+    async def _subscribe(self, mover: MovingClient, topic: MovedTopic) -> None:
         since = time.time()
         await mover.subscribe(self.topic(topic), topic.qos)
         self.records.subscriptions.append((mover.name, self.topic(topic), topic.qos, since, time.time()))
@@ -202,7 +202,7 @@ class _Run:
         """At QoS 2, and in step whatever the broker takes to answer."""
         name, path = f"{where} {topic.name} {self._number}", self.topic(topic)
         origin, interval_s = f"{path}@{where}", INTERVAL_MS / 1000 * len(topic.published_at)
-        client = Client(f"{self._experiment.name} publisher {name}")
+        client = AsyncClient(f"{self._experiment.name} publisher {name}")
         host, port = self._network.address(NAMES.index(where))
         await client.connect(port, host)
         begun, sequence = time.monotonic(), 0
@@ -252,7 +252,7 @@ class _Run:
             self._note(mover)
         await asyncio.gather(*(mover.forget() for mover in self.movers.values()))
 
-    def _note(self, mover: Mover) -> None:
+    def _note(self, mover: MovingClient) -> None:
         """Behind a gateway a client cannot tell who serves it: the moment of the move divides what it heard."""
         names = {self._network.address(number): name for number, name in enumerate(NAMES)}
         moved = next((row[5] for row in self.records.moves if row[0] == mover.name and row[5]), float("inf"))
@@ -267,7 +267,7 @@ class _Run:
             task.cancel()
 
 
-async def _let_in(mover: Mover, where: Address) -> None:
+async def _let_in(mover: MovingClient, where: Address) -> None:
     """Over links of seconds, a node that has to ask the other may run out of patience with a client, or a gateway."""
     async with asyncio.timeout(LET_IN_S):
         while True:

@@ -17,7 +17,7 @@ from sterna.measure.command import Means, known
 from sterna.measure.harness.sites import may_be_at_a_distance
 from sterna.measure.papers.migration.document import OF_MODEL, MigrationDocument, MoveDuration, MoveRow, document
 from sterna.measure.papers.migration.plan import BY_NAME, KINDS, PAPER_SHORTEST_MS, MigrationPlan
-from sterna.measure.report import Column, Report, Spread, table, verdict
+from sterna.measure.report import Column, MeasurementReport, Spread, table, verdict
 from sterna.vocabulary.errors import SternaError
 
 
@@ -31,7 +31,7 @@ def experiment(
         bool, typer.Option("--loopback", help="On loopback even if distances could be made, which needs root.")
     ] = False,
     records: Annotated[Path | None, typer.Option(help="Keep what clients wrote down in this new directory.")] = None,
-) -> Report:
+) -> MeasurementReport:
     """Move clients between two nodes while messages flow, and account for every message (half an hour)."""
     for name in kind or ():
         known(name, dict.fromkeys(KINDS), "kind", "--kind")
@@ -57,15 +57,15 @@ def measured(plan: MigrationPlan, means: Means, directory: Path) -> MigrationDoc
     processing_ms = moving.processing_ms(plan, means.say)
     moving.run(plan, directory, means.say)
     with means.spark() as spark:
-        from sterna.pipeline.moves import account
+        from sterna.pipeline.audit.move_audit import account
 
         accounted = account(spark, directory)
     return document(plan, f"sterna {__version__}", accounted, read(directory, "moves"), processing_ms)
 
 
-def report(told: MigrationDocument, records: Path) -> Report:
+def report(told: MigrationDocument, records: Path) -> MeasurementReport:
     """`records` are what the clients wrote down: pictures are drawn from them."""
-    return Report(
+    return MeasurementReport(
         document=told,
         tables=[_losses(told), _durations(told), _verdicts(told)],
         notes=[_method(told), *told.problems],

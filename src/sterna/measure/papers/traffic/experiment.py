@@ -19,11 +19,11 @@ import msgspec
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.comparison import Say
-from sterna.measure.load.clients import Client
+from sterna.measure.load.clients import AsyncClient
 from sterna.measure.papers.traffic import systems
 from sterna.measure.papers.traffic.placement import LOCALITIES, PUBLISHERS, SUBSCRIBERS, Placement, copies, place
 from sterna.measure.papers.traffic.systems import Overlay, RunningNetwork, TrafficSystem
-from sterna.measure.wire.byte_account import Ledger
+from sterna.measure.wire.byte_account import ByteAccount
 from sterna.measure.wire.capture import Capture, may_capture
 from sterna.measure.wire.relay import Relays
 
@@ -130,7 +130,7 @@ def _sample(
     placement: Placement,
     plan: TrafficPlan,
     delivered: int,
-    ledgers: dict[str, Ledger],
+    ledgers: dict[str, ByteAccount],
 ) -> TrafficSample:
     network.check()
     ledger = ledgers[network.system.name]
@@ -177,8 +177,8 @@ class _Offer:
         self.complete = asyncio.Event()
         self.delivered = 0
         self._expected = plan.publishers * plan.messages * plan.subscribers
-        self._subscribers = [Client(f"subscriber-{number}", self._heard) for number in range(plan.subscribers)]
-        self._publishers = [Client(f"publisher-{number:02}") for number in range(plan.publishers)]
+        self._subscribers = [AsyncClient(f"subscriber-{number}", self._heard) for number in range(plan.subscribers)]
+        self._publishers = [AsyncClient(f"publisher-{number:02}") for number in range(plan.publishers)]
 
     def _heard(self, _topic: str, _payload: bytes) -> None:
         self.delivered += 1
@@ -198,7 +198,7 @@ class _Offer:
         publishers = zip(self._publishers, self._phases, strict=True)
         await asyncio.gather(*(self._publish(client, n, began + at) for n, (client, at) in enumerate(publishers)))
 
-    async def _publish(self, client: Client, number: int, begin: float) -> None:
+    async def _publish(self, client: AsyncClient, number: int, begin: float) -> None:
         loop = asyncio.get_running_loop()
         for message in range(self._plan.messages):
             await asyncio.sleep(begin + message * self._plan.interval_s - loop.time())

@@ -21,7 +21,7 @@ from sterna.measure.papers.traffic.experiment import TrafficPlan, TrafficSample,
 from sterna.measure.papers.traffic.placement import LOCALITIES
 from sterna.measure.papers.traffic.systems import MOSQUITTO
 from sterna.measure.plots import BAR, COLOURS, empty_figure, finish
-from sterna.measure.report import Column, Report, table
+from sterna.measure.report import Column, MeasurementReport, table
 from sterna.measure.wire.byte_account import HEADERS
 from sterna.measure.wire.capture import Capture, may_capture
 from sterna.measure.wire.relay import Relays
@@ -92,7 +92,7 @@ def experiment(
     relay: Annotated[
         bool, typer.Option("--relay", help="Count with relays even if packets could be captured.")
     ] = False,
-) -> Report:
+) -> MeasurementReport:
     """Bytes between five brokers, ours with each strategy and Mosquitto's bridges, at the same time (ten minutes)."""
     unknown = [one for one in locality or [] if one not in LOCALITIES]
     if unknown:
@@ -170,14 +170,14 @@ def _target(text: str, one: TrafficFigures, ours: float, bound: float, reached: 
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
-def report(told: TrafficDocument) -> Report:
+def report(told: TrafficDocument) -> MeasurementReport:
     missed = [
         f"Missed: {target.text}, {target.system} at {target.locality} %: {target.ours:,.0f} bytes, "
         f"the bound is {target.bound:,.0f}."
         for target in told.targets
         if not target.reached
     ]
-    return Report(
+    return MeasurementReport(
         document=told,
         tables=[_table(told), _kinds(told)],
         notes=[

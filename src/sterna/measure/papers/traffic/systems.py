@@ -21,9 +21,9 @@ from sterna.measure.harness.node_tables import network, toml
 from sterna.measure.harness.ports import free_ports
 from sterna.measure.harness.processes import Process, answers, wait_until
 from sterna.measure.papers.traffic.placement import BROKERS, TREE
-from sterna.measure.wire.byte_account import Ledger
+from sterna.measure.wire.byte_account import ByteAccount
 from sterna.measure.wire.capture import Watched
-from sterna.measure.wire.conversations import LinkReader, MqttReader, Reader
+from sterna.measure.wire.conversations import LinkReader, MqttReader, WireReader
 
 START_S = 60.0
 """Many processes may start at once on few cores."""
@@ -35,11 +35,11 @@ Overlay = Literal["static", "spanning-tree"]
 @dataclass(frozen=True, slots=True)
 class TrafficSystem:
     name: str
-    reader: Callable[[], Reader]
+    reader: Callable[[], WireReader]
     settings: Callable[[Ports, int, list[int], Path], str]
     """The configuration of one broker: all ports, its number, ports to connect to, a directory."""
     command: Callable[[Path], list[str]]
-    is_linked: Callable[[Ledger], bool]
+    is_linked: Callable[[ByteAccount], bool]
     """Whether what has passed so far means that every link stands."""
 
 
@@ -73,7 +73,7 @@ class RunningNetwork:
             process.start()
             self._processes.append(process)
 
-    def wait_until_linked(self, ledger: Ledger) -> None:
+    def wait_until_linked(self, ledger: ByteAccount) -> None:
         def linked() -> bool:
             self.check()
             return self.system.is_linked(ledger) and all(answers("127.0.0.1", port) for port in self.ports.clients)

@@ -9,7 +9,7 @@ import typer
 
 from sterna import __version__
 from sterna.measure.command import Means
-from sterna.measure.report import Report, machine
+from sterna.measure.report import MeasurementReport, machine
 from sterna.measure.workloads.migration import crowd
 from sterna.measure.workloads.migration.report import document, report
 
@@ -19,7 +19,7 @@ def bench(
     clients: Annotated[int | None, typer.Option(min=10, max=2000, help="That move.  [default: 300]")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer clients, one round, half a minute.")] = False,
-) -> Report:
+) -> MeasurementReport:
     """Move clients between three nodes: moves a second, what those on the way wait longer, memory (four minutes)."""
     plan = crowd.QUICK if quick else crowd.CrowdPlan()
     plan = replace(plan, clients=clients or plan.clients, rounds=rounds or plan.rounds)

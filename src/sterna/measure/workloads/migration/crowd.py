@@ -25,9 +25,9 @@ from sterna.measure.harness.comparison import Say
 from sterna.measure.harness.meter import resident_kib
 from sterna.measure.harness.nodes import TOKEN, start_nodes
 from sterna.measure.harness.processes import Process
-from sterna.measure.harness.sites import Loopback, Place
-from sterna.measure.load.clients import Client
-from sterna.measure.load.movers import Address, Heard, Mover
+from sterna.measure.harness.sites import Loopback, NodePlace
+from sterna.measure.load.clients import AsyncClient
+from sterna.measure.load.movers import Address, HeardMessage, MovingClient
 
 NAMES = ("first", "middle", "last")
 FIRST, LAST = 0, 2
@@ -53,7 +53,7 @@ ASK_AGAIN_S = 0.02
 ORDERS_AT_ONCE = 8
 """Connections to an admin port, which does not take many."""
 
-Act = Callable[[Mover, int], Awaitable[None]]
+Act = Callable[[MovingClient, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,13 @@ def percentiles(waits_ms: Sequence[float]) -> PhaseLatency:
 
 
 class _Crowd:
-    def __init__(self, plan: CrowdPlan, places: list[Place], processes: list[Process], say: Say) -> None:
+    def __init__(self, plan: CrowdPlan, places: list[NodePlace], processes: list[Process], say: Say) -> None:
         self._plan = plan
         self._places = places
         self._processes = processes
         self._say = say
-        self._movers = [Mover(f"mover-{number}", 5, _open) for number in range(plan.clients)]
-        self._stayers = [Mover(f"stayer-{number}", 5, _open) for number in range(plan.stayers)]
+        self._movers = [MovingClient(f"mover-{number}", 5, _open) for number in range(plan.clients)]
+        self._stayers = [MovingClient(f"stayer-{number}", 5, _open) for number in range(plan.stayers)]
         self._everybody = self._movers + self._stayers
         #: Of each client, what it is owed.
         self._sent = [0] * len(self._everybody)
@@ -211,7 +211,7 @@ class _Crowd:
 
     async def _publish(self, node: int) -> None:
         """To every client in turn, of those whose number says that they hear this node."""
-        client = Client(f"publisher-{node}")
+        client = AsyncClient(f"publisher-{node}")
         await client.connect(self._places[node].clients, self._places[node].host)
         owed = [number for number in range(len(self._everybody)) if number // 3 % len(NAMES) == node]
         interval_s = len(NAMES) / self._plan.messages_per_s
@@ -251,12 +251,12 @@ class _Crowd:
         self._say(f"{what}: {phase.per_s:,.0f} a second; {waited}")
         await asyncio.sleep(CALM_S)
 
-    async def _go(self, mover: Mover, target: int) -> None:
+    async def _go(self, mover: MovingClient, target: int) -> None:
         before = len(mover.arrivals)
         mover.go(self._address(target))
         await mover.arrives_again(before)
 
-    async def _ordered(self, mover: Mover, target: int) -> None:
+    async def _ordered(self, mover: MovingClient, target: int) -> None:
         before, here = len(mover.arrivals), mover.arrivals[-1].where
         source = next(place for place in self._places if (place.host, place.clients) == here)
         while problem := await self._order(source, mover.name, NAMES[target]):
@@ -265,7 +265,7 @@ class _Crowd:
             await asyncio.sleep(ASK_AGAIN_S)
         await mover.arrives_again(before)
 
-    async def _order(self, source: Place, client: str, target: str) -> str:
+    async def _order(self, source: NodePlace, client: str, target: str) -> str:
         async with self._orders:
             return await order(source, TOKEN, client, target)
 
@@ -289,7 +289,7 @@ class _Crowd:
         return accounts
 
 
-def accounted(heard: Sequence[Heard], sent: int) -> tuple[int, int, int]:
+def accounted(heard: Sequence[HeardMessage], sent: int) -> tuple[int, int, int]:
     """(lost, duplicated, reordered) of messages 1 to `sent`."""
     numbers = [int(one.payload.split()[0]) for one in heard]
     first: dict[int, None] = dict.fromkeys(numbers)
@@ -300,7 +300,7 @@ def accounted(heard: Sequence[Heard], sent: int) -> tuple[int, int, int]:
     return sent - len(first), len(numbers) - len(first), reordered
 
 
-async def _in_turn(number: int, pace: float, act: Act, mover: Mover, target: int) -> tuple[float, float]:
+async def _in_turn(number: int, pace: float, act: Act, mover: MovingClient, target: int) -> tuple[float, float]:
     """From when to when it was on its way."""
     await asyncio.sleep(number / pace)
     begun = time.time()
@@ -308,7 +308,7 @@ async def _in_turn(number: int, pace: float, act: Act, mover: Mover, target: int
     return begun, time.time()
 
 
-def _waits_ms(heard: Sequence[Heard], begun: float, ended: float) -> list[float]:
+def _waits_ms(heard: Sequence[HeardMessage], begun: float, ended: float) -> list[float]:
     """Of what came between these instants, or soon after."""
     return [1000 * (one.at - float(one.payload.split()[1])) for one in heard if begun <= one.at <= ended + AFTERWARDS_S]
 

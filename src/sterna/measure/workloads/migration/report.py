@@ -10,7 +10,7 @@ from statistics import median
 
 import msgspec
 
-from sterna.measure.report import Column, Machine, Report, table
+from sterna.measure.report import Column, Machine, MeasurementReport, table
 from sterna.measure.workloads.migration.crowd import (
     CONNECT_AGAIN,
     CrowdMeasured,
@@ -118,14 +118,14 @@ COLUMNS = (
 )
 
 
-def report(told: CrowdDocument) -> Report:
+def report(told: CrowdDocument) -> MeasurementReport:
     memory = told.memory
     accounts = [
         f"QoS {one.qos}: {one.sent:,} sent, {one.lost:,} lost, {one.duplicated:,} duplicated, "
         f"{one.reordered:,} out of order."
         for one in told.accounts
     ]
-    return Report(
+    return MeasurementReport(
         document=told,
         tables=[table(f"{told.clients} clients on their way, {told.rounds} round(s)", COLUMNS, told.rows)],
         notes=[

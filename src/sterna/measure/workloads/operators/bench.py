@@ -15,7 +15,7 @@ from sterna.measure import figures
 from sterna.measure.command import Means, known
 from sterna.measure.figures import FigureRow, Figures
 from sterna.measure.harness.comparison import Say
-from sterna.measure.report import Report, machine
+from sterna.measure.report import MeasurementReport, machine
 from sterna.measure.workloads.operators.between_nodes import measure_network
 from sterna.measure.workloads.operators.in_node import measure_node
 
@@ -47,7 +47,7 @@ def bench(
     means: Means,
     part: Annotated[str, typer.Option(help=f"Only this one: {', '.join(PARTS)}, or all.")] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="One short round of everything.")] = False,
-) -> Report:
+) -> MeasurementReport:
     """Subscriptions that compute: in a node, between nodes, on Spark; what they cost those who do not (ten minutes)."""
     parts = PARTS if part == "all" else {part: known(part, {**PARTS, "all": None}, "part", "--part")}
     return figures.report(run(parts, means.say, quick=quick))

@@ -21,7 +21,7 @@ from sterna.measure.harness.node_tables import Tables
 from sterna.measure.harness.ports import free_ports
 from sterna.measure.harness.rows import connected, row_of_sterna, started_row, wait_until_joined
 from sterna.measure.load import packets
-from sterna.measure.load.connections import Client
+from sterna.measure.load.connections import LoadClient
 from sterna.measure.load.shapes import Idle, Workload
 from sterna.measure.report import verdict
 
@@ -135,7 +135,7 @@ def _run(rounds: int, *, partials: bool) -> Carried:
         return Carried(rounds * MESSAGES_PER_RESULT, len(payloads), _link_bytes(admin) - before, payloads[-1])
 
 
-def _read(watcher: Client, came: bytearray) -> None:
+def _read(watcher: LoadClient, came: bytearray) -> None:
     with suppress(TimeoutError):
         came += watcher.socket.recv(65536)
 

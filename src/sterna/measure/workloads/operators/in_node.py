@@ -11,12 +11,12 @@ from statistics import median
 
 from sterna.measure.figures import FigureRow
 from sterna.measure.harness import meter
-from sterna.measure.harness.brokers import MOSQUITTO, STERNA, Broker, started
+from sterna.measure.harness.brokers import MOSQUITTO, STERNA, BrokerKind, started
 from sterna.measure.harness.comparison import RoundPlan, Say, round_plan
 from sterna.measure.harness.measurement import Measurement
-from sterna.measure.load.generator import Job, generate
+from sterna.measure.load.generator import GeneratorJob, generate
 from sterna.measure.load.numbers import TOPICS
-from sterna.measure.load.shapes import Numbers, Workload
+from sterna.measure.load.shapes import SensorNumbers, Workload
 from sterna.measure.report import verdict
 
 AVERAGE = "$AVG/+/+/t"
@@ -32,7 +32,7 @@ PAIR_S = 1.0
 EXPRESSIONS = 1_000
 BYSTANDERS = tuple(f"$AVG/elsewhere/{number}/+" for number in range(EXPRESSIONS))
 """None of them takes any message of the load."""
-LOAD = Workload("numbers", f"numbers on {TOPICS:,} topics, QoS 0, saturated", Numbers(PLAIN))
+LOAD = Workload("numbers", f"numbers on {TOPICS:,} topics, QoS 0, saturated", SensorNumbers(PLAIN))
 
 
 def measure_node(say: Say, quick: bool) -> list[FigureRow]:
@@ -50,12 +50,12 @@ def measure_node(say: Say, quick: bool) -> list[FigureRow]:
     return [*judge_average(found["computed"], found["plain"], found["peer"]), judge_bystanders(looked_on)]
 
 
-def _run(broker: Broker, topic_filter: str, plan: RoundPlan, rounds: int) -> list[Measurement]:
+def _run(broker: BrokerKind, topic_filter: str, plan: RoundPlan, rounds: int) -> list[Measurement]:
     """A fresh broker, and one generator that measures so many rounds."""
     broker_core, generator_core = meter.two_cores()
     with started(broker, LOAD, broker_core) as running:
-        job = Job(
-            load=Numbers(topic_filter),
+        job = GeneratorJob(
+            load=SensorNumbers(topic_filter),
             near=running.port,
             pids=(running.pid,),
             warm_up_s=plan.warm_up_s,

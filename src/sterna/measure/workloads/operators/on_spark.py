@@ -92,7 +92,7 @@ def measure_spark(say: Say, quick: bool) -> list[FigureRow]:
         return [judge_late(late, held / max(1, windows * WINDOW_S)), judge_exact(heard.totals(), counted, last)]
 
 
-class Heard:
+class ExpressionResults:
     """Results, with when they came."""
 
     def __init__(self) -> None:
@@ -115,13 +115,13 @@ class Heard:
         return max((of_s for of_s, _ in self.totals()), default=0.0)
 
 
-def _is_served(heard: Heard) -> bool:
+def _is_served(heard: ExpressionResults) -> bool:
     return len({topic for topic, _, _, _ in heard.results[:]}) == len(EXPRESSIONS)
 
 
 @contextmanager
-def subscribed(node: FeedNode, expressions: Sequence[str]) -> Iterator[Heard]:
-    heard, granted = Heard(), threading.Semaphore(0)
+def subscribed(node: FeedNode, expressions: Sequence[str]) -> Iterator[ExpressionResults]:
+    heard, granted = ExpressionResults(), threading.Semaphore(0)
     client = mqtt.Client(CallbackAPIVersion.VERSION2, "bench-subscriber", protocol=MQTTProtocolVersion.MQTTv5)
     client.on_message = heard.on_message
     client.on_subscribe = lambda *_: granted.release()

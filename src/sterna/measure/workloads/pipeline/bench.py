@@ -14,7 +14,7 @@ from sterna.measure import figures
 from sterna.measure.command import Means, known
 from sterna.measure.figures import Figures
 from sterna.measure.harness.comparison import Say
-from sterna.measure.report import Report
+from sterna.measure.report import MeasurementReport
 from sterna.measure.workloads.pipeline.plan import NAMES, QUICK, PipelinePlan
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def bench(
     means: Means,
     only: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(NAMES)}.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, one round, about three minutes.")] = False,
-) -> Report:
+) -> MeasurementReport:
     """From a node through Spark: speed, latency, and what the feed costs the node (about eight minutes)."""
     names = [known(name, dict.fromkeys(NAMES, name), "row", "--only") and name for name in only or NAMES]
     with means.spark() as spark:

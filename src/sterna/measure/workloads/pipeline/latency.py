@@ -20,7 +20,7 @@ from sterna.measure.report import verdict
 from sterna.measure.workloads.pipeline.nodes import FeedNode, publishing, reader_of, started_node
 from sterna.measure.workloads.pipeline.plan import PipelinePlan
 from sterna.measure.workloads.pipeline.publisher import PublisherLoad
-from sterna.measure.workloads.pipeline.queries import Batch, batches, running, stream, wait_for_batches
+from sterna.measure.workloads.pipeline.queries import SparkBatch, batches, running, stream, wait_for_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def measure_latency(spark: SparkSession, plan: PipelinePlan, rate: int) -> Figur
         return judge_latency(rate, *_ages(node, done), len(done))
 
 
-def _ages(node: FeedNode, done: Sequence[Batch]) -> tuple[np.ndarray, float]:
+def _ages(node: FeedNode, done: Sequence[SparkBatch]) -> tuple[np.ndarray, float]:
     """The age in milliseconds of every row when its batch was done, and the rate at which the rows had come in."""
     ages, first, last = [], None, 0
     with reader_of(node) as feed:

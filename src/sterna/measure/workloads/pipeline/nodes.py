@@ -13,7 +13,7 @@ from sterna.journal.settings import Durability
 from sterna.measure.harness.brokers import started, sterna
 from sterna.measure.harness.node_tables import Tables, merged
 from sterna.measure.harness.ports import free_port
-from sterna.measure.harness.processes import Worker
+from sterna.measure.harness.processes import WorkerProcess
 from sterna.measure.load.shapes import Idle, Workload
 from sterna.measure.workloads.pipeline.publisher import Published, PublisherJob, PublisherLoad
 from sterna.pipeline.feed.client import FeedClient
@@ -57,7 +57,9 @@ class Publishing:
 
     def __init__(self, node: FeedNode, load: PublisherLoad) -> None:
         self._load = load
-        self._worker = Worker("sterna.measure.workloads.pipeline.publisher", PublisherJob(port=node.port, load=load))
+        self._worker = WorkerProcess(
+            "sterna.measure.workloads.pipeline.publisher", PublisherJob(port=node.port, load=load)
+        )
 
     @property
     def is_over(self) -> bool:

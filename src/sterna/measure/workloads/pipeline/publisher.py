@@ -14,7 +14,7 @@ import msgspec
 from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.processes import serve
 from sterna.measure.load import packets
-from sterna.measure.load.connections import Clients
+from sterna.measure.load.connections import LoadClients
 
 TOPICS = 100
 PAYLOAD_BYTES = 100
@@ -53,11 +53,11 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         return self.acknowledged / self.seconds
 
 
-class Publisher:
+class FeedPublisher:
     def __init__(self, port: int, load: PublisherLoad) -> None:
         assert load.burst <= load.window < CYCLE, "an identifier must be free again before its next use"
         self._load = load
-        self._clients = Clients(port)
+        self._clients = LoadClients(port)
         self._client = self._clients.connect("bench-publisher")
         self._clients.watch(self._client, self._read)
         topics = [f"bench/pipe/{number:02}" for number in range(TOPICS)]
@@ -118,7 +118,7 @@ class Publisher:
 
 
 def publish(job: PublisherJob) -> Published:
-    publisher = Publisher(job.port, job.load)
+    publisher = FeedPublisher(job.port, job.load)
     done = publisher.run()
     publisher.close()
     return done

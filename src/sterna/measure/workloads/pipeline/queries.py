@@ -23,7 +23,7 @@ _REMEMBERED = "spark.sql.streaming.numRecentProgressUpdates"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SparkBatch:
     """One micro-batch that held rows, as Spark tells of it."""
 
     rows: int
@@ -60,7 +60,7 @@ def running(table: DataFrame, **trigger: Any) -> Iterator[StreamingQuery]:
         spark.conf.set(_REMEMBERED, str(before))
 
 
-def run_to_its_end(table: DataFrame) -> list[Batch]:
+def run_to_its_end(table: DataFrame) -> list[SparkBatch]:
     """Everything that is there now."""
     with running(table, availableNow=True) as query:
         if not query.awaitTermination(int(QUERY_S_MAX)):
@@ -68,7 +68,7 @@ def run_to_its_end(table: DataFrame) -> list[Batch]:
         return batches(query)
 
 
-def wait_for_batches(query: StreamingQuery, count: int, within_s: float = QUERY_S_MAX) -> list[Batch]:
+def wait_for_batches(query: StreamingQuery, count: int, within_s: float = QUERY_S_MAX) -> list[SparkBatch]:
     """Until so many batches with rows are done."""
     deadline = time.monotonic() + within_s
     while True:
@@ -82,16 +82,16 @@ def wait_for_batches(query: StreamingQuery, count: int, within_s: float = QUERY_
         time.sleep(LOOK_S)
 
 
-def batches(query: StreamingQuery) -> list[Batch]:
+def batches(query: StreamingQuery) -> list[SparkBatch]:
     """Those that held rows, in order."""
     return [_batch(told) for told in query.recentProgress if told.numInputRows]
 
 
-def _batch(told: Any) -> Batch:
+def _batch(told: Any) -> SparkBatch:
     duration_ms = told.durationMs["triggerExecution"]
     begun = datetime.fromisoformat(told.timestamp)
     (source,) = told.sources
-    return Batch(
+    return SparkBatch(
         rows=told.numInputRows,
         seconds=duration_ms / 1000,
         done_us=round(begun.timestamp() * 1_000_000) + duration_ms * 1000,

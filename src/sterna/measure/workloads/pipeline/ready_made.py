@@ -26,7 +26,7 @@ Dealt = Sequence[Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
-class Share(InputPartition):
+class ReadyMadeShare(InputPartition):
     first: int
     stop: int
 
@@ -67,11 +67,11 @@ class ReadyMadeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         return {"batch": min(start["batch"] + 1, len(self._dealt))}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
-        return [Share(*share) for batch in self._dealt[start["batch"] : end["batch"]] for share in batch]
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[ReadyMadeShare]:
+        return [ReadyMadeShare(*share) for batch in self._dealt[start["batch"] : end["batch"]] for share in batch]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Share)
+        assert isinstance(partition, ReadyMadeShare)
         batches = _opened(self._file)
         for number in range(partition.first, partition.stop):
             yield batches.get_batch(number)

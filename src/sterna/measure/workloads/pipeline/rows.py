@@ -13,7 +13,7 @@ from sterna.measure.workloads.pipeline.feed import measure_cpu, measure_cpu_smal
 from sterna.measure.workloads.pipeline.latency import measure_latency
 from sterna.measure.workloads.pipeline.plan import PipelinePlan
 from sterna.measure.workloads.pipeline.speed import measure_micro_batch, measure_throughput
-from sterna.pipeline.session import one_line
+from sterna.pipeline.spark_session import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from sterna.measure.report import verdict
 from sterna.measure.workloads.pipeline.nodes import FeedNode, fill, publishing, reader_of, started_node
 from sterna.measure.workloads.pipeline.plan import PipelinePlan
 from sterna.measure.workloads.pipeline.publisher import PublisherLoad
-from sterna.measure.workloads.pipeline.queries import Batch, run_to_its_end, running, stream, wait_for_batches
+from sterna.measure.workloads.pipeline.queries import SparkBatch, run_to_its_end, running, stream, wait_for_batches
 from sterna.measure.workloads.pipeline.ready_made import Dealt, ReadyMade, make_ready
 from sterna.pipeline.offsets import Range, packed
 
@@ -145,5 +145,5 @@ def _duration_ms(table: DataFrame, plan: PipelinePlan) -> float:
     return median(batch.seconds for batch in counted) * 1000
 
 
-def _all_nodes_have_rows(batch: Batch) -> bool:
+def _all_nodes_have_rows(batch: SparkBatch) -> bool:
     return all(batch.start.get(node, end) < end for node, end in batch.end.items())
