@@ -90,12 +90,13 @@ HOT_MODULES = [
     "src/sterna/routing/advertisement.py",
     "src/sterna/routing/publication_flooding.py",
     "src/sterna/routing/subscription_flooding.py",
+    "src/sterna/node/committing.py",
+    "src/sterna/node/driver.py",
     "src/sterna/node/network.py",
     "src/sterna/node/partials.py",
     "src/sterna/node/parts_asked.py",
     "src/sterna/node/shares.py",
-    "src/sterna/runtime/write_pacing.py",
-    "src/sterna/runtime/output_turn.py",
+    "src/sterna/node/write_pacing.py",
 ]
 
 

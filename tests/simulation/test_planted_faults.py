@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sterna.broker.commitments import Commit
 from sterna.journal.store import Group, Position
+from sterna.node.committing import Save, Step, Write
 from sterna.node.node import Changes, Node
 from sterna.simulation.chaos import Chaos, Plan
-from sterna.simulation.committing import Committer, Written
+from sterna.simulation.committing import SimulatedCommitter
 from sterna.simulation.disk import CheckpointStore, DiskStore
 from sterna.simulation.machine import Machine, MachineSettings, Running, make_lone_node
 
@@ -43,7 +43,7 @@ def with_store(kind: type[DiskStore]) -> Callable[[Machine], None]:
     return prepare
 
 
-def with_committer(kind: type[Committer]) -> Callable[[Machine], None]:
+def with_committer(kind: type[SimulatedCommitter]) -> Callable[[Machine], None]:
     def prepare(machine: Machine) -> None:
         machine.make_committer = kind
 
@@ -66,19 +66,17 @@ def test_a_disk_that_lies_about_syncing_is_caught() -> None:
     assert broken_promises(with_store(LyingStore))
 
 
-class HastyCommitter(Committer):
+class HastyCommitter(SimulatedCommitter):
     """Reports a group committed while it is still being written: publishers are acknowledged too early."""
 
-    def _write(self, commit: Commit, written: Written | None) -> None:
-        if commit.group is None:
-            super()._write(commit, written)
-            return
-        store = self._running.machine.disk.journal
-        position = store.place(commit.group)
-        self._running.later(0.05, store.sync, position.serial)
-        self._committed(commit, position)
-        if written is not None:
-            written(position)
+    def perform(self, step: Step | None) -> None:
+        while isinstance(step, Write):
+            store = self._running.machine.disk.journal
+            position = store.place(step.group)
+            self._running.later(0.05, store.sync, position.serial)
+            step = self._committing.written(step, position, self._running.broker.now)
+            self._running.machine.reached("committed", 0.0)
+        super().perform(step)
 
 
 def test_acknowledging_before_the_commit_is_caught() -> None:
@@ -130,21 +128,16 @@ def test_a_checkpoint_that_is_not_whole_is_caught() -> None:
     assert broken_promises(prepare)
 
 
-class EarlyCheckpoints(Committer):
+class EarlyCheckpoints(SimulatedCommitter):
     """Saves a checkpoint at once instead of waiting until the group that was open is safe."""
 
-    def _save(self, changes: Changes, outcome: object) -> None:
-        assert outcome is None or not isinstance(outcome, Exception)
-
-    def _rests(self) -> None:
-        self._timer = 0
-        self._held = self._checkpointing = False
-        if self.trouble is None:
-            changes = self._running.node.changes()
-            self._running.machine.reached("checkpoint", 0.002)
-            self._running.machine.disk.checkpoints.checkpoint(changes)
-            self._running.node.checkpointed(changes)
-        self.commit_soon()
+    def perform(self, step: Step | None) -> None:
+        if isinstance(step, Write) and step.changes is not None:
+            self._running.machine.disk.checkpoints.checkpoint(step.changes)
+        if isinstance(step, Save):
+            self._committing.saved(step, None, self._running.broker.now)
+        else:
+            super().perform(step)
 
 
 def test_a_checkpoint_saved_before_its_group_is_safe_is_caught() -> None:

@@ -220,6 +220,12 @@ class Node:
             self.network.flush()
         return self.broker.flush()
 
+    def send_clients_away(self) -> None:
+        """The node is stopping."""
+        self.broker.lifecycle.shut_down()
+        self.flush()
+        self.journal.let_records_be_written()
+
     # -- checkpoints --
 
     def checkpoint_due(self) -> bool:

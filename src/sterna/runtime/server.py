@@ -28,6 +28,9 @@ from sterna.broker.limits import Limits
 from sterna.broker.session.connection import Connection
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.journal.memory_store import MemoryStore
+from sterna.node.committing import Committing
+from sterna.node.driver import Driver
+from sterna.node.housekeeping import ROUND_S, Housekeeping
 from sterna.node.node import Changes, Node, Saved
 from sterna.operators.settings import Settings as OperatorSettings
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
@@ -50,7 +53,6 @@ from sterna.runtime.listeners.listeners import Listeners
 from sterna.runtime.listeners.socket_quota import Descriptors, SocketQuota, divided
 from sterna.runtime.listeners.verifiers import Verifiers
 from sterna.runtime.logs import configure
-from sterna.runtime.output_turn import Sending
 from sterna.runtime.process_setup import allow_many_sockets, outdated_modules
 from sterna.runtime.reloading import (
     PreparedListeners,
@@ -61,6 +63,7 @@ from sterna.runtime.reloading import (
     needing_restart,
 )
 from sterna.runtime.reports import Reports
+from sterna.runtime.timers import LoopTimers
 from sterna.runtime.without_pandas import do_without_pandas
 from sterna.vocabulary.errors import ConfigurationError, JournalError, SternaError
 
@@ -68,10 +71,6 @@ if TYPE_CHECKING:
     from sterna.runtime.feed.feed import Feed
 
 log = logging.getLogger("sterna.node")
-
-HOUSEKEEPING_S = 1.0
-RETENTION_EVERY = 10
-"""Housekeeping rounds between two looks at the journal's retention."""
 
 FAREWELL_S = 1.0
 """How long stopping waits for clients to go."""
@@ -178,10 +177,12 @@ class NodeServer:
             self.networking = Networking(
                 configuration.network, configuration.node.name, self._node, self, random.SystemRandom()
             )
-        self._committer = Committer(self.broker, self._store, configuration.journal, self._committed)
-        self._sending = Sending(self._node, self._committer.commit_soon, configuration.network is not None)
+        committing = Committing(self._node, configuration.journal)
+        self._committer = Committer(committing, self.broker, self._store, self._save, self._turn)
+        networked = configuration.network is not None
+        self._driver = Driver(self._node, committing, self._committer.perform, networked=networked)
         #: Something was done for somebody: see that what came of it goes out.
-        self.after_work = self._sending.after_work
+        self.after_work = self._driver.after_work
         if self.feed is not None:
             self.feed.attach(self._node.journal, self._store)
             self._committer.told = self.feed.committed
@@ -199,7 +200,6 @@ class NodeServer:
         self._verifiers = Verifiers(self._verified)
         self._stopping = asyncio.Event()
         self._serving = False
-        self._checkpoint_failed = False
 
     def _next_epoch(self, last: int) -> int:
         """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
@@ -218,7 +218,7 @@ class NodeServer:
 
     async def run(self) -> int:
         self._loop = asyncio.get_running_loop()
-        self._sending.begin(self._loop)
+        self._driver.begin(LoopTimers(self._loop))
         configuration = self._configuration
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
@@ -301,9 +301,7 @@ class NodeServer:
         await self._listeners.close()
         self.broker.at(time.monotonic())
         await self._committer.settle()
-        self.broker.lifecycle.shut_down()
-        self._node.flush()
-        self._node.journal.let_records_be_written()
+        self._node.send_clients_away()
         await self._committer.settle()
         if self.networking is not None:
             await self.networking.stop()
@@ -312,7 +310,7 @@ class NodeServer:
         await self._functions.stop()
         await self._let_go()
         if self._sessions is not None:
-            await self._checkpoint()
+            await self._committer.checkpoint()
             self._sessions.close()
         await self._admin.stop()
         self._committer.close()
@@ -328,8 +326,8 @@ class NodeServer:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._deserted.wait(), FAREWELL_S)
 
-    def _committed(self) -> None:
-        self._sending.after_work()
+    def _turn(self) -> None:
+        self._driver.after_work()
 
     # -- the configuration read again --
 
@@ -378,28 +376,20 @@ class NodeServer:
     # -- housekeeping --
 
     async def _keep_house(self) -> None:
-        rounds = 0
-        sys_interval_s = self._configuration.mqtt.sys_interval_s
-        next_sys = time.monotonic()
+        housekeeping = Housekeeping(self._node, self._configuration.mqtt.sys_interval_s, time.monotonic())
         while not self._stopping.is_set():
             now, wall = both_clocks()
-            self.broker.tell_time(now, wall)
             self._reports.turn_over(now)
-            if sys_interval_s and now >= next_sys:
-                self._node.sys_tree.update(self.broker.statistics())
-                next_sys = now + sys_interval_s
-                self._sending.send()
-            if self._node.journal.let_records_be_written():
-                self._sending.send()
-            if self._sessions is not None and self._node.checkpoint_due():
-                await self._checkpoint()
-            if rounds % RETENTION_EVERY == 0:
+            if housekeeping.round(now, wall):
+                self._driver.send()
+            if self._node.checkpoint_due():
+                await self._committer.checkpoint()
+            if housekeeping.is_tidying_due:
                 await self._tidy()
             if self.feed is not None:
                 self.feed.tidy()
-            rounds += 1
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), HOUSEKEEPING_S)
+                await asyncio.wait_for(self._stopping.wait(), ROUND_S)
 
     async def _tidy(self) -> None:
         """Retention, in steps: however much has to go, clients are served between two of them."""
@@ -410,23 +400,6 @@ class NodeServer:
                 await asyncio.sleep(0)
         except JournalError as error:
             log.error("the journal cannot be trimmed", extra={"reason": str(error)})
-
-    async def _checkpoint(self) -> None:
-        assert self._sessions is not None
-        if not await self._committer.hold():
-            return  # the journal cannot be written, and the committer has said so
-        changes = self._node.changes()
-        try:
-            changes = changes.begun_at(await self._committer.write_open_group())
-            await self._loop.run_in_executor(None, self._save, changes)
-        except JournalError as error:
-            if not self._checkpoint_failed:  # it will be tried every second
-                log.error("the checkpoint failed; the journal still holds everything", extra={"reason": str(error)})
-            self._checkpoint_failed = True
-            self._node.checkpoint_failed(changes)
-        else:
-            self._checkpoint_failed = False
-            self._node.checkpointed(changes)
 
     def _save(self, changes: Changes) -> None:
         assert self._sessions is not None

@@ -11,7 +11,7 @@ from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
 from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.gateway.upstream import Upstream
-from sterna.simulation.kernel import Kernel
+from sterna.simulation.kernel import Kernel, Timer
 from sterna.simulation.network import Network
 from sterna.simulation.streams import End
 
@@ -94,30 +94,13 @@ class RunningGateway:
         else:
             end.abort()
 
-    def later(self, seconds: float, act: Callable[[], None]) -> _Timer:
-        timer = _Timer(act)
+    def later(self, seconds: float, act: Callable[[], None]) -> Timer:
+        timer = Timer(act)
         self.kernel.after(seconds, self.work, timer.ring)
         return timer
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         self.kernel.tell(f"{self.machine.name} {event}: {fields}")
-
-
-class _Timer:
-    """The kernel cancels nothing."""
-
-    __slots__ = ("_act",)
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act: Callable[[], None] | None = act
-
-    def cancel(self) -> None:
-        self._act = None
-
-    def ring(self) -> None:
-        act, self._act = self._act, None
-        if act is not None:
-            act()
 
 
 class _Stream:

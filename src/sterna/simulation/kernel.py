@@ -38,6 +38,23 @@ class Trace:
         return self._hash.hexdigest()
 
 
+class Timer:
+    """Does something once, unless it is cancelled before: the kernel itself cancels nothing."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Action) -> None:
+        self._action: Action | None = action
+
+    def cancel(self) -> None:
+        self._action = None
+
+    def ring(self, *arguments: Any) -> None:
+        action, self._action = self._action, None
+        if action is not None:
+            action(*arguments)
+
+
 class Kernel:
     """`now` is for reading; the rest of the world asks for things to happen with `at` and `after`."""
 

@@ -1,13 +1,11 @@
 """One simulated host and the node on it: booted from its disk, killed at any moment, with clocks of its own.
 
 A Machine is what outlives the process (name, disk, clocks); a Running is the process, and the world its node sees.
-After every piece of work what came of it is sent and, if anything was promised, the journal is written: the same order
-of things as in `runtime/server.py`.
+The node is driven by the same `Driver`, `Committing` and `Housekeeping` as outside.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,11 +17,14 @@ from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
 from sterna.broker.session.connection import ClientPeer, Connection
 from sterna.journal.settings import JournalSettings
+from sterna.node.committing import Committing
+from sterna.node.driver import Driver
+from sterna.node.housekeeping import ROUND_S, Housekeeping
 from sterna.node.node import Node
 from sterna.operators.functions import NO_FUNCTIONS, Functions
-from sterna.simulation.committing import Committer
+from sterna.simulation.committing import SimulatedCommitter
 from sterna.simulation.disk import Disk
-from sterna.simulation.kernel import Kernel
+from sterna.simulation.kernel import Kernel, Timer
 from sterna.simulation.links import LinkWorld, MakeSettings
 from sterna.simulation.network import Network
 from sterna.simulation.streams import End
@@ -35,11 +36,8 @@ WALL = 1_750_000_000.0
 MQTT_PORT = 1883
 MOMENTS = ("writing", "committed", "checkpoint", "saving", "saved", "started")
 """When a crash is most likely to show something: it hits them by itself once in a thousand times."""
-HOUSEKEEPING_S = 1.0
-RETENTION_EVERY = 10
 SETTLE_STEP_S = 0.005
-SETTLE_STEPS = 400
-"""How often a node that is being shut down looks whether its disk is done, before it does without."""
+"""How often a node that is being shut down looks whether its disk is done."""
 BOOT_AGAIN_S = 1.0
 """How long whoever looks after a node waits before it starts one again that could not start."""
 
@@ -101,7 +99,7 @@ class Machine:
         self.clock = clock or Clock(kernel)
         self.make = make or make_lone_node
         self.membership = membership
-        self.make_committer: type[Committer] = Committer
+        self.make_committer = SimulatedCommitter
         self.running: Running | None = None
         self.boots = 0
         #: Instants at which the process ended, or its disk filled up: promises that need it running may be off.
@@ -155,7 +153,7 @@ class Machine:
         if self.running is not None:
             self.troubles.append(self.kernel.now)
             self.kernel.tell(f"{self.name} is shut down")
-            self.running.shut_down()
+            self.running.work(self.running.shut_down)
 
     def reached(self, moment: str, seconds: float) -> None:
         """A moment that is over in `seconds`: the right one to be killed in?"""
@@ -211,10 +209,12 @@ class Running:
         if machine.membership is not None:
             dice = machine.kernel.dice(f"{machine.name} links {number}")
             self.links = LinkWorld(self, machine.membership, dice)
-        self.committer = machine.make_committer(self, machine.kernel.dice(f"{machine.name} committer {number}"))
-        self._due = math.inf
-        self._rounds = 0
-        self._next_sys = machine.clock.now()
+        self._committing = Committing(self.node, machine.settings.journal)
+        dice = machine.kernel.dice(f"{machine.name} committer {number}")
+        self.committer = machine.make_committer(self, self._committing, dice)
+        self.driver = Driver(self.node, self._committing, self.committer.perform, networked=self.links is not None)
+        self.driver.begin(_Timers(self))
+        self._housekeeping = Housekeeping(self.node, machine.settings.sys_interval_s, machine.clock.now())
 
     def begin(self) -> None:
         machine, started = self.machine, self.node.started
@@ -230,7 +230,7 @@ class Running:
         if self.links is not None:
             self.links.open()
         machine.reached("started", 0.3)
-        self._keep_house()
+        self.work(self._keep_house)
 
     def tell(self, line: str) -> None:
         self.kernel.tell(f"{self.machine.name} {line}")
@@ -246,67 +246,47 @@ class Running:
         if self.alive:
             self.broker.at(self.machine.clock.now())
             action(*arguments)
-            self.turn()
-
-    def turn(self) -> None:
-        """After a piece of work: send what came of it, have written what was promised."""
-        broker = self.broker
-        if broker.commitments.pending:
-            self.committer.commit_soon()
-        self.node.flush()
-        due = broker.deadlines.next()
-        if due is not None and due < self._due:
-            self._due = due
-            self.kernel.at(self.machine.clock.to_kernel(due), self._deadline_reached, due)
-
-    def _deadline_reached(self, due: float) -> None:
-        if self.alive and due == self._due:
-            self._due = math.inf
-            # Not a hair before it: instants are floats that went through an addition and a subtraction.
-            self.broker.handle_deadlines(max(due, self.machine.clock.now()))
-            self.turn()
+            self.driver.after_work()
 
     def _keep_house(self) -> None:
-        clock, broker = self.machine.clock, self.broker
-        broker.tell_time(clock.now(), clock.wall())
-        if clock.now() >= self._next_sys:
-            self._next_sys = clock.now() + self.machine.settings.sys_interval_s
-            self.node.sys_tree.update(broker.statistics())
+        clock = self.machine.clock
+        if self._housekeeping.round(clock.now(), clock.wall()):
+            self.driver.send()
         if self.node.checkpoint_due():
-            self.committer.checkpoint()
-        if self._rounds % RETENTION_EVERY == 0:
+            self.committer.perform(self._committing.checkpoint(clock.now()))
+        if self._housekeeping.is_tidying_due:
             self._tidy()
-        self._rounds += 1
-        self.turn()
-        self.later(HOUSEKEEPING_S, self._keep_house)
+        self.later(ROUND_S, self._keep_house)
 
     def _tidy(self) -> None:
         if self.node.tidy():
             self.later(0.0, self._tidy)
 
-    # -- the end, if it is planned: the steps of `Server._stop` --
+    # -- the end, if it is planned: the steps of `NodeServer._stop` --
 
     def shut_down(self) -> None:
-        self._when_settled(self._send_clients_away, SETTLE_STEPS)
+        self._settle(self._send_clients_away)
 
-    def _when_settled(self, step: Callable[[], None], patience: int) -> None:
+    def _settle(self, then: Callable[[], None]) -> None:
+        self.committer.perform(self._committing.settle(self.broker.now))
+        self._when_settled(then)
+
+    def _when_settled(self, then: Callable[[], None]) -> None:
         """Go on when everything is written, or will not be."""
-        commitments = self.broker.commitments
-        if patience and (commitments.pending or commitments.under_way or self.committer.checkpointing):
-            self.later(SETTLE_STEP_S, self._when_settled, step, patience - 1)
+        if self._committing.settling or self._committing.checkpointing:
+            self.later(SETTLE_STEP_S, self._when_settled, then)
         else:
-            step()
+            then()
 
     def _send_clients_away(self) -> None:
-        self.broker.lifecycle.shut_down()
-        self.turn()
-        self._when_settled(self._leave_the_network, SETTLE_STEPS)
+        self.node.send_clients_away()
+        self._settle(self._leave_the_network)
 
     def _leave_the_network(self) -> None:
         if self.node.network is not None:
             self.node.network.stop()
-        self.committer.checkpoint()
-        self._when_settled(self._ended, SETTLE_STEPS)
+        self.committer.perform(self._committing.checkpoint(self.broker.now))
+        self._when_settled(self._ended)
 
     def _ended(self) -> None:
         if self.machine.running is self:
@@ -359,6 +339,37 @@ class Running:
             done(None, "function-failed")
         else:
             done(value, "")
+
+
+class _Timers:
+    """The timers that virtual time lends to a `Driver`; they end with the process."""
+
+    __slots__ = ("_clock", "_kernel", "_running")
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._kernel = running.kernel
+        self._clock = running.machine.clock
+
+    def soon(self, action: Callable[[], None]) -> None:
+        self._kernel.after(0.0, self._act, action)
+
+    def later(self, seconds: float, action: Callable[[float], None]) -> None:
+        self._kernel.after(seconds, self._act_at, action, 0.0)
+
+    def at(self, instant: float, action: Callable[[float], None]) -> Timer:
+        timer = Timer(action)
+        self._kernel.at(self._clock.to_kernel(instant), self._act_at, timer.ring, instant)
+        return timer
+
+    def _act(self, action: Callable[[], None]) -> None:
+        if self._running.alive:
+            action()
+
+    def _act_at(self, action: Callable[[float], None], instant: float) -> None:
+        if self._running.alive:
+            # Not a hair before it: instants are floats that went through an addition and a subtraction.
+            action(max(instant, self._clock.now()))
 
 
 class _ClientStream:

@@ -17,7 +17,7 @@ BUSY_WRITES: Final = 75
 QUIET_WRITES: Final = 30
 
 
-class Pace:
+class WritePacing:
     __slots__ = ("_started", "_writes", "gathering")
 
     def __init__(self) -> None:
