@@ -1,7 +1,6 @@
 """A node's links in virtual time: a door for those who connect to it, addresses it keeps dialled, and datagrams.
 
-The order of things is that of `runtime/links`: an address is dialled until it is not wanted any more, at once after
-a working link was lost, ever more slowly while it fails, and not while its node is linked to us by itself.
+`Dialling` says when an address is dialled, as it does outside.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from sterna.node.network import Network as NodeNetwork
 from sterna.node.network_settings import NetworkSettings
 from sterna.overlay.channel import Channel
+from sterna.overlay.dialling import LOOK_AGAIN_S, Dialling
 from sterna.simulation.streams import End
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 LINK_PORT = 7883
 OUTPUT_BYTES = 512 * 1024
-LOOK_AGAIN_S = 0.1
-WORKED_S = 1.0
-DIAL_S = 0.1
-DIAL_MAX_S = 1.0
 
 MakeSettings = Callable[[int], NetworkSettings]
 """What a node's part in the network is, told the epoch of this start."""
@@ -80,10 +76,8 @@ class _Dial:
         self._running = world.running
         self._address = address
         self._wanted = True
-        self._pause_s = 0.0
         self._channel: Channel | None = None
-        self._began = 0.0
-        self._peer = ""
+        self._dialling = Dialling(world.network, world.dice)
         self._running.later(0.0, self._connect)
 
     def stop(self) -> None:
@@ -101,12 +95,16 @@ class _Dial:
             if end is not None:
                 end.abort()
         elif end is None:
-            self._running.work(self._wait)
+            self._running.work(self._failed)
         else:
             self._running.work(self._open_channel, end)
 
+    def _failed(self) -> None:
+        self._dialling.failed("no answer in time")
+        self._wait()
+
     def _open_channel(self, end: End) -> None:
-        self._began = self._running.kernel.now
+        self._dialling.connected(self._running.kernel.now)
         end.buffer_bytes = OUTPUT_BYTES
         # A channel may be refused, and its transport aborted, before anybody listens: hence the order.
         channel = self._channel = self._world.network.dialled(end, self._address)
@@ -115,24 +113,17 @@ class _Dial:
     def _gone(self) -> None:
         channel, self._channel = self._channel, None
         assert channel is not None
-        if channel.link is not None or channel.redundant:
-            self._peer = channel.peer or ""
-        if channel.link is not None and self._running.kernel.now - self._began > WORKED_S:
-            self._pause_s = 0.0
+        self._dialling.lost(channel, self._running.kernel.now)
         self._wait()
 
     def _wait(self) -> None:
-        """Until the node over there has no connection of its own to us and is reached no other way, and then a little
-        longer each time."""
         if not self._wanted:
             return
-        link = self._world.network.links.links.get(self._peer)
-        if (link is not None and link.connected) or self._world.network.stands_by(self._peer) is not None:
-            self._pause_s = 0.0
+        pause_s = self._dialling.pause_s()
+        if pause_s is None:
             self._running.later(LOOK_AGAIN_S, self._wait)
-            return
-        self._running.later(self._pause_s * self._world.dice.uniform(0.5, 1.0), self._connect)
-        self._pause_s = min(max(2 * self._pause_s, DIAL_S), DIAL_MAX_S)
+        else:
+            self._running.later(pause_s, self._connect)
 
 
 class LinkStream:

@@ -18,6 +18,7 @@ from sterna.journal.settings import JournalSettings
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import SETTLE_S
 from sterna.operators.settings import Settings as OperatorSettings
+from sterna.overlay.dialling import DIAL_MAX_S, DIAL_S
 from sterna.overlay.bundle import COUNT_MAX
 from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.link_settings import LinkTuning
@@ -146,9 +147,9 @@ class NetworkTable(LinkTuning):
     """Address (host:port) that [clients are sent to](migration.md) when they are moved to this node."""
     settle_s: float = SETTLE_S
     """How long SUBACK may wait for the news of a subscription to have reached every node."""
-    dial_s: Annotated[float, Allowed(0.01, 3600)] = 0.1
+    dial_s: Annotated[float, Allowed(0.01, 3600)] = DIAL_S
     """Pause before a connection that failed is tried again; doubled each time ..."""
-    dial_max_s: Annotated[float, Allowed(0.01, 3600)] = 1.0
+    dial_max_s: Annotated[float, Allowed(0.01, 3600)] = DIAL_MAX_S
     """... up to this: a node that is back is linked so soon."""
     connections: Annotated[int, Allowed(1, COUNT_MAX)] = 1
     """TCP connections to each neighbour that this node dials; together they are

@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Any, Protocol, cast
 
 from sterna.overlay.channel import Channel
+from sterna.overlay.dialling import Reachability
 from sterna.overlay.link import LinkTransport
-from sterna.overlay.link_table import Links
 
 LINGER_S = 1.0
 """How long the other side has to read our last words before the connection is cut."""
@@ -31,15 +31,11 @@ class LinkServer(Protocol):
         """Something was fed to the links: see that what came of it goes out."""
 
 
-class LinkedNode(Protocol):
+class LinkedNode(Reachability, Protocol):
     """What links need of the node's network."""
-
-    links: Links
 
     def accept(self, transport: LinkTransport, address: str) -> Channel: ...
     def dialled(self, transport: LinkTransport, address: str) -> Channel: ...
-    def stands_by(self, peer: str) -> str | None:
-        """Why a link to this peer is of no use now; None if it is."""
 
 
 class LinkProtocol(asyncio.Protocol):

@@ -1,10 +1,8 @@
 """Links to other nodes on asyncio transports: a door for those who connect to us, and connections we keep making.
 
-Nothing is decided about links here; a `Channel` gets the bytes and the words of flow.  An address that is to be dialled
-is dialled until it is not wanted any more: at once after a working link was lost, more slowly while it fails, and not
-at all while the node behind it is linked to us over a connection it made itself, or is reached another way (a link that
-would close a ring stands by).  Where several connections are configured, those we make to one node are a bundle; what
-others make is what they say it is.
+Nothing is decided about links here: a `Channel` gets the bytes and the words of flow, `Dialling` says when an address
+is dialled.  Where several connections are configured, those we make to one node are a bundle; what others make is what
+they say it is.
 """
 
 from __future__ import annotations
@@ -18,17 +16,13 @@ from random import Random
 from time import monotonic
 
 from sterna.overlay.bundle import NAME_BYTES, Preamble
+from sterna.overlay.dialling import LOOK_AGAIN_S, Dialling
 from sterna.runtime.config.schema import Bind, Unusable
 from sterna.runtime.config.settings import NetworkTable, NetworkTls
 from sterna.runtime.links.bundles import BundledConnections, MemberProtocol, Newcomer
 from sterna.runtime.links.connections import LinkedNode, LinkProtocol, LinkServer
 from sterna.runtime.tls import RenewableContext, digest_of, server_context
 from sterna.vocabulary.errors import ConfigurationError
-
-LOOK_AGAIN_S = 0.1
-"""How often to look whether a node that made its own connection to us, or is reached another way, still is."""
-WORKED_S = 1.0
-"""A link that stood for so long worked: when it is lost, dialling starts anew without a pause."""
 
 log = logging.getLogger(__name__)
 
@@ -138,10 +132,7 @@ class _Dial:
         self._network = network
         self._rng = rng
         self._connection: LinkProtocol | BundledConnections | None = None
-        #: The node behind the address, once it has proved its name.
-        self._peer = ""
-        self._pause_s = 0.0
-        self._trouble = ""
+        self._dialling = Dialling(network, rng, settings.dial_s, settings.dial_max_s)
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
 
     def stop(self, reason: str) -> None:
@@ -159,11 +150,19 @@ class _Dial:
     async def _keep_connected(self) -> None:
         while True:
             await self._connect_once()
-            while self._is_linked() or self._stands_by():
-                self._pause_s = 0.0
+            known = self._dialling.trouble
+            while (pause_s := self._dialling.pause_s()) is None:
+                known = self._tell_stand_by(known)
                 await asyncio.sleep(LOOK_AGAIN_S)
-            await asyncio.sleep(self._pause_s * self._rng.uniform(0.5, 1.0))
-            self._pause_s = min(max(2 * self._pause_s, self._settings.dial_s), self._settings.dial_max_s)
+            await asyncio.sleep(pause_s)
+
+    def _tell_stand_by(self, known: str) -> str:
+        """Why the address is not dialled; once per reason."""
+        why_not = self._dialling.trouble
+        if why_not != known:
+            fields = {"address": str(self._bind), "peer": self._dialling.peer, "why": why_not}
+            log.info("a link stands by", extra=fields)
+        return why_not
 
     async def _connect_once(self) -> None:
         loop = asyncio.get_running_loop()
@@ -176,20 +175,13 @@ class _Dial:
             self._complain(why(error))
             self._connection = None
             return
-        began = loop.time()
+        self._dialling.connected(loop.time())
         await connection.gone.wait()
         self._connection = None
-        channel = connection.channel
-        if channel is None:
+        if connection.channel is None:
             self._complain("the connection was closed")
-            return
-        if channel.link is not None or channel.redundant:
-            self._peer = channel.peer or ""
-            self._trouble = ""
-        if channel.link is not None and loop.time() - began > WORKED_S:
-            self._pause_s = 0.0
-        if channel.refusal is not None and not channel.redundant:
-            self._trouble = channel.refusal  # the links have reported it
+        else:
+            self._dialling.lost(connection.channel, loop.time())
 
     async def _open(self) -> LinkProtocol:
         protocol = self._connection = LinkProtocol(self._server, self._network.dialled)
@@ -229,25 +221,13 @@ class _Dial:
         if channel is not None and channel.is_open:
             several = f" over {self._settings.connections} connections" if self._settings.connections > 1 else ""
             return f"linked with node {channel.peer}{several}"
-        if self._is_linked():
-            return f"linked with node {self._peer}, which made the connection"
-        return self._trouble or "connecting"
-
-    def _is_linked(self) -> bool:
-        link = self._network.links.links.get(self._peer)
-        return link is not None and link.connected
-
-    def _stands_by(self) -> bool:
-        spare = self._network.stands_by(self._peer) if self._peer else None
-        if spare is not None and spare != self._trouble:
-            self._trouble = spare
-            log.info("a link stands by", extra={"address": str(self._bind), "peer": self._peer, "why": spare})
-        return spare is not None
+        if self._dialling.is_linked:
+            return f"linked with node {self._dialling.peer}, which made the connection"
+        return self._dialling.trouble or "connecting"
 
     def _complain(self, reason: str) -> None:
         """Once per reason: it will be tried again and again."""
-        if reason != self._trouble:
-            self._trouble = reason
+        if self._dialling.failed(reason):
             log.warning("cannot connect to a neighbour", extra={"address": str(self._bind), "reason": reason})
 
 
