@@ -12,9 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-from sterna.cli.simulate import replay_command
+from sterna.cli.simulate import ANY, of_seed, replay_command
+from sterna.journal.settings import JournalSettings
 from sterna.simulation.chaos import Chaos, Outcome, Plan
 from sterna.simulation.faults import KINDS, LONE_KINDS
+from sterna.simulation.machine import MachineSettings
+from sterna.simulation.membership import OVERLAYS
 
 STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
 QUICK = 3
@@ -57,10 +60,10 @@ def test_nodes_that_are_one_network_keep_every_promise(block: list[int], strateg
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("block", seeds(4000, 13))
 def test_clients_that_move_keep_every_promise_too(block: list[int], strategy: str, overlay: str) -> None:
-    """Some turn up at one node after the other, and any may be moved by plan."""
+    """Some turn up at one node after the other, and any may be moved by plan, told where to go or not."""
     for seed in block:
         plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, overlay=overlay, roamers=3)
-        outcome = Chaos(plan).run()
+        outcome = Chaos(replace(plan, server_references=seed % 2 == 0)).run()
         assert outcome.kept, told(outcome)
 
 
@@ -187,7 +190,7 @@ def test_so_do_those_who_begin_anew_among_four_nodes(seed: int, strategy: str, o
 def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], strategy: str) -> None:
     for seed in block:
         plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, roamers=1, gateways=2)
-        outcome = Chaos(plan).run()
+        outcome = Chaos(replace(plan, server_references=seed % 2 == 0)).run()
         assert outcome.kept, told(outcome)
 
 
@@ -253,6 +256,26 @@ def test_a_client_is_told_to_forget_what_a_session_that_gives_way_had_sent_it() 
     assert outcome.kept, told(outcome)
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", seeds(7000, 13))
+def test_an_expression_counts_what_was_acknowledged_once_whatever_happens(block: list[int], strategy: str) -> None:
+    for seed in block:
+        plan = Plan(seed, nodes=3, seconds=8, faults=KINDS, strategy=strategy, roamers=1, expressions=2)
+        outcome = Chaos(plan).run()
+        assert outcome.kept, told(outcome)
+
+
+@pytest.mark.parametrize("block", seeds(8000, 13))
+def test_a_node_that_leaves_syncing_to_the_system_keeps_every_promise_while_there_is_power(block: list[int]) -> None:
+    settings = MachineSettings(JournalSettings(durability="os", segment_bytes=16 * 1024))
+    for seed in block:
+        outcome = Chaos(
+            Plan(seed, nodes=1, seconds=12, faults=("crash", "client-break", "disk-full")), None, settings
+        ).run()
+        assert outcome.kept, told(outcome)
+        assert outcome.acknowledged > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_seven_nodes_keep_every_promise(strategy: str) -> None:
@@ -270,6 +293,25 @@ def test_the_command_that_is_printed_repeats_the_run() -> None:
     again = json.loads(command(*first["command"].split()[3:], "--json").stdout)
     assert first["kept"]
     assert first["digest"] == again["digest"]
+
+
+def test_without_options_there_is_everything_that_clients_do() -> None:
+    """Nodes have their default settings, but for owners that cannot be reached."""
+    first = json.loads(command("--minutes", "0.05", "--json").stdout)
+    assert first["kept"]
+    plan = first["plan"]
+    assert min(plan["roamers"], plan["gateways"], plan["expressions"]) >= 1
+    assert tuple(plan["faults"]) == KINDS
+    assert not plan["server_references"]
+    assert first["digest"] == json.loads(command("--minutes", "0.05", "--json").stdout)["digest"], "byte for byte"
+
+
+def test_seeds_take_turns_with_strategies_and_overlays() -> None:
+    plan = Plan(0, strategy=ANY, overlay=ANY)
+    plans = [of_seed(plan, seed) for seed in range(1, 7)]
+    assert {(one.strategy, one.overlay) for one in plans} == {(s, o) for s in STRATEGIES for o in OVERLAYS}
+    fixed = of_seed(replace(plan, strategy="advertisement", overlay="static"), 5)
+    assert (fixed.seed, fixed.strategy, fixed.overlay) == (5, "advertisement", "static")
 
 
 def test_many_seeds_are_summed_up() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.node.node import Node
 from sterna.routing.origin_streams import OriginStream, Streams, StreamState
 from sterna.simulation.chaos import Chaos, Plan
 from sterna.simulation.links import LinkWorld
+from sterna.simulation.machine import Running, make_lone_node
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
 SEEDS = range(12)
@@ -67,3 +69,21 @@ def test_a_network_that_does_not_form_again_is_caught(monkeypatch: pytest.Monkey
     honest = LinkWorld.hold_links
     monkeypatch.setattr(LinkWorld, "hold_links", hold_links)
     assert "no path" in claims_broken("crash", seconds=3.0)
+
+
+def without_memory(running: Running) -> Node:
+    """It starts without what its expressions remember."""
+    sessions = running.machine.disk.checkpoints._sessions
+    for name in [name for name in sessions if name.startswith("\0$COUNT")]:
+        del sessions[name]
+    return make_lone_node(running)
+
+
+def test_a_node_that_forgets_what_its_expressions_remember_is_caught() -> None:
+    claims: set[str] = set()
+    for seed in SEEDS:
+        plan = Plan(seed, nodes=2, seconds=10, faults=("crash",), strategy=STRATEGY, expressions=1)
+        claims |= {violation.claim for violation in Chaos(plan, make=without_memory).run().violations}
+        if claims:
+            break
+    assert claims == {"computed"}

@@ -17,7 +17,16 @@ import typer
 
 from sterna.overlay.kinds import OVERLAYS
 from sterna.routing.strategies import STRATEGIES
-from sterna.simulation.chaos import FAULT_PAUSE_S, PUBLISH_PAUSE_S, Chaos, Outcome, Plan
+from sterna.simulation.chaos import (
+    EXPRESSIONS,
+    FAULT_PAUSE_S,
+    GATEWAYS,
+    PUBLISH_PAUSE_S,
+    ROAMERS,
+    Chaos,
+    Outcome,
+    Plan,
+)
 from sterna.simulation.faults import KINDS, LONE_KINDS
 from sterna.simulation.kernel import Trace
 
@@ -26,6 +35,8 @@ EXPLAINED_MAX = 5
 LAST_EVENTS = 12
 ALONE = "none"
 """The strategy of nodes that have no neighbours."""
+ANY = "any"
+"""Each seed has its own."""
 
 app = typer.Typer(help="Run nodes in a made-up world and check every promise.", no_args_is_help=True)
 
@@ -42,16 +53,20 @@ def chaos(
     seed: Annotated[int, typer.Option(help="The same seed gives the same run, byte for byte.")] = 1,
     seeds: Annotated[str, typer.Option(help="Many runs: A..B, both included.")] = "",
     strategy: Annotated[
-        str, typer.Option(help=f"Routing: {', '.join(STRATEGIES)}, or {ALONE} for nodes without neighbours.")
-    ] = "subscription-flooding",
-    overlay: Annotated[str, typer.Option(help=f"How neighbours are found: {', '.join(OVERLAYS)}.")] = "spanning-tree",
+        str, typer.Option(help=f"Routing: {', '.join(STRATEGIES)}; {ANY}; {ALONE}: nodes have no neighbours.")
+    ] = ANY,
+    overlay: Annotated[str, typer.Option(help=f"How neighbours are found: {', '.join(OVERLAYS)}; {ANY}.")] = ANY,
     faults: Annotated[str, typer.Option(help=f"Only these, with commas: {', '.join(KINDS)}.")] = "",
     fault_pause: Annotated[float, typer.Option(min=0.01, help="Mean seconds between two faults.")] = FAULT_PAUSE_S,
     publish_pause: Annotated[
         float, typer.Option(min=0.001, help="Mean seconds between what one publisher sends (times nodes).")
     ] = PUBLISH_PAUSE_S,
-    roamers: Annotated[int, typer.Option(min=0, help="Clients that turn up at one node after the other.")] = 0,
-    gateways: Annotated[int, typer.Option(min=0, help="Gateways with clients behind them, which die too.")] = 0,
+    roamers: Annotated[int, typer.Option(min=0, help="Clients that turn up at one node after the other.")] = ROAMERS,
+    gateways: Annotated[int, typer.Option(min=0, help="Gateways with clients behind them, which die too.")] = GATEWAYS,
+    expressions: Annotated[int, typer.Option(min=0, help="Subscriptions that compute.")] = EXPRESSIONS,
+    server_references: Annotated[
+        bool, typer.Option("--server-references", help="Tell clients that are moved by plan where to go.")
+    ] = False,
     begin_anew: Annotated[
         float, typer.Option(min=0, help="Seconds without its node until a client begins anew; 0: it is refused.")
     ] = 0.0,
@@ -67,10 +82,12 @@ def chaos(
         faults=_kinds(faults, strategy),
         fault_pause_s=fault_pause,
         publish_pause_s=publish_pause,
-        strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ALONE), "--strategy"),
-        overlay=_one_of(overlay, tuple(OVERLAYS), "--overlay"),
+        strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ANY, ALONE), "--strategy"),
+        overlay=_one_of(overlay, (*OVERLAYS, ANY), "--overlay"),
         roamers=0 if strategy == ALONE else roamers,
         gateways=0 if strategy == ALONE else gateways,
+        expressions=0 if strategy == ALONE else expressions,
+        server_references=server_references,
         begin_anew_s=0.0 if strategy == ALONE else begin_anew,
     )
     wanted = _range(seeds) if seeds else range(seed, seed + 1)
@@ -80,7 +97,7 @@ def chaos(
     broken: list[int] = []
     totals = dict.fromkeys(("published", "acknowledged", "arrived", "faults", "boots"), 0)
     for number in wanted:
-        outcome = run(replace(plan, seed=number), trace, None if many else _tell_progress(plan))
+        outcome = run(of_seed(plan, number), trace, None if many else _tell_progress(plan))
         if not outcome.kept:
             broken.append(number)
         for name in totals:
@@ -95,6 +112,13 @@ def chaos(
             typer.echo(_summary_of_many(len(wanted), broken, totals))
     if broken:
         raise typer.Exit(1)
+
+
+def of_seed(plan: Plan, seed: int) -> Plan:
+    """This plan for one seed: what may be any is chosen by the seed."""
+    strategy = tuple(STRATEGIES)[seed % len(STRATEGIES)] if plan.strategy == ANY else plan.strategy
+    overlay = tuple(OVERLAYS)[seed // len(STRATEGIES) % len(OVERLAYS)] if plan.overlay == ANY else plan.overlay
+    return replace(plan, seed=seed, strategy=strategy, overlay=overlay)
 
 
 def _summary_of_many(runs: int, broken: list[int], totals: dict[str, int]) -> str:
@@ -130,10 +154,11 @@ def replay_command(plan: Plan) -> str:
         words += ["--fault-pause", repr(plan.fault_pause_s)]
     if plan.publish_pause_s != PUBLISH_PAUSE_S:
         words += ["--publish-pause", repr(plan.publish_pause_s)]
-    if plan.roamers:
-        words += ["--roamers", str(plan.roamers)]
-    if plan.gateways:
-        words += ["--gateways", str(plan.gateways)]
+    if plan.strategy:
+        words += ["--roamers", str(plan.roamers), "--gateways", str(plan.gateways)]
+        words += ["--expressions", str(plan.expressions)]
+    if plan.server_references:
+        words.append("--server-references")
     if plan.begin_anew_s:
         words += ["--begin-anew", repr(plan.begin_anew_s)]
     return shlex.join(words)

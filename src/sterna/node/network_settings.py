@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sterna.migration.settings import MigrationSettings
+from sterna.operators.settings import Settings as OperatorSettings
 from sterna.overlay.link_settings import LinkSettings
 from sterna.overlay.neighbours import OverlayMaker
 from sterna.routing.strategy import RoutingSettings
@@ -39,3 +40,8 @@ class NetworkSettings:
     clients: str = ""
     """Where clients are to connect to this node, for other nodes to send them here; empty: nobody is told."""
     migration: MigrationSettings = field(default_factory=MigrationSettings)
+
+
+def for_strategy(operators: OperatorSettings, strategy: str) -> OperatorSettings:
+    """Where every node gets every message anyway, parts of expressions would only come on top."""
+    return replace(operators, partials=False) if strategy == "publication-flooding" else operators

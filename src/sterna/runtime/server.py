@@ -14,7 +14,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +30,8 @@ from sterna.journal.memory_store import MemoryStore
 from sterna.node.committing import Committing
 from sterna.node.driver import Driver
 from sterna.node.housekeeping import ROUND_S, Housekeeping
+from sterna.node.network_settings import for_strategy
 from sterna.node.node import Changes, Node, Saved
-from sterna.operators.settings import Settings as OperatorSettings
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
 from sterna.runtime.admin.site import guard
@@ -121,13 +120,6 @@ def _other_descriptors(configuration: Configuration) -> int:
     return FILES + CONNECTIONS_MAX + feed + (LINKS if configuration.network is not None else 0)
 
 
-def _operators(configuration: Configuration) -> OperatorSettings:
-    """Where every node gets every message anyway, parts would only come on top."""
-    network, operators = configuration.network, configuration.operators
-    is_flooded = network is not None and network.strategy == "publication-flooding"
-    return replace(operators, partials=False) if is_flooded else operators
-
-
 class NodeServer:
     """The world of one node."""
 
@@ -151,6 +143,7 @@ class NodeServer:
         functions = functions_of(configuration.functions)
         self._functions = FunctionPool(configuration.functions, functions, self._work)
         now, wall = both_clocks()
+        network = configuration.network
         self._node = Node(
             limits=configuration.limits,
             settings=configuration.journal,
@@ -165,22 +158,19 @@ class NodeServer:
             wall=wall,
             name=configuration.node.name,
             held=self.feed.held if self.feed is not None else lambda: None,
-            alone=configuration.network is None,
-            operators=_operators(configuration),
+            alone=network is None,
+            operators=for_strategy(configuration.operators, network.strategy if network is not None else ""),
             functions=functions,
         )
         self.broker = self._node.broker
         gateways = access.networks(configuration.mqtt.gateways)
         self.broker.packets.may_be_gateway = partial(access.may_be_gateway, gateways)
         self.networking: Networking | None = None
-        if configuration.network is not None:
-            self.networking = Networking(
-                configuration.network, configuration.node.name, self._node, self, random.SystemRandom()
-            )
+        if network is not None:
+            self.networking = Networking(network, configuration.node.name, self._node, self, random.SystemRandom())
         committing = Committing(self._node, configuration.journal)
         self._committer = Committer(committing, self.broker, self._store, self._save, self._turn)
-        networked = configuration.network is not None
-        self._driver = Driver(self._node, committing, self._committer.perform, networked=networked)
+        self._driver = Driver(self._node, committing, self._committer.perform, networked=network is not None)
         #: Something was done for somebody: see that what came of it goes out.
         self.after_work = self._driver.after_work
         if self.feed is not None:

@@ -14,10 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
+from sterna.node.network_settings import for_strategy
 from sterna.node.node import Node
 from sterna.node.plans import Plans
+from sterna.operators.settings import Settings as OperatorSettings
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
+from sterna.simulation.computed import Computation
 from sterna.simulation.faults import LONE_KINDS, Faults
 from sterna.simulation.gateway_scenario import GatewayScenario
 from sterna.simulation.kernel import Trace
@@ -39,6 +42,9 @@ from sterna.simulation.records import Violation
 from sterna.simulation.world import new_world
 from sterna.vocabulary.errors import MigrationError
 
+ROAMERS = 1
+GATEWAYS = 1
+EXPRESSIONS = 1
 FAULT_PAUSE_S = 0.8
 PUBLISH_PAUSE_S = 0.4
 QUIET_STEP_S = 0.5
@@ -76,6 +82,10 @@ class Plan:
     """Clients that turn up at one node after the other."""
     gateways: int = 0
     """Each with clients behind it; gateways die too."""
+    expressions: int = 0
+    """Subscriptions that compute, each with publishers of its own."""
+    server_references: bool = False
+    """Clients that are moved by plan are told where to go."""
     begin_anew_s: float = 0.0
     """After how long without its node a client gets a new session (and away nodes stay away for longer); 0: never."""
 
@@ -119,9 +129,9 @@ class Chaos:
         self.scene.records.begins_anew = bool(plan.begin_anew_s)
         names = [f"node{number}" for number in range(1, plan.nodes + 1)]
         dice = self.scene.kernel.dice("members")
-        migration = MIGRATION
+        migration = replace(MIGRATION, server_references=plan.server_references)
         if plan.begin_anew_s:
-            migration = replace(MIGRATION, owner_unreachable="begin-anew", owner_absent_s=plan.begin_anew_s)
+            migration = replace(migration, owner_unreachable="begin-anew", owner_absent_s=plan.begin_anew_s)
         joined = members(names, plan.strategy, plan.overlay, dice, migration) if plan.strategy else {}
         for name in names:
             machine = self.scene.add_machine(name, settings or self._any_disk(name), make, joined.get(name))
@@ -142,6 +152,7 @@ class Chaos:
         self._roamers = [self._roamer(number) for number in range(plan.roamers)]
         self._gateways = [GatewayScenario(self.scene, f"gateway{number}") for number in range(1, plan.gateways + 1)]
         self._publishers += [gateway.publisher for gateway in self._gateways]
+        self._computations = [Computation(self.scene, number) for number in range(plan.expressions)]
 
     def _roamer(self, number: int) -> Roamer:
         scene = self.scene
@@ -161,7 +172,11 @@ class Chaos:
     def _any_disk(self, name: str) -> MachineSettings:
         """Quick or slow: a slow one has more people waiting for each sync."""
         dice = self.scene.kernel.dice(f"settings of {name}")
-        return MachineSettings(sync_s=dice.choice((0.001, 0.005, 0.03)), checkpoint_s=dice.choice((0.005, 0.1)))
+        return MachineSettings(
+            sync_s=dice.choice((0.001, 0.005, 0.03)),
+            checkpoint_s=dice.choice((0.005, 0.1)),
+            operators=for_strategy(OperatorSettings(), self.plan.strategy),
+        )
 
     def _populate(self, machine: Machine) -> None:
         scene, node = self.scene, machine.name
@@ -222,6 +237,8 @@ class Chaos:
             roamer.start(until)
         for gateway in self._gateways:
             gateway.start(until)
+        for computation in self._computations:
+            computation.start(until)
         if self._roamers or self._gateways:
             scene.kernel.after(1.0, self._order_a_move, until)
         self._faults.start(until)
@@ -301,6 +318,7 @@ class Chaos:
             *checkers.wills_published(records, {machine.name: machine.troubles for machine in scene.machines}),
             *(found for machine in scene.machines for found in nothing_left_over(machine)),
             *one_owner(scene.machines),
+            *(found for computation in self._computations for found in computation.check()),
             *self._strangers(),
             *self._out_of_bounds,
         ]
@@ -316,14 +334,15 @@ class Chaos:
 
     def _rest(self) -> list[Violation]:
         """Nobody publishes: nothing may go round between the nodes.  A tree may have found a better shape meanwhile;
-        then those who have new neighbours have something to tell them, and it rests again."""
+        then those who have new neighbours have something to tell them, and it rests again.  Parts of expressions are
+        confirmed seconds after they came, once."""
         for _ in range(RESTS):
             before = [frames_sent(machine) for machine in self.scene.machines]
             self.scene.run(REST_S)
             after = [frames_sent(machine) for machine in self.scene.machines]
             if before == after:
                 return []
-            if [links.keys() for links in before] == [links.keys() for links in after]:
+            if [links.keys() for links in before] == [links.keys() for links in after] and not self._computations:
                 break
             self.scene.run(QUIET_S)
         return [Violation("circulates", f"frames sent before and after: {before}, {after}")]

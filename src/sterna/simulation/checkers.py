@@ -1,4 +1,4 @@
-"""The delivery contract, checked from what the clients recorded (DESIGN, section 2).
+"""The delivery contract, checked from what the clients recorded.
 
 By QoS of delivery = min(publication, subscription): QoS 0 may be lost and never comes twice; QoS 1 is never lost once
 acknowledged; QoS 2 is never lost once acknowledged and never comes twice.  Order is kept per publisher, topic and QoS.
@@ -14,7 +14,8 @@ from functools import cache
 from sterna.mqtt.topics import levels_of, matches, split_share
 from sterna.simulation.records import Arrival, Publication, Records, Span, Violation
 
-SYS = b"$SYS/"
+OF_NODES = b"$"
+"""How topics begin that nodes publish to: `$SYS`, and the results of expressions."""
 WILL_S = 3.0
 """How long a node must have been well after a connection broke for its will to be owed."""
 
@@ -64,7 +65,7 @@ def _name(publication: Publication) -> str:
 def nothing_unknown(records: Records) -> Iterable[Violation]:
     for client, arrivals in records.arrivals.items():
         for arrival in arrivals:
-            if arrival.topic.startswith(SYS) or arrival.identity in records.wills:
+            if arrival.topic.startswith(OF_NODES) or arrival.identity in records.wills:
                 continue
             publication = records.publications.get(arrival.identity)
             if publication is None or publication.topic != arrival.topic:

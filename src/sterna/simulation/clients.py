@@ -492,7 +492,8 @@ class Client:
             before.until = self.kernel.now
         span = Span(self.name, self.domain, topic_filter, granted, self.kernel.now, renewals=[self.kernel.now] * again)
         self._spans[topic_filter] = span
-        self._records.spans.append(span)
+        is_expression = topic_filter.startswith(b"$") and not topic_filter.startswith(b"$share/")
+        (self._records.expressions if is_expression else self._records.spans).append(span)
 
 
 def _forgive_if_left(will: LastWill, node: End) -> None:

@@ -22,6 +22,7 @@ from sterna.node.driver import Driver
 from sterna.node.housekeeping import ROUND_S, Housekeeping
 from sterna.node.node import Node
 from sterna.operators.functions import NO_FUNCTIONS, Functions
+from sterna.operators.settings import Settings as OperatorSettings
 from sterna.simulation.committing import SimulatedCommitter
 from sterna.simulation.disk import Disk
 from sterna.simulation.kernel import Kernel, Timer
@@ -52,6 +53,7 @@ class MachineSettings:
     """Share of syncs that take thirty times as long."""
     checkpoint_s: float = 0.02
     sys_interval_s: float = 10.0
+    operators: OperatorSettings = field(default_factory=OperatorSettings)
     functions: Functions = NO_FUNCTIONS
     function_workers: int = 2
     function_s: float = 0.05
@@ -188,6 +190,7 @@ def make_lone_node(running: Running) -> Node:
         wall=machine.clock.wall(),
         name=machine.name,
         alone=machine.membership is None,
+        operators=machine.settings.operators,
         functions=machine.settings.functions,
     )
 

@@ -15,7 +15,7 @@ from sterna.simulation.links import LINK_PORT
 NETWORK = "simulated"
 KEY = b"a key everybody in the simulation knows"
 #: Rather no session than a second one: then every promise holds whatever fails.
-MIGRATION = MigrationSettings(owner_unreachable="refuse", server_references=True)
+MIGRATION = MigrationSettings(owner_unreachable="refuse")
 CLIENT_PORT = 1883
 
 

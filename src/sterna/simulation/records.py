@@ -84,6 +84,8 @@ class LastWill:
 class Records:
     publications: dict[str, Publication] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
+    expressions: list[Span] = field(default_factory=list)
+    """Subscriptions that compute: they get results, not messages."""
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
     begun_anew: dict[str, list[float]] = field(default_factory=dict)
     """client -> when it was told that its session has begun anew."""
