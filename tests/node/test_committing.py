@@ -33,7 +33,7 @@ class Desk:
         self.kept: list[str] = []
 
     def publish(self, name: str = "") -> None:
-        self.broker.publish(Message(b"t", b"", 1))
+        self.broker.ingress.publish(Message(b"t", b"", 1))
         self.promise(name)
 
     def promise(self, name: str) -> None:
@@ -102,7 +102,7 @@ def test_a_backlog_that_holds_up_clients_is_written_at_once() -> None:
     desk = Desk()
     desk.publish()
     desk.write(desk.core.turn(1.0), 1.0005)
-    desk.broker.publish(Message(b"t", bytes(64 * 1024 * 1024), 1))
+    desk.broker.ingress.publish(Message(b"t", bytes(64 * 1024 * 1024), 1))
     assert desk.broker.overloaded()
     begun(desk.core.turn(1.001))
 

@@ -85,7 +85,7 @@ class World:
         return self.alarms[-1]
 
     def publish(self, qos: int) -> None:
-        self.broker.publish(Message(b"t", b"", qos))
+        self.broker.ingress.publish(Message(b"t", b"", qos))
 
     def work(self, now: float) -> list[tuple[str, int]]:
         self.broker.at(now)

@@ -14,10 +14,10 @@ import pytest
 
 from sterna.cli.simulate import ANY, of_seed, replay_command
 from sterna.journal.settings import JournalSettings
+from sterna.overlay.kinds import OVERLAYS
 from sterna.simulation.chaos import Chaos, Outcome, Plan
 from sterna.simulation.faults import KINDS, LONE_KINDS
 from sterna.simulation.machine import MachineSettings
-from sterna.simulation.membership import OVERLAYS
 
 STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
 QUICK = 3

@@ -52,7 +52,7 @@ class Dialling:
 
     @property
     def is_linked(self) -> bool:
-        """Is its node linked to us, whoever made the connection?"""
+        """Is its node linked to us, over a connection of either side?"""
         link = self._network.links.links.get(self.peer)
         return link is not None and link.connected
 

@@ -1,7 +1,7 @@
 """A node on this machine: event loop, listeners, clocks, and the order of start and stop.
 
-After each piece of work (bytes from a client, a deadline, a committed group) the server sends its results.  Under load
-it waits for the end of a short window, see `write_pacing.py`.  Housekeeping happens once a second.
+`Driver` has the order of a turn, `Committing` says when the journal is written, `Housekeeping` what is done once a
+second.
 """
 
 from __future__ import annotations

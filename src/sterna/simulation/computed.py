@@ -11,7 +11,7 @@ from sterna.simulation.clients import Client
 from sterna.simulation.membership import NETWORK
 from sterna.simulation.population import habits
 from sterna.simulation.records import Records, Span, Violation
-from sterna.simulation.world import Scene
+from sterna.simulation.world import SimulatedWorld
 
 PUBLISHERS = 2
 PUBLISH_PAUSE_S = 1.0
@@ -19,7 +19,7 @@ LOOK_S = 0.2
 
 
 class Computation:
-    def __init__(self, scene: Scene, number: int) -> None:
+    def __init__(self, scene: SimulatedWorld, number: int) -> None:
         self._scene = scene
         self._records = scene.records
         self._name = name = f"counter{number}"

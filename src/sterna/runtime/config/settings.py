@@ -18,8 +18,8 @@ from sterna.journal.settings import JournalSettings
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import SETTLE_S
 from sterna.operators.settings import Settings as OperatorSettings
-from sterna.overlay.dialling import DIAL_MAX_S, DIAL_S
 from sterna.overlay.bundle import COUNT_MAX
+from sterna.overlay.dialling import DIAL_MAX_S, DIAL_S
 from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.link_settings import LinkTuning
 from sterna.overlay.tree_settings import TreeTuning
