@@ -140,10 +140,11 @@ class Broker:
         self.requests = Requests(state, clock, journal, commitments, log, delivery, self.lifecycle, reports)
         self.publications = Publications(state, clock, commitments, log, self.ingress, self.backpressure, reports)
         self.acknowledgements = Acknowledgements(self.limits, delivery)
-        self.connections = ConnectionContext(self.limits, clock, self.counters, self.work_budget, self.turns)
+        self.connections = ConnectionContext(
+            self.limits, clock, self.counters, self.backpressure, self.work_budget, self.turns
+        )
         self.packets = PacketDispatcher(
             self.connections,
-            self.backpressure,
             self.routes,
             delivery,
             self.publications,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from sterna.broker import work_budget
 from sterna.broker.access.identity import Accepted, Refused
-from sterna.broker.backpressure import Backpressure
 from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.delivery.routes import Route, Routes
 from sterna.broker.operator_reports import OperatorReports
@@ -37,7 +36,6 @@ _FLAGS = {packets.PUBREL: 2, packets.SUBSCRIBE: 2, packets.UNSUBSCRIBE: 2}
 
 class PacketDispatcher(ClientHandler):
     __slots__ = (
-        "_backpressure",
         "_clock",
         "_counters",
         "_delivery",
@@ -55,7 +53,6 @@ class PacketDispatcher(ClientHandler):
     def __init__(
         self,
         context: ConnectionContext,
-        backpressure: Backpressure,
         routes: Routes,
         delivery: Delivery,
         publications: Publications,
@@ -68,7 +65,6 @@ class PacketDispatcher(ClientHandler):
         self._clock = context.clock
         self._counters = context.counters
         self._work_budget = context.work_budget
-        self._backpressure = backpressure
         self._routes = routes
         self._remembered = routes.remembered
         self._delivery = delivery
@@ -229,10 +225,6 @@ class PacketDispatcher(ClientHandler):
         self._reports.report("gateway", connection, gateway=connection.gateway, client_address=control.address)
 
     # -- how connections fare --
-
-    def bound_backlog(self, connection: Connection) -> None:
-        if self._backpressure.overloaded():
-            self._backpressure.pause(connection)
 
     def verified(self, connection: Connection, verdict: Accepted | Refused) -> None:
         self._handshake.verified(connection, verdict)

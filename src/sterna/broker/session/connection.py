@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sterna.broker import work_budget
 from sterna.broker.access.identity import Entrance
+from sterna.broker.backpressure import Backpressure
 from sterna.broker.clock import BrokerClock
 from sterna.broker.limits import Limits
 from sterna.broker.session.outbox import Transport
@@ -91,10 +92,6 @@ class ClientHandler(ABC):
         """HOT.  Take all whole packets in `data`, and have the connection keep the rest.  May raise ProtocolError."""
 
     @abstractmethod
-    def bound_backlog(self, connection: Connection) -> None:
-        """Read no more from the client if the journal does not keep up."""
-
-    @abstractmethod
     def verified(self, connection: Connection, verdict: Accepted | Refused) -> None:
         """The verdict on its CONNECT, worked out elsewhere."""
 
@@ -114,12 +111,21 @@ class ClientHandler(ABC):
 class ConnectionContext:
     """The parts of a broker that every connection uses."""
 
-    __slots__ = ("clock", "counters", "limits", "turns", "unauthenticated", "work_budget")
+    __slots__ = ("backpressure", "clock", "counters", "limits", "turns", "unauthenticated", "work_budget")
 
-    def __init__(self, limits: Limits, clock: BrokerClock, counters: Counters, spent: WorkBudget, turns: Turns) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        clock: BrokerClock,
+        counters: Counters,
+        backpressure: Backpressure,
+        spent: WorkBudget,
+        turns: Turns,
+    ) -> None:
         self.limits = limits
         self.clock = clock
         self.counters = counters
+        self.backpressure = backpressure
         self.work_budget = spent
         self.turns = turns
         #: Bytes held of clients that are not authenticated yet.
@@ -228,8 +234,9 @@ class Connection:
         """Bytes from the client."""
         if self.state == ConnectionState.CLOSED:
             return  # it was told goodbye and talks on
-        self.heard_at = self._context.clock.now
-        self._context.counters.bytes_received += len(data)
+        context = self._context
+        self.heard_at = context.clock.now
+        context.counters.bytes_received += len(data)
         if self._partial or self.waiting:
             self._partial.append(data)
             self._partial_size += len(data)
@@ -269,13 +276,20 @@ class Connection:
 
     def _bound_backlog(self) -> None:
         """Read on only while the journal keeps up with this client, and this client with our answers."""
-        self._handler.bound_backlog(self)
+        backpressure = self._context.backpressure
+        if backpressure.overloaded():
+            backpressure.pause(self)
         session = self.session
         if session is None or not session.outbox.congested or self.stalled or self.state != ConnectionState.CONNECTED:
             return
         # Messages no longer come on top of what a full socket holds, answers do: it is by asking that it grows.
         if self.transport.get_write_buffer_size() > ANSWERS_SHARE * self._context.limits.output_bytes:
             self.stalled = True
+            self.transport.pause_reading()
+
+    def pause(self) -> None:
+        """Read nothing more from the client until `listen`."""
+        if not self.stalled:
             self.transport.pause_reading()
 
     def listen(self) -> None:
