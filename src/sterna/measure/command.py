@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Spark = Callable[[], "AbstractContextManager[SparkSession]"]
+Rounds = Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")]
 
 
 @dataclass(frozen=True, slots=True)

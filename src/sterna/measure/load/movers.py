@@ -1,7 +1,7 @@
 """A subscriber that goes where it is sent, MQTT 3.1.1 or 5, and notes everything it hears.
 
 It keeps what MQTT has a client keep of a session (identifiers of QoS 2 not released yet), follows a Server Reference,
-and without one goes to the address it was given for this case.  It shares no packet code with the broker.
+and without one goes to the address it was given for this case.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from sterna.measure.errors import MeasurementError
 from sterna.measure.load import packets
+from sterna.measure.load.packet_client import ANSWER_S, PacketClient, read_packet, variable, with_properties
 
-ANSWER_S = 30.0
 RETRY_S = 0.05
 EXPIRY_S = 3600
 SERVER_REFERENCE = 0x1C
@@ -46,12 +46,11 @@ class Admission(NamedTuple):
     """It found its session there."""
 
 
-class MovingClient:
+class MovingClient(PacketClient):
     """`start`, `subscribe`, and it follows until `leave`; `heard` and `arrivals` tell the story."""
 
     def __init__(self, name: str, version: int, open_: OpenConnection, *, elsewhere: Address | None = None) -> None:
-        self.name = name
-        self._version = version
+        super().__init__(name, version)
         self._open = open_
         self._filters: dict[str, int] = {}
         #: Where to go when a connection ends without a word.
@@ -59,12 +58,7 @@ class MovingClient:
         self.heard: list[HeardMessage] = []
         self.arrivals: list[Admission] = []
         self._where: Address = ("", 0)
-        self._writer: asyncio.StreamWriter | None = None
         self._living: asyncio.Task[None] | None = None
-        self._answers: dict[int, asyncio.Future[bytes]] = {}
-        #: Identifiers at QoS 2 whose message was taken and that may come again.
-        self._unreleased: set[int] = set()
-        self._packet_id = 0
         self._news = asyncio.Event()
         self._reference: Address | None = None
 
@@ -75,21 +69,7 @@ class MovingClient:
 
     async def subscribe(self, topic_filter: str, qos: int) -> None:
         self._filters[topic_filter] = qos
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._answers[self._packet_id + 1] = answer
-        self._ask_for(topic_filter, qos)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                body = await answer
-        except TimeoutError:
-            raise MeasurementError(f"{self.name} got no SUBACK within {ANSWER_S:g} s") from None
-        if body[-1] != qos:
-            raise MeasurementError(f"{self.name} may not subscribe to {topic_filter}: SUBACK {body.hex()}")
-
-    def _ask_for(self, topic_filter: str, qos: int) -> None:
-        self._packet_id += 1
-        filters = packets.subscribe(self._packet_id, [topic_filter], qos)
-        self._send(filters if self._version == 4 else _with_properties(filters, 2))
+        await super().subscribe(topic_filter, qos)
 
     async def arrives(self, where: Address, within_s: float) -> float | None:
         """When it was let in there; None: not in this time."""
@@ -174,7 +154,7 @@ class MovingClient:
         """Its session is gone: it says again what it wants."""
         self._unreleased.clear()
         for topic_filter, qos in self._filters.items():
-            self._ask_for(topic_filter, qos)
+            self._send(self._subscription(self._next_id(), topic_filter, qos))
 
     async def _connect(self, *, clean: bool = False) -> asyncio.StreamReader:
         async with asyncio.timeout(ANSWER_S):
@@ -182,7 +162,7 @@ class MovingClient:
             reader, writer = await self._open(where)
             try:
                 writer.write(_connect(self.name, self._version, clean))
-                header, body = await _packet(reader)
+                header, body = await read_packet(reader)
                 if header != 0x20 or body[1]:
                     if header == 0x20 and body[1] in MOVED:
                         self._reference = _server_reference(body[2:])
@@ -195,59 +175,15 @@ class MovingClient:
         self._news.set()
         return reader
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while True:
-            header, body = await _packet(reader)
-            kind = header >> 4
-            if kind == 3:
-                self._message(header, body)
-            elif kind == packets.PUBREL >> 4:
-                self._unreleased.discard(int.from_bytes(body[:2], "big"))
-                self._send(packets.acknowledgements(packets.PUBCOMP, [int.from_bytes(body[:2], "big")]))
-            elif kind == 14:
-                self._reference = _server_reference(body[1:]) if body and body[0] in MOVED else None
-                return
-            elif kind == 9:
-                answer = self._answers.pop(int.from_bytes(body[:2], "big"), None)
-                if answer is not None and not answer.done():
-                    answer.set_result(body)
+    def _dismissed(self, body: bytes) -> None:
+        self._reference = _server_reference(body[1:]) if body and body[0] in MOVED else None
 
-    def _message(self, header: int, body: bytes) -> None:
-        at, qos = time.time(), header >> 1 & 3
-        end = 2 + int.from_bytes(body[:2], "big")
-        start = end + (2 if qos else 0)
-        packet_id = int.from_bytes(body[end:start], "big")
-        if self._version == 5:
-            length, start = _variable(body, start)
-            start += length
-        is_new = qos < 2 or packet_id not in self._unreleased
-        if is_new:
-            self.heard.append(HeardMessage(at, body[2:end].decode(), body[start:], qos, bool(header & 8), self._where))
-            self._news.set()
-        if qos == 1:
-            self._send(packets.acknowledgements(packets.PUBACK, [packet_id]))
-        elif qos == 2:
-            self._unreleased.add(packet_id)
-            self._send(packets.acknowledgements(packets.PUBREC, [packet_id]))
-
-    def _send(self, packet: bytes) -> None:
-        if self._writer is None:
-            raise ConnectionResetError(f"{self.name} has no connection")
-        self._writer.write(packet)
+    def _heard(self, topic: str, payload: bytes, qos: int, again: bool) -> None:
+        self.heard.append(HeardMessage(time.time(), topic, payload, qos, again, self._where))
+        self._news.set()
 
 
 # -- packets --
-
-
-async def _packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    header = (await reader.readexactly(1))[0]
-    length, shift = 0, 0
-    while True:
-        byte = (await reader.readexactly(1))[0]
-        length |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return header, await reader.readexactly(length)
 
 
 def _connect(name: str, version: int, clean: bool) -> bytes:
@@ -256,36 +192,16 @@ def _connect(name: str, version: int, clean: bool) -> bytes:
         return plain
     expiry = b"\x11" + pack(">I", EXPIRY_S)
     # The protocol's version is the seventh byte of the body; properties follow the keep-alive.
-    packet = bytearray(_with_properties(plain, 10, expiry))
+    packet = bytearray(with_properties(plain, 10, expiry))
     packet[8] = 5
     return bytes(packet)
-
-
-def _with_properties(packet: bytes, after: int, properties: bytes = b"") -> bytes:
-    """The same packet with properties after so many bytes of its body."""
-    body = packet[2:]
-    body = body[:after] + bytes((len(properties),)) + properties + body[after:]
-    if len(body) > packets.SMALL:
-        raise MeasurementError("a client identifier or a filter is too long for this client")
-    return bytes((packet[0], len(body))) + body
-
-
-def _variable(data: bytes, place: int) -> tuple[int, int]:
-    """A variable byte integer and the place after it."""
-    value, shift = 0, 0
-    while True:
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return value, place
 
 
 def _server_reference(data: bytes) -> Address | None:
     """Where the properties at the beginning of this send us; only strings come before a Server Reference here."""
     if not data:
         return None
-    length, place = _variable(data, 0)
+    length, place = variable(data, 0)
     end = place + length
     while place < end:
         kind, size = data[place], _property_bytes(data, place)

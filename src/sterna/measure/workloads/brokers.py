@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from sterna.measure.command import Means, known
+from sterna.measure.command import Means, Rounds, known
 from sterna.measure.harness import meter
 from sterna.measure.harness.brokers import BROKERS, BrokerKind, started
 from sterna.measure.harness.comparison import Case, Compared, ComparedSide, RoundPlan, compare, round_plan
@@ -32,13 +32,13 @@ from sterna.measure.load.shapes import (
     new_topics,
     wildcards,
 )
+from sterna.measure.pairs import PairDocument, pair_fields
 from sterna.measure.report import (
     Column,
     Machine,
     MeasurementReport,
     Verdict,
     machine,
-    machine_in_words,
     number,
     table,
     targets_missed,
@@ -144,15 +144,7 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     peer: Summary | None
 
 
-class BrokersDocument(msgspec.Struct, frozen=True, kw_only=True):
-    benchmark: str = "brokers"
-    subject: str
-    peer: str
-    versions: dict[str, str]
-    machine: Machine
-    rounds: int
-    warm_up_s: float
-    measure_s: float
+class BrokersDocument(PairDocument, frozen=True, kw_only=True):
     rows: list[WorkloadRow]
 
     @property
@@ -165,7 +157,7 @@ def bench(
     peer: Annotated[str, typer.Option(help=f"Broker to compare with: {', '.join(BROKERS)}.")] = "mosquitto",
     subject: Annotated[str, typer.Option(help="Broker to judge; the peer itself shows the noise.")] = "sterna",
     workload: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(BY_NAME)}.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
+    rounds: Rounds = None,
     quick: Annotated[bool, typer.Option("--quick", help="One short round of each workload, about a minute.")] = False,
 ) -> MeasurementReport:
     """Start two brokers in turn, drive both with the same load, print a table with ratios (about six minutes)."""
@@ -205,16 +197,8 @@ def document(
     plan: RoundPlan,
     rows: list[WorkloadRow],
 ) -> BrokersDocument:
-    return BrokersDocument(
-        subject=pair[0].name,
-        peer=pair[1].name,
-        versions=versions,
-        machine=where,
-        rounds=plan.rounds,
-        warm_up_s=plan.warm_up_s,
-        measure_s=plan.measure_s,
-        rows=rows,
-    )
+    names = pair[0].name, pair[1].name
+    return BrokersDocument(rows=rows, **pair_fields("brokers", names, versions, where, plan))
 
 
 def judge(workload: Workload, compared: Compared, pair: tuple[BrokerKind, BrokerKind]) -> WorkloadRow:
@@ -316,9 +300,7 @@ def _figure(side: Summary | None) -> str:
 def _method(told: BrokersDocument) -> str:
     cores = "broker and generator each on a core of its own" if told.machine["pinned"] else "one core, nothing pinned"
     return (
-        f"{'; '.join(dict.fromkeys(told.versions.values()))}.  {machine_in_words(told.machine)}; {cores}.  "
-        f"Median of {told.rounds} round(s) of {told.measure_s:g} s or more after {told.warm_up_s:g} s of "
-        f"warm-up, a fresh process each, least and greatest below it; "
+        f"{told.method(cores)}, a fresh process each, least and greatest below it; "
         f"MQTT 3.1.1, 32 bytes of payload.  Ratio = {told.peer} / {told.subject}: more than 1 means "
         f"{told.subject} is better.  msg/s and busy: {told.subject} above, {told.peer} below."
     )

@@ -18,20 +18,20 @@ import typer
 from rich.table import Table
 
 from sterna.measure import plots
-from sterna.measure.command import Means, known
+from sterna.measure.command import Means, Rounds, known
 from sterna.measure.harness import meter
 from sterna.measure.harness.comparison import Case, Compared, ComparedSide, RoundPlan, compare, round_plan
 from sterna.measure.harness.measurement import Measurement, Summary
 from sterna.measure.harness.rows import ROW_OF_MOSQUITTO, ROW_OF_STERNA, RowSystem, started_row
 from sterna.measure.load.generator import GeneratorJob, generate
 from sterna.measure.load.shapes import Acknowledged, Lane, Paced, Saturation, Workload
+from sterna.measure.pairs import PairDocument, pair_fields
 from sterna.measure.report import (
     Column,
     Machine,
     MeasurementReport,
     Verdict,
     machine,
-    machine_in_words,
     number,
     table,
     targets_missed,
@@ -133,15 +133,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
 
 
-class NetworkDocument(msgspec.Struct, frozen=True, kw_only=True):
-    benchmark: str = "network"
-    subject: str
-    peer: str
-    versions: dict[str, str]
-    machine: Machine
-    rounds: int
-    warm_up_s: float
-    measure_s: float
+class NetworkDocument(PairDocument, frozen=True, kw_only=True):
     cells: list[NetworkCell]
     hops: list[Hop]
     judgements: list[Judgement]
@@ -160,7 +152,7 @@ def bench(
     means: Means,
     load: Annotated[list[str] | None, typer.Option(help=f"Only these: {', '.join(BY_NAME)}.")] = None,
     nodes: Annotated[list[int] | None, typer.Option(help="Only rows of so many: 1, 3, 5.  Hops need 1 too.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
+    rounds: Rounds = None,
     quick: Annotated[bool, typer.Option("--quick", help="One short round of everything, some minutes.")] = False,
 ) -> MeasurementReport:
     """Rows of 1, 3 and 5 nodes beside rows of Mosquittos with bridges: what a hop costs (about twenty minutes)."""
@@ -209,16 +201,10 @@ def document(
     versions: dict[str, str], where: Machine, plan: RoundPlan, cells: Sequence[NetworkCell]
 ) -> NetworkDocument:
     return NetworkDocument(
-        subject=PAIR[0].name,
-        peer=PAIR[1].name,
-        versions=versions,
-        machine=where,
-        rounds=plan.rounds,
-        warm_up_s=plan.warm_up_s,
-        measure_s=plan.measure_s,
         cells=list(cells),
         hops=hops_of(cells),
         judgements=judgements_of(cells),
+        **pair_fields("network", (PAIR[0].name, PAIR[1].name), versions, where, plan),
     )
 
 
@@ -384,9 +370,8 @@ def _remarks(told: NetworkDocument) -> list[str]:
 def _method(told: NetworkDocument) -> str:
     cores = "all brokers on one core, the generator on another" if told.machine["pinned"] else "nothing pinned"
     return (
-        f"{'; '.join(dict.fromkeys(told.versions.values()))}.  {machine_in_words(told.machine)}; {cores}.  "
-        f"Median of {told.rounds} round(s) of {told.measure_s:g} s or more after {told.warm_up_s:g} s of "
-        f"warm-up, fresh processes each; MQTT 3.1.1, 32 bytes of payload.  CPU is that of all brokers of the row.  "
+        f"{told.method(cores)}, fresh processes each; MQTT 3.1.1, 32 bytes of payload.  "
+        f"CPU is that of all brokers of the row.  "
         f"{told.subject} above, {told.peer} below; a ratio above 1 means {told.subject} is better."
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sterna import __version__
-from sterna.measure.command import Means
+from sterna.measure.command import Means, Rounds
 from sterna.measure.report import MeasurementReport, machine
 from sterna.measure.workloads.migration import crowd
 from sterna.measure.workloads.migration.report import document, report
@@ -17,7 +17,7 @@ from sterna.measure.workloads.migration.report import document, report
 def bench(
     means: Means,
     clients: Annotated[int | None, typer.Option(min=10, max=2000, help="That move.  [default: 300]")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the median counts.  [default: 3]")] = None,
+    rounds: Rounds = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer clients, one round, half a minute.")] = False,
 ) -> MeasurementReport:
     """Move clients between three nodes: moves a second, what those on the way wait longer, memory (four minutes)."""
