@@ -1,4 +1,4 @@
-"""What stops a measurement.  Every message names the broker, process or file and what was seen."""
+"""The error that stops a measurement.  Every message names the broker, process or file and what was seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports of two systems beside each other have in common."""
+"""The common part of reports about two systems beside each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of one workload against one broker showed, and how runs are summed up."""
+"""A measurement of one workload against one broker, and the summary of several."""
 
 from __future__ import annotations
 

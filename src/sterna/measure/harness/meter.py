@@ -1,4 +1,4 @@
-"""What a broker process used: CPU time and memory, read from the kernel.
+"""CPU time and memory that a broker process used, read from the kernel.
 
 CPU time is the process CPU clock (user and system, all threads, also those that ended), the quantity /proc/PID/stat
 shows in hundredths of a second, here in nanoseconds; children are added.  Work the kernel does for a socket while a

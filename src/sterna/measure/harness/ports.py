@@ -1,8 +1,8 @@
 """Ports for brokers that are started side by side.
 
 They are taken from outside the range the system picks from for connections: a port from inside may be in use again,
-as somebody's outgoing connection, by the time the broker gets to it.  Until then nobody listens on it, so whoever else
-looks for ports this way must see that it is taken: a name stands for it, which goes with this process.
+as somebody's outgoing connection, by the time the broker gets to it.  Until then nobody listens on it, so others
+that look for ports this way must see that it is taken: a name stands for it, which goes with this process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the processes of an experiment run: on loopback, or each in a network namespace, at a distance.
+"""Places where the processes of an experiment run: on loopback, or each in a network namespace, at a distance.
 
 On loopback everybody is equally near.  At a distance, packets between places pass a switch of ours that holds each for
 as long as its way is meant to take (the kernel's own way to do so is often not built in).  That needs root; everything

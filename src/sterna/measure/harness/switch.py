@@ -1,6 +1,6 @@
 """A switch between tunnel devices that holds every packet for as long as its way is meant to take.
 
-Packets of one way keep their order, whatever the jitter: to be overtaken would be another experiment.
+Packets of one way keep their order in spite of the jitter: to be overtaken would be another experiment.
 """
 
 from __future__ import annotations

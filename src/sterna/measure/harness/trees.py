@@ -1,4 +1,4 @@
-"""Whether nodes agree on a tree, judged from what each of them says of itself on its admin port."""
+"""Do nodes agree on a tree?  Judged from the page about itself that each serves on its admin port."""
 
 from __future__ import annotations
 

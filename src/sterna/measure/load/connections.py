@@ -112,7 +112,7 @@ class LoadClients:
         self.watch(client, partial(_nothing_expected, client, self.view))
 
     def turn(self, timeout_s: float) -> int:
-        """Read whoever is ready, push on whoever was blocked; return how many were ready."""
+        """Read the clients that are ready, push on those that were blocked; return how many were ready."""
         ready = self._epoll.poll(timeout_s, EVENTS_MAX)
         for descriptor, _ in ready:
             self._readers[descriptor]()

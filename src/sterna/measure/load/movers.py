@@ -144,13 +144,13 @@ class MovingClient(PacketClient):
                 try:
                     reader = await self._connect()
                     if not self.arrivals[-1].present:
-                        self._begin_anew()
+                        self._subscribe_again()
                     break
                 except (OSError, TimeoutError, asyncio.IncompleteReadError):
                     await asyncio.sleep(RETRY_S)
                     self._where = self._reference or self._where
 
-    def _begin_anew(self) -> None:
+    def _subscribe_again(self) -> None:
         """Its session is gone: it says again what it wants."""
         self._unreleased.clear()
         for topic_filter, qos in self._filters.items():

@@ -1,8 +1,8 @@
 """Numbers from many sensors: the load that expressions are measured with.
 
 A thousand topics, each message a write's neighbour of messages on other topics, so that no broker can take several as
-one.  The loop is closed: no more than a window of messages is on its way, so nothing need be dropped, and whatever is
-lost all the same is counted.
+one.  The loop is closed: no more than a window of messages is on its way, so nothing need be dropped, and
+losses are counted all the same.
 """
 
 from __future__ import annotations

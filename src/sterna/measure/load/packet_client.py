@@ -1,4 +1,4 @@
-"""What every asyncio client here does with packets, MQTT 3.1.1 or 5: subscribe, take messages at any QoS, answer them.
+"""The packets of every asyncio client here, MQTT 3.1.1 or 5: it subscribes, takes messages at any QoS and answers them.
 
 It shares no packet code with the broker.
 """

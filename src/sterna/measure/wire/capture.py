@@ -1,7 +1,7 @@
 """Bytes between brokers, measured on the wire: packets on loopback, copied by the kernel, headers and all.
 
-Needs the right to open packet sockets (root, or CAP_NET_RAW).  The kernel filters by port, so that whatever else
-happens on loopback costs nothing; a packet that was not copied in time ends the experiment.
+Needs the right to open packet sockets (root, or CAP_NET_RAW).  The kernel filters by port, so that other
+traffic on loopback costs nothing; a packet that was not copied in time ends the experiment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the bytes between two brokers are, read by somebody who only listens.
+"""The bytes between two brokers, sorted by kind by a listener.
 
 A reader is fed one direction of one connection and tells, piece by piece, what kind of thing passed, how many bytes
 it had and whether it carried messages of clients.  Nothing is believed: bytes that do not line up end the experiment,

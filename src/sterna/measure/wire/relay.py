@@ -80,7 +80,7 @@ class Relays:
         try:
             behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
-            return  # Nobody is there yet: whoever connected finds the connection closed and tries again.
+            return  # Nobody is there yet: the broker that connected finds the connection closed and tries again.
         make, ledger = self._watched[name].reader, self.ledgers[name]
         ways = [
             asyncio.create_task(self._pump(reader, behind_writer, make(), ledger)),

@@ -1,7 +1,7 @@
 """Clients that hold out: a publisher and a subscriber at every node, at QoS 1, through the death of nodes.
 
-A message counts once its publisher was told that it is safe.  Each of these is due to every subscriber, whatever
-happened in between; what arrives more than once is allowed at QoS 1.
+A message counts once its publisher was told that it is safe.  Each of these is due to every subscriber,
+in spite of all failures in between; what arrives more than once is allowed at QoS 1.
 """
 
 from __future__ import annotations

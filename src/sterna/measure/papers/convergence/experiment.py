@@ -54,7 +54,7 @@ class ConvergenceEvent(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     victim: str
     ready_s: float
-    """Until every node that is to be there answers: after a start, the time a program takes to load."""
+    """Until every node that was started answers: after a start, the time a program takes to load."""
     tree_s: float
     """Until all nodes agree on the root and exactly the links of the tree are up."""
     whole_s: float
@@ -99,7 +99,7 @@ def described(plan: ConvergencePlan) -> str:
 
 
 def delay_s(source: int, target: int) -> float:
-    """One way: the shortest ways make the tree of the traffic experiment.  Whoever is no node is everywhere at once."""
+    """One way: the shortest ways make the tree of the traffic experiment.  A place without a node is near to all."""
     if max(source, target) > max(max(link) for link in TREE):
         return 0.0
     return NEAR_S if (source, target) in TREE or (target, source) in TREE else FAR_S

@@ -199,7 +199,7 @@ class _Run:
         self._publishing = [asyncio.create_task(self._publish(topic, where)) for topic, where in self._flows]
 
     async def _publish(self, topic: MovedTopic, where: str) -> None:
-        """At QoS 2, and in step whatever the broker takes to answer."""
+        """At QoS 2, and in step however long the broker takes to answer."""
         name, path = f"{where} {topic.name} {self._number}", self.topic(topic)
         origin, interval_s = f"{path}@{where}", INTERVAL_MS / 1000 * len(topic.published_at)
         client = AsyncClient(f"{self._experiment.name} publisher {name}")

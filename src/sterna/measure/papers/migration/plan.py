@@ -116,7 +116,7 @@ EXPERIMENTS: tuple[MoveExperiment, ...] = (
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 PAPER_RUNS = 10
 PAPER_SHORTEST_MS = "500 to 800"
-"""What the paper says of its figure 6.4, whose bars carry no numbers: the shortest moves, with brokers synced."""
+"""The paper on its figure 6.4, whose bars carry no numbers: the shortest moves, with brokers synced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What clients of an experiment wrote down, as files: what was sent, wanted and received, and the moves.
+"""Records of an experiment's clients, as files: messages sent, wanted and received, and the moves.
 
 Parquet, a directory per table and a file per run, in the form the audit takes (see `sterna.pipeline.audit`); a client
 stands for one run of one experiment with one kind of client, an origin for one publisher on one topic.

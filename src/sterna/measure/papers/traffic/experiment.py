@@ -31,7 +31,7 @@ FILTER = "sensor/+/val"
 ARRIVAL_S = 20.0
 """How long after the last message everything must have arrived."""
 SETTLE_S = 0.5
-"""What is still to be acknowledged then belongs to it."""
+"""The last acknowledgements come within this time and are counted."""
 TREE_S = 3.0
 """How long a tree that forms by itself may still change after the last link came up."""
 

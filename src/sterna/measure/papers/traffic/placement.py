@@ -1,4 +1,4 @@
-"""Who connects where: the five brokers of the traffic experiment, their tree, and clients by locality.
+"""The place of every client: the five brokers of the traffic experiment, their tree, and clients by locality.
 
 The tree is the balanced one of five nodes that the paper's bridges form (its figure 5.5).  Localities are the paper's
 (section 5.2.1): at 100 % everybody is on one broker, at 0 % publishers are on one and subscribers on another, at 50 %

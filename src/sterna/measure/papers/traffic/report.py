@@ -144,7 +144,7 @@ def summarise(samples: Sequence[TrafficSample]) -> TrafficFigures:
 
 
 def judge(figures: Sequence[TrafficFigures]) -> list[TrafficTarget]:
-    """What is to be reached: no forwarding where nobody wants it, less than bridges everywhere, control included.
+    """The targets: no forwarding where nobody wants it, less than bridges everywhere, control included.
 
     Publication flooding sends everything everywhere by definition, so nothing is asked of it at 100 %.
     """

@@ -1,4 +1,4 @@
-"""What moving clients costs: moves a second, what a moving client waits longer than one that stays, memory.
+"""The cost of moving clients: moves a second, the time a client waits longer than one that stays, memory.
 
 Three nodes in a row on loopback, a crowd of clients on the first (a third each at QoS 0, 1 and 2), and publishers on
 all of them.  In every round the crowd connects again where it is (the peer everything is compared with), and goes to
@@ -41,14 +41,14 @@ PHASE_S = 120.0
 """A crowd that has not arrived by then never will."""
 ARRIVAL_S = 20.0
 AFTERWARDS_S = 0.5
-"""What comes so soon after a phase may still be late because of it."""
+"""A message that comes so soon after a phase may still be late because of it."""
 
 ALL_AT_ONCE = float("inf")
 CONNECT_AGAIN = "connect again"
 ORDERED = "moved by order"
 TURN_UP = "turn up elsewhere"
 BUSY = "on their way already"
-"""What a node says that moves as many as it may at a time."""
+"""The answer of a node that moves as many as it may at a time."""
 ASK_AGAIN_S = 0.02
 ORDERS_AT_ONCE = 8
 """Connections to an admin port, which does not take many."""

@@ -1,4 +1,4 @@
-"""What moving clients costs: the document, and the table of it.
+"""The cost of moving clients: the document, and the table of it.
 
 The peer is the same crowd connecting again to the node it is on, and clients that stay, both in the same run.
 """

@@ -1,4 +1,4 @@
-"""What an aggregate over many nodes costs between them: parts of it beside the messages themselves.
+"""The cost of an aggregate between many nodes: parts of it beside the messages themselves.
 
 Five nodes in a row, sensors at each of them, one client at the first that wants the average of all.  The same messages
 at the same times, once with `partials` and once without; what the links carried in between is read from the nodes' own

@@ -1,4 +1,4 @@
-"""What computing costs one node: an average over a thousand topics, and a thousand expressions that look on.
+"""The cost of computing in one node: an average over a thousand topics, and a thousand expressions that look on.
 
 The same load goes, in turn and in fresh processes, to a node that computes `$AVG/+/+/t`, to a node with a plain
 subscriber and to Mosquitto with one.  What bystanders cost is measured within one process, with and without them.
@@ -24,7 +24,7 @@ PLAIN = "+/+/t"
 RATE_MIN = 50_000
 """Publications a second, each with its result delivered."""
 BYSTANDERS_MAX = 1.10
-"""What non-matching traffic may cost with a thousand expressions, of what it costs without."""
+"""Most that non-matching traffic may cost with a thousand expressions, as a multiple of its cost without."""
 PAIRS = 8
 """Of intervals without and with bystanders, one after the other; the median of their ratios counts."""
 PAIR_S = 1.0

@@ -1,4 +1,4 @@
-"""What the feed costs a node: CPU time for a row served, and memory while a reader lags behind.  Needs no Spark."""
+"""The cost of the feed to a node: CPU time for a row served, and memory while a reader lags behind.  Needs no Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FULL = PublisherLoad(messages=0, burst=4096)
 SMALL = PublisherLoad(messages=0, window=2, burst=2)
 LAG_RATE = 200_000
 RETENTION_BYTES = 64 << 20
-"""What is kept if nobody holds it, so that whatever a lag costs is there in the one node and not in the other."""
+"""The journal keeps so much if nobody holds it: only the node with the lagging reader pays for the lag."""
 LOOK_S = 0.1
 
 

@@ -39,7 +39,7 @@ def started_node(
     retention_bytes: int = HOLD_BYTES,
     tables: Tables | None = None,
 ) -> Iterator[FeedNode]:
-    """A node with an empty journal.  What a registered reader has not committed is kept whatever its retention.
+    """A node with an empty journal.  Its journal keeps everything that a registered reader has not committed.
     `tables` are further ones of its configuration."""
     feed = f"127.0.0.1:{free_port()}"
     plain: Tables = {
