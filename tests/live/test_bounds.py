@@ -403,7 +403,7 @@ def test_clients_are_told_that_the_node_stops(start_node: StartNode, join: Join,
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNode]:
-    toml = f"{ADMIN}[limits]\nconnect_s = 0.5\nconnections_per_address = 4\n"
+    toml = f"{ADMIN}[limits]\nconnect_s = 2.0\nconnections_per_address = 4\n"
     with LiveNode(tmp_path_factory.mktemp("narrow"), toml) as node:
         yield node
 
@@ -415,7 +415,7 @@ def test_a_connection_without_a_connect_is_closed_in_time(narrow: LiveNode, spok
         silent.sendall(spoken)
         began = time.monotonic()
         silent.recv(100)
-        assert time.monotonic() - began > 0.4
+        assert time.monotonic() - began > 1.5
     assert narrow.metric("sterna_connections_refused_total", reason="maximum-connect-time") == before + 1
 
 

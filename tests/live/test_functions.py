@@ -33,7 +33,7 @@ TOML = """
 bind = "127.0.0.1:0"
 [functions]
 directory = "."
-time_out_s = 2
+time_out_s = 5
 [[functions.own]]
 name = "WORDS"
 call = "text_functions:words"

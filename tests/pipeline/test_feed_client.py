@@ -101,7 +101,7 @@ def test_a_host_without_a_name_is_one_line() -> None:
 def test_whoever_answers_strangely_is_named_in_one_line(words: list[object], kind: type[FeedError], text: str) -> None:
     with (
         door(says(*words)) as address,
-        FeedClient(address, "test", timeout_s=5) as client,
+        FeedClient(address, "test", timeout_s=60) as client,
         pytest.raises(kind, match=text) as caught,
     ):
         client.status()
@@ -118,7 +118,7 @@ def test_a_node_that_does_not_know_the_token_is_not_read(proof: bytes | None) ->
     welcome = WELCOME if proof is None else {**WELCOME, "proof": proof}
     with (
         door(says(GREETING, welcome, {"node": "n", "epoch": 1, "first": 0, "next": 5})) as address,
-        FeedClient(address, "test", TOKEN, timeout_s=5) as client,
+        FeedClient(address, "test", TOKEN, timeout_s=60) as client,
         pytest.raises(FeedRefused, match="does not prove that it knows the token") as caught,
     ):
         client.status()
@@ -128,14 +128,14 @@ def test_a_node_that_does_not_know_the_token_is_not_read(proof: bytes | None) ->
 def test_a_nonce_of_another_length_gets_no_proof() -> None:
     """A longer one could be what a node has to prove to somebody else."""
     with door(says({"version": 1, "nonce": bytes(68)}, WELCOME)) as address:
-        client = FeedClient(address, "test", TOKEN, timeout_s=5)
+        client = FeedClient(address, "test", TOKEN, timeout_s=60)
         with pytest.raises(FeedRefused, match="speaks another version of the feed"):
             client.status()
 
 
 def test_an_endless_greeting_is_not_waited_for() -> None:
     with door(says((1 << 20).to_bytes(4, "big") + bytes(1000))) as address:
-        client = FeedClient(address, "test", timeout_s=5)
+        client = FeedClient(address, "test", timeout_s=60)
         with pytest.raises(FeedRefused, match="is no feed of a node"):
             client.status()
 
@@ -154,7 +154,7 @@ def test_who_never_answers_is_given_up() -> None:
 
 def test_a_piece_that_is_no_piece_of_a_journal_is_told() -> None:
     with door(says(GREETING, WELCOME, piece({"ok": True, "first": 0}) + piece(b"\x00rubbish"))) as address:
-        client = FeedClient(address, "test", timeout_s=5)
+        client = FeedClient(address, "test", timeout_s=60)
         with pytest.raises(Unreachable, match="what the node sent is no piece of a journal"):
             list(client.read(0, 10))
 

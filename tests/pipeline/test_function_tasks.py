@@ -32,7 +32,7 @@ def moody(payload):
 def table(tmp_path: Path) -> FunctionTable:
     (tmp_path / "crew.py").write_text(MODULE)
     own = tuple(OwnFunction(name.upper(), f"crew:{name}", name) for name in ("length", "moody"))
-    return FunctionTable(own=own, directory=tmp_path, workers=2, time_out_s=1.0)
+    return FunctionTable(own=own, directory=tmp_path, workers=2, time_out_s=4.0)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_table_travels_to_tasks_with_its_directory_in_full(
     table: FunctionTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    there = FunctionTable(own=table.own, directory=Path("."), workers=2, time_out_s=1.0)
+    there = FunctionTable(own=table.own, directory=Path("."), workers=2, time_out_s=4.0)
     assert from_text(to_text(there)) == from_text(to_text(table)) == table
     assert from_text(to_text(FunctionTable())) == FunctionTable()
     assert hash(from_text(to_text(there))) == hash(table)

@@ -69,7 +69,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 def table(directory: Path, *names: str, **more: object) -> FunctionTable:
     (directory / "plant_vision.py").write_text(MODULE)
     own = tuple(OwnFunction(name.upper().split(".")[-1], f"plant_vision:{name}", name) for name in names)
-    return FunctionTable(own=own, directory=directory, **{"time_out_s": 5.0, **more})  # type: ignore[arg-type]
+    return FunctionTable(own=own, directory=directory, **{"time_out_s": 30.0, **more})  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -124,7 +124,7 @@ def test_numbers_come_back_whatever_the_function_prints(tmp_path: Path) -> None:
 )
 def test_what_gives_no_number_is_told_why_and_hurts_nobody_else(tmp_path: Path, name: str, reason: str) -> None:
     async def run() -> None:
-        settings = table(tmp_path, name, "length", time_out_s=1.0, memory_bytes=1 << 30)
+        settings = table(tmp_path, name, "length", time_out_s=4.0, memory_bytes=1 << 30)
         async with running(settings) as (pool, _):
             for _ in range(2):
                 assert await asked(pool, name.upper()) == (None, reason)

@@ -18,7 +18,7 @@ import msgspec
 
 from sterna.operators.exact_sum import NUMBER_MAX
 from sterna.pipeline.errors import PipelineError
-from sterna.runtime.functions.pool import FunctionPool, functions_of
+from sterna.runtime.functions.pool import START_S_MAX, FunctionPool, functions_of
 from sterna.runtime.functions.settings import FunctionTable
 
 _Found = TypeVar("_Found")
@@ -37,7 +37,7 @@ class FunctionCaller:
         # Processes die with the thread that started them, so it lives for as long as this process does.
         self._thread = threading.Thread(target=self._run, name="functions", daemon=True)
         self._thread.start()
-        self._do(self._pool.start())
+        self._do(self._pool.start(START_S_MAX))
 
     def _run(self) -> None:
         self._loop.run_forever()

@@ -146,13 +146,13 @@ class FunctionPool:
         self._deserted = asyncio.Event()
         self._stopped = False
 
-    async def start(self) -> None:
-        """Functions of the operator's own are tried before anybody can ask for them."""
+    async def start(self, within_s: float = FIRST_START_S) -> None:
+        """Functions of the operator's own are tried before anybody can ask for them; that is waited for so long."""
         self._loop = asyncio.get_running_loop()
         if self._table.own:
             self._start_worker()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._first.wait(), FIRST_START_S)
+                await asyncio.wait_for(self._first.wait(), within_s)
         self._hand_out()
 
     async def stop(self) -> None:
