@@ -142,11 +142,11 @@ def test_publishers_that_move_are_read_in_order(seed: int, pause_s: float, strat
 def away_for_long(seed: int, strategy: str, overlay: str) -> Plan:
     """Nodes are away for longer than their clients wait for them."""
     plan = Plan(seed, nodes=3, seconds=18, faults=KINDS, fault_pause_s=2.0, strategy=strategy, overlay=overlay)
-    return replace(plan, roamers=3, begin_anew_s=1.5)
+    return replace(plan, roamers=3, owner_absent_s=1.5, long_outages=1.0)
 
 
 #: (strategy, overlay) -> seeds: the first two are for `make check`; most of the others broke something once.
-BEGUN_ANEW = {
+NEW_SESSIONS = {
     ("subscription-flooding", "spanning-tree"): [
         *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204, 9039),
     ],
@@ -161,12 +161,12 @@ BEGUN_ANEW = {
     ("seed", "strategy", "overlay"),
     [
         pytest.param(seed, *how, marks=pytest.mark.slow if number > 1 else ())
-        for how, found in BEGUN_ANEW.items()
+        for how, found in NEW_SESSIONS.items()
         for number, seed in enumerate(found)
     ],
 )
-def test_clients_that_begin_anew_get_what_they_were_owed(seed: int, strategy: str, overlay: str) -> None:
-    """Also what was published between the two sessions; what is in doubt at QoS 2 is counted."""
+def test_clients_that_get_new_sessions_get_what_they_were_owed(seed: int, strategy: str, overlay: str) -> None:
+    """Also what was published between the two sessions; but for what was in flight at QoS 2."""
     outcome = Chaos(away_for_long(seed, strategy, overlay)).run()
     assert outcome.kept, told(outcome)
 
@@ -180,7 +180,7 @@ def test_clients_that_begin_anew_get_what_they_were_owed(seed: int, strategy: st
         (9100, "publication-flooding", "spanning-tree"),
     ],
 )
-def test_so_do_those_who_begin_anew_among_four_nodes(seed: int, strategy: str, overlay: str) -> None:
+def test_so_do_those_who_get_new_sessions_among_four_nodes(seed: int, strategy: str, overlay: str) -> None:
     outcome = Chaos(replace(away_for_long(seed, strategy, overlay), nodes=4)).run()
     assert outcome.kept, told(outcome)
 
@@ -212,11 +212,11 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
         (9112, 4, "advertisement", "spanning-tree"),
     ],
 )
-def test_what_broke_once_for_those_who_began_anew_behind_a_gateway_is_kept(
+def test_what_broke_once_for_new_sessions_behind_a_gateway_is_kept(
     seed: int, nodes: int, strategy: str, overlay: str
 ) -> None:
     plan = Plan(seed, nodes=nodes, seconds=12, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2, gateways=2)
-    outcome = Chaos(replace(plan, begin_anew_s=1.5)).run()
+    outcome = Chaos(replace(plan, owner_absent_s=1.5, long_outages=1.0)).run()
     assert outcome.kept, told(outcome)
 
 
@@ -235,12 +235,12 @@ HARSH = [
 
 def harsh(seed: int, nodes: int, strategy: str, overlay: str) -> Plan:
     plan = replace(away_for_long(seed, strategy, overlay), nodes=nodes, seconds=24, fault_pause_s=1.0)
-    return replace(plan, begin_anew_s=2.5)
+    return replace(plan, owner_absent_s=2.5, long_outages=1.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "nodes", "strategy", "overlay"), HARSH)
-def test_what_broke_once_for_those_who_began_anew_again_and_again_is_kept(
+def test_what_broke_once_for_those_who_got_one_new_session_after_the_other_is_kept(
     seed: int, nodes: int, strategy: str, overlay: str
 ) -> None:
     """A node had forgotten whom it knew; one had what was left of two sessions of the same client; one was asked for a
@@ -249,11 +249,15 @@ def test_what_broke_once_for_those_who_began_anew_again_and_again_is_kept(
     assert outcome.kept, told(outcome)
 
 
-@pytest.mark.slow
-def test_a_client_is_told_to_forget_what_a_session_that_gives_way_had_sent_it() -> None:
-    """It waited for PUBREL for ever: the clock of one node was seven minutes ahead, so the older session won."""
-    outcome = Chaos(harsh(5012, 2, "advertisement", "static")).run()
-    assert outcome.kept, told(outcome)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("block", seeds(7000, 13))
+def test_a_network_that_refuses_clients_whose_nodes_are_away_keeps_every_promise(
+    block: list[int], strategy: str
+) -> None:
+    for seed in block:
+        plan = Plan(seed, seconds=8, faults=KINDS, strategy=strategy, roamers=2, gateways=1, owner_unreachable="refuse")
+        outcome = Chaos(plan).run()
+        assert outcome.kept, told(outcome)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

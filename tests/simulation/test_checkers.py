@@ -99,27 +99,38 @@ def test_overtaking_is_seen_by_first_arrivals() -> None:
     assert history.claims() == ["reordered"]
 
 
-def test_at_qos_2_only_what_a_node_said_it_had_sent_again_may_come_again() -> None:
-    for times, claims in ((2, []), (3, ["duplicated"])):
+def test_at_qos_2_only_what_a_client_forgot_with_its_old_session_may_come_again() -> None:
+    for number, times, claims in ((1, 2, []), (1, 3, ["duplicated"]), (2, 2, ["duplicated"])):
         history = History(qos=2)
-        history.records.resent["s"] = 1
-        history.published(1, qos=2)
-        for _ in range(times):
-            history.arrived(1, qos=2)
+        history.records.unreleased["s"] = {"p/1"}
+        for known in (1, 2):
+            history.published(known, qos=2)
+            history.arrived(known, qos=2)
+        for _ in range(times - 1):
+            history.arrived(number, qos=2)
         assert history.claims() == claims
 
 
-def test_what_was_owed_to_a_session_that_is_gone_may_come_after_what_the_new_one_has_had() -> None:
-    """It was until the client had subscribed again; unless it came before it began anew."""
-    for began, subscribed, is_late in ((0.5, 3.0, True), (3.0, 3.5, True), (0.5, 0.6, False), (6.0, 7.0, False)):
+def test_what_an_old_session_handed_over_may_come_after_what_the_new_one_has_had() -> None:
+    for handed_over, claims in (("p/1", []), ("p/3", ["reordered"])):
         history = History()
-        history.records.begun_anew["s"] = [began]
-        history.span.renewals.append(subscribed)
-        history.published(1, at=1.0)
-        history.published(2, at=4.0)
+        history.records.handed_over["s"] = {handed_over}
+        for number in (1, 2):
+            history.published(number)
         for number in (2, 1):
             history.arrived(number)
-        assert history.claims() == ([] if is_late else ["reordered"])
+        assert history.claims() == claims
+
+
+def test_a_publisher_with_a_new_session_is_two_publishers() -> None:
+    for began, claims in ((2.5, []), (0.5, ["reordered"])):
+        history = History()
+        history.records.new_sessions["p"] = [began]
+        history.published(1, at=2.0)
+        history.published(2, at=3.0)
+        for number in (2, 1):
+            history.arrived(number)
+        assert history.claims() == claims
 
 
 def test_messages_of_different_qos_may_overtake_each_other() -> None:
@@ -166,10 +177,10 @@ def test_a_share_owes_each_message_to_one_member() -> None:
     assert history.claims() == ["duplicated"]
 
 
-def test_what_nodes_say_is_in_doubt_at_qos_2_is_not_lost() -> None:
+def test_what_was_in_flight_at_qos_2_when_a_session_was_fenced_is_not_lost() -> None:
     for topic_filter in (b"t", b"$share/g/t"):
         history = History(qos=2, topic_filter=topic_filter)
-        history.records.doubtful["s"] = 1
+        history.records.in_flight["s"] = {"p/1", "p/3"}
         history.published(1, qos=2)
         assert history.claims() == []
         history.published(2, qos=2)

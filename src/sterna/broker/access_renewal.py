@@ -13,9 +13,9 @@ from typing import Final
 from sterna.broker.access.access_control import AccessControl
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList
+from sterna.broker.beginning import owner_of
 from sterna.broker.delivery.delivery_audit import AuditRecords
 from sterna.broker.delivery.routes import Routes
-from sterna.broker.inheritance import owner_of
 from sterna.broker.session.connection import Connection
 from sterna.broker.session.outbox import WaitingRoom
 from sterna.broker.session.session import Session

@@ -98,7 +98,7 @@ class Ingress:
         """The time at which a message to retain came in.  Messages that this client had retained at the node of its
         earlier session may not have come here yet: this one is later, also if the clock there is ahead."""
         clock = self._clock
-        return self._retained.stamp(topic, clock.wall if session.inheritance is None else clock.foremost_wall)
+        return self._retained.stamp(topic, clock.wall if session.beginning is None else clock.foremost_wall)
 
     # -- messages of the broker and of other nodes --
 

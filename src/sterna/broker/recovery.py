@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from sterna.broker.access.authorization import AccessList
+from sterna.broker.beginning import FENCED, beginning_from, owner_of
 from sterna.broker.broker_state import BrokerState
-from sterna.broker.delivery.barriers import is_added, set_aside_for
 from sterna.broker.delivery.share_targets import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.expressions.result_identity import has_had
-from sterna.broker.inheritance import REMAINS, inheritance_from, owner_of
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.publisher_sequence import number_of
 from sterna.broker.session.session import Session
@@ -102,7 +101,7 @@ class Replay:
                 self._state.clock_ahead_s = msgspec.msgpack.decode(blob, type=float)
             elif name == RUNNING:
                 self._state.ran_until = msgspec.msgpack.decode(blob, type=tuple[float, float])
-            elif name.startswith("\0") and not name.startswith(REMAINS.decode()):
+            elif name.startswith("\0") and not name.startswith(FENCED.decode()):
                 queues.append((name[1:].encode(), blob))
             else:
                 self._load_session(name.encode(), blob)
@@ -150,10 +149,7 @@ class Replay:
             saved = msgspec.msgpack.decode(blob, type=Snapshot)
             grants = [grant_from(fields) for fields in saved.grants]
             restore_queue(waiting, saved.queue, grants)
-            inheritance = None if saved.inheritance is None else inheritance_from(saved.inheritance)
-            if inheritance is not None:
-                for origin, parts in saved.set_aside:
-                    restore_queue(inheritance.set_aside.setdefault(origin, OffsetQueue()), parts, grants)
+            beginning = None if saved.beginning is None else beginning_from(saved.beginning)
         except (msgspec.DecodeError, ValueError, IndexError) as error:
             raise JournalError(
                 f"the checkpoint of session {client_id.decode()!r} cannot be read ({error}); "
@@ -174,7 +170,7 @@ class Replay:
         session.life = saved.life
         session.number = self._number(client_id, saved.number)
         session.leaving = saved.leaving
-        session.inheritance = inheritance
+        session.beginning = beginning
         session.barrier = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in saved.barrier}
         session.came = saved.came
         session.told = {name: Stamp(epoch, upto) for name, epoch, upto in saved.told}
@@ -182,7 +178,7 @@ class Replay:
             self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
         for fields in saved.subscriptions:
             self._state.routes.subscribe(session, Subscription(*fields))
-            if inheritance is not None and inheritance.is_new and fields[0] not in inheritance.since:
+            if beginning is not None and fields[0] not in beginning.since:
                 _opens(session, fields[0])
 
     def _new_session(self, client_id: bytes, user: str | None) -> Session:
@@ -301,19 +297,12 @@ class Replay:
         if is_new:
             _opens(session, topic_filter)
 
-    def _inherits(self, session: Session, fields: list[Any]) -> None:
-        before = session.inheritance
-        session.inheritance = inheritance_from(fields)
+    def _began(self, session: Session, fields: list[Any]) -> None:
+        before = session.beginning
+        session.beginning = beginning_from(fields)
         if before is not None:
-            session.inheritance.set_aside = before.set_aside
-            session.inheritance.opening = before.opening.difference(session.inheritance.since)
-
-    def _reconciled(self, session: Session, origins: list[str]) -> None:
-        if session.inheritance is not None:
-            for offset, grant in session.inheritance.let_go(origins):
-                session.queue.push(offset, grant)
-            if session.inheritance.says_nothing:
-                session.inheritance = None
+            session.beginning.opening = before.opening.difference(session.beginning.since)
+            session.beginning.is_told = before.is_told or session.beginning.is_told
 
     def _unsubscribed(self, session: Session, topic_filter: bytes) -> None:
         self._state.routes.unsubscribe(session, topic_filter)
@@ -345,7 +334,7 @@ class Replay:
             self._note_served_late(session, offset, grant)
 
     def _note_served_late(self, session: Session, offset: int, grant: Grant) -> None:
-        if session.inheritance is not None and session.inheritance.rivals and not grant.retained:
+        if session.beginning is not None and not grant.retained:
             self._served_late.setdefault(session.client_id, {})[offset] = None
 
     def _done(self, session: Session, packet_id: int) -> None:
@@ -391,6 +380,8 @@ class Replay:
 
     def _arrived(self, session: Session, packet_id: int) -> None:
         session.received.add(packet_id)
+        if session.beginning is not None:
+            session.beginning.is_told = True
 
     def _released(self, session: Session, packet_id: int) -> None:
         session.received.discard(packet_id)
@@ -432,15 +423,12 @@ class Replay:
                 if (session.barrier or session.told) and has_had(session, message):
                     continue
                 if mine is not None and mine.qos:
-                    inheritance = session.inheritance
-                    if is_added(inheritance, message):
-                        continue
-                    if inheritance is not None and inheritance.rivals:
-                        inheritance.hears(message.identity or Identity(self._node, epoch, message.offset))
-                    origin = None if inheritance is None else set_aside_for(inheritance, message, self._node)
-                    if inheritance is not None and origin is not None:
-                        inheritance.set_one_aside(origin, message.offset, mine)
-                        continue
+                    if session.beginning is not None and min(message.qos, mine.qos) == 2:
+                        identity = message.identity or Identity(self._node, epoch, message.offset)
+                        if session.beginning.leaves_to_old(identity):
+                            session.beginning.note_left(identity)
+                            continue
+                        session.beginning.hears(identity)
                     session.queue.push(message.offset, mine)
                     if session.client_id in self._known:
                         self._known[session.client_id].add(message.offset)
@@ -475,18 +463,20 @@ class Replay:
                     session.put_in_flight(packet_id, message, grant)
         self._inflight.clear()
         for client_id, offsets in self._served_late.items():
-            inheritance = self._state.sessions[client_id].inheritance
+            beginning = self._state.sessions[client_id].beginning
             for message in map(read, offsets):
-                if message is not None and inheritance is not None:
+                if message is not None and message.qos == 2 and beginning is not None:
                     own = Identity(self._node, epoch_of(message.offset), message.offset)
-                    inheritance.hears(message.identity or own)
+                    beginning.hears(message.identity or own)
         self._served_late.clear()
 
 
 def _opens(session: Session, topic_filter: bytes) -> None:
     """From where on it hears that everybody had yet to say; what it heard meanwhile is in the journal."""
-    if session.inheritance is not None and session.inheritance.rivals and not topic_filter.startswith(SHARE):
-        session.inheritance.opening.add(topic_filter)
+    if session.beginning is not None:
+        session.beginning.is_told = True
+        if not topic_filter.startswith(SHARE):
+            session.beginning.opening.add(topic_filter)
 
 
 _REPLAYS: dict[int, Callable[..., None]] = {
@@ -503,6 +493,5 @@ _REPLAYS: dict[int, Callable[..., None]] = {
     SessionEvent.QUEUED: Replay._queued,
     SessionEvent.LEAVING: Replay._leaving,
     SessionEvent.MOVED: Replay._moved,
-    SessionEvent.INHERITS: Replay._inherits,
-    SessionEvent.RECONCILED: Replay._reconciled,
+    SessionEvent.BEGAN: Replay._began,
 }

@@ -119,8 +119,8 @@ class SessionLifecycle:
             known = None
         session = known
         present = known is not None
-        if session is not None and session.inheritance is not None and not session.inheritance.is_known:
-            # It began anew, and nothing shows that its client has been told: it may not have got that CONNACK.
+        if session is not None and session.beginning is not None and not session.beginning.has_heard_of_it:
+            # It is new, and nothing shows that its client has been told: it may not have got that CONNACK.
             present = False
             session.received.clear()
         if session is None:
@@ -144,6 +144,7 @@ class SessionLifecycle:
         session.connection = connection
         connection.session = session
         session.disconnected_at = 0.0
+        session.opened_at = self._clock.now
         session.will = request.will
         session.version = request.version
         session.expiry_s = self.expiry(request)

@@ -18,9 +18,11 @@ import typer
 from sterna.overlay.kinds import OVERLAYS
 from sterna.routing.strategies import STRATEGIES
 from sterna.simulation.chaos import (
+    DEFAULTS,
     EXPRESSIONS,
     FAULT_PAUSE_S,
     GATEWAYS,
+    LONG_OUTAGES,
     PUBLISH_PAUSE_S,
     ROAMERS,
     Chaos,
@@ -33,6 +35,7 @@ from sterna.simulation.kernel import Trace
 EXPLAINED_MAX = 5
 """Violations that are told with what led to them."""
 LAST_EVENTS = 12
+OWNER_UNREACHABLE = ("new-session", "refuse")
 ALONE = "none"
 """The strategy of nodes that have no neighbours."""
 ANY = "any"
@@ -67,9 +70,15 @@ def chaos(
     server_references: Annotated[
         bool, typer.Option("--server-references", help="Tell clients that are moved by plan where to go.")
     ] = False,
-    begin_anew: Annotated[
-        float, typer.Option(min=0, help="Seconds without its node until a client begins anew; 0: it is refused.")
-    ] = 0.0,
+    owner_unreachable: Annotated[
+        str, typer.Option(help=f"A client whose node is away: {', '.join(OWNER_UNREACHABLE)}.")
+    ] = DEFAULTS.owner_unreachable,
+    owner_absent: Annotated[
+        float, typer.Option(min=0, help="Seconds without its node until a client gets a new session.")
+    ] = DEFAULTS.owner_absent_s,
+    long_outages: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of crashes and partitions that last for longer than that.")
+    ] = LONG_OUTAGES,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document per run.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write every event of the run to this file.")] = None,
 ) -> None:
@@ -88,11 +97,19 @@ def chaos(
         gateways=0 if strategy == ALONE else gateways,
         expressions=0 if strategy == ALONE else expressions,
         server_references=server_references,
-        begin_anew_s=0.0 if strategy == ALONE else begin_anew,
+        owner_unreachable=_one_of(owner_unreachable, OWNER_UNREACHABLE, "--owner-unreachable"),
+        owner_absent_s=owner_absent,
+        long_outages=long_outages,
     )
     wanted = _range(seeds) if seeds else range(seed, seed + 1)
     if trace is not None and len(wanted) > 1:
         raise typer.BadParameter("a trace is of one run: give --seed instead of --seeds", param_hint="--trace")
+    if _run_all(plan, wanted, trace, json=json):
+        raise typer.Exit(1)
+
+
+def _run_all(plan: Plan, wanted: range, trace: Path | None, *, json: bool) -> list[int]:
+    """Run the plan with each of these seeds and show what came of it; returns the seeds that broke a promise."""
     many = len(wanted) > 1
     broken: list[int] = []
     totals = dict.fromkeys(("published", "acknowledged", "arrived", "faults", "boots"), 0)
@@ -110,8 +127,7 @@ def chaos(
         print(file=sys.stderr)
         if not json:
             typer.echo(_summary_of_many(len(wanted), broken, totals))
-    if broken:
-        raise typer.Exit(1)
+    return broken
 
 
 def of_seed(plan: Plan, seed: int) -> Plan:
@@ -159,8 +175,12 @@ def replay_command(plan: Plan) -> str:
         words += ["--expressions", str(plan.expressions)]
     if plan.server_references:
         words.append("--server-references")
-    if plan.begin_anew_s:
-        words += ["--begin-anew", repr(plan.begin_anew_s)]
+    if plan.owner_unreachable != DEFAULTS.owner_unreachable:
+        words += ["--owner-unreachable", plan.owner_unreachable]
+    if plan.owner_absent_s != DEFAULTS.owner_absent_s:
+        words += ["--owner-absent", repr(plan.owner_absent_s)]
+    if plan.long_outages != LONG_OUTAGES:
+        words += ["--long-outages", repr(plan.long_outages)]
     return shlex.join(words)
 
 

@@ -135,8 +135,8 @@ class Rest(msgspec.Struct, array_like=True, frozen=True):
     dropped_by_full_queue: Number
     vector: Marks
     """What the session has been served up to."""
-    inheritance: list[Any] | None = None
-    """What it knows of other sessions of its client."""
+    beginning: list[Any] | None = None
+    """How it began, if it may have taken another session's place."""
 
 
 class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
@@ -201,61 +201,54 @@ class Evacuate(msgspec.Struct, tag=17, array_like=True, frozen=True):
     """It is to take clients again."""
 
 
-class Remains(msgspec.Struct, tag=11, array_like=True, frozen=True):
-    """The sender had a session of this client that the receiver has come to own, and this is left of it."""
+class HandOver(msgspec.Struct, tag=11, array_like=True, frozen=True):
+    """The sender has a fenced session of this client, whose session the receiver owns: it offers what waits there."""
 
     client: Client
     number: OwnerNumber
     """Under which the sender had owned it."""
     user: Text | None
+    opened_s: Seconds | None
+    """How long ago its client connected last; None if it has not since the sender was started."""
+    is_told: bool
+    """It is a new session, and its client knows."""
+    subscriptions: list[tuple[Topic, Qos, bool, bool, SubscriptionId]]
+    part: Annotated[int, msgspec.Meta(ge=0, lt=PARTS_MAX)] = 0
+    parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)] = 1
 
 
-class RemainsWanted(msgspec.Struct, tag=12, array_like=True, frozen=True):
+class HandOverWanted(msgspec.Struct, tag=12, array_like=True, frozen=True):
     client: Client
     number: OwnerNumber
     vector: Marks
-    """What comes after it the new session has heard by itself."""
+    """The new session's begin vector: the fenced one first reads on as far."""
 
 
-class RemainsPage(msgspec.Struct, tag=13, array_like=True, frozen=True):
+class HandOverPage(msgspec.Struct, tag=13, array_like=True, frozen=True):
     client: Client
     number: OwnerNumber
-    page: Annotated[int, msgspec.Meta(ge=-2, le=NUMBER_MAX)]
-    filters: list[tuple[Topic, Marks]]
-    """What the session had subscribed to, and what it had not heard of it."""
+    page: Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
     items: list[Item]
-    upto: Marks | None
-    """With the last page: what it was not sent of what came up to here are the items, and no more."""
-    early: Marks = []
-    """What it had heard of it all the same."""
-    added: list[tuple[NodeOrNobody, OwnerNumber]] = []
-    """With the last page: nodes and numbers of sessions whose remains had been added to it."""
+    vector: Marks | None = None
+    """With the last page: how far the fenced session has read."""
+    received: PacketIds = []
+    """With the last page: identifiers of publications at QoS 2 that its client has not released."""
+    beginning: list[Any] | None = None
+    """With the last page: how it began, if it had taken another session's place."""
 
 
-class RemainsAck(msgspec.Struct, tag=14, array_like=True, frozen=True):
+class HandOverAck(msgspec.Struct, tag=14, array_like=True, frozen=True):
     client: Client
     number: OwnerNumber
     page: Annotated[int, msgspec.Meta(ge=-2, le=NUMBER_MAX)]
     """WHOLE: all of it is safe.  UNWANTED: there is no use for it."""
 
 
-class Rivals(msgspec.Struct, tag=15, array_like=True, frozen=True):
-    """The sender owns this client's session: does the receiver have anything of it?"""
-
-    client: Client
-    number: OwnerNumber
-
-
-class NoRemains(msgspec.Struct, tag=16, array_like=True, frozen=True):
-    client: Client
-    number: OwnerNumber
-
-
 WHOLE = -1
 UNWANTED = -2
 
-OfRemains = Remains | RemainsWanted | RemainsPage | RemainsAck | Rivals | NoRemains
-Message = OfRemains | Migrate | Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
+OfHandOver = HandOver | HandOverWanted | HandOverPage | HandOverAck
+Message = OfHandOver | Migrate | Pull | Absent | MigTo | MigToAck | MigSync | MigSyncAck | MigAck | MigAbort | MigRefuse
 
 #: client, node ("": nobody), number, user, the number under which that user came to have it, whether it stands
 OwnerEntry = tuple[Client, NodeOrNobody, OwnerNumber, Text | None, OwnerNumber, bool]
@@ -300,7 +293,7 @@ def decode(body: bytes) -> Message | Evacuate:
         found: Message | Evacuate = _message.decode(body)
         if not isinstance(found, Evacuate):
             check_text(found.client)
-        if isinstance(found, MigTo):
+        if isinstance(found, MigTo | HandOver):
             for fields in found.subscriptions:
                 _check_filter(fields[0])
         elif isinstance(found, MigSync) and found.rest is not None and found.rest.will is not None:

@@ -12,10 +12,10 @@ from sterna.vocabulary.settings import Allowed
 class MigrationSettings:
     """Clients that change their node ([more about it](migration.md)); of no effect without `[network]`."""
 
-    owner_unreachable: Literal["begin-anew", "refuse"] = "begin-anew"
+    owner_unreachable: Literal["new-session", "refuse"] = "new-session"
     """What a client gets whose session is on a node that cannot be reached: a new session, or (`"refuse"`) no
     connection until it can."""
-    owner_absent_s: Annotated[float, Allowed(0, 86400 * 365)] = 60.0
+    owner_absent_s: Annotated[float, Allowed(0, 86400 * 365)] = 10.0
     """How long that node must have been away before its clients get a new session.  Until then they get no connection,
     and if it is back in time nothing is lost.  Messages of the old session are added
     [when the node is back](migration.md#when-the-old-owner-is-back)."""

@@ -227,7 +227,7 @@ class Arrival(Side):
             rest.dropped_by_full_queue,
             vector,
             put_together(self._states),
-            rest.inheritance,
+            rest.beginning,
         )
         nodes = self._moving.node, self.source
         try:

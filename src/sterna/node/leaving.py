@@ -109,7 +109,7 @@ class Departure(Side):
 
     def _offer_anew(self) -> None:
         """It goes on here until the other node has found out from where on it hears everything."""
-        self.number = max(self.number + 1, self._moving.next_number(self.session.client_id))
+        self.number = max(self.number + 1, self._moving.next_number_of_move(self.session.client_id))
         self._at_once = self._was_frozen = False
         self._pages = self._page = None
         self._sent_page = -1
@@ -277,8 +277,8 @@ class Departure(Side):
 
     def _is_opening(self) -> bool:
         """Is it not known yet from where on it hears what its client has just subscribed to?"""
-        inheritance = self.session.inheritance
-        return inheritance is not None and bool(inheritance.opening)
+        beginning = self.session.beginning
+        return beginning is not None and bool(beginning.opening)
 
     def _next_page(self) -> None:
         assert self._pages is not None
@@ -315,7 +315,7 @@ class Departure(Side):
             session.dropped_by_retention,
             session.dropped_by_full_queue,
             _entries(self._ours),
-            None if session.inheritance is None else session.inheritance.fields(),
+            None if session.beginning is None else session.beginning.fields(),
         )
 
     def acknowledged(self, page: int) -> None:

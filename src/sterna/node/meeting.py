@@ -1,10 +1,11 @@
-"""A node that was started again has to hear who owns what before it lets clients in of whom it knows nothing.
+"""A restarted node hears who owns which session before it lets in clients that it does not know.
 
-Sessions may have begun elsewhere while it was away, and it may have forgotten what it could not write down.  So such
-clients wait until a neighbour has told what it knows; not for ever, as there may be nobody.  Those whose sessions are
-here wait for nothing, unless they may have begun anew elsewhere: because this node was away for long, or because they
-would have forgotten then what is in flight to them here.  Nor do those wait who want none of what was.
-If it has forgotten all others, those let in before it meets one begin anew: that one may have had their sessions.
+Sessions may have begun elsewhere while the node was away, and it may have forgotten what it could not write down.  So
+such clients wait until a neighbour has told what it knows; not for ever, as there may be nobody.  Clients whose
+sessions are here do not wait, unless they may have new sessions elsewhere: because this node was away for long, or
+because they would have forgotten then what is in flight to them here.  Clients that ask for a clean start do not wait.
+A node that has forgotten all others gives new sessions to the clients that it lets in before it meets one: that one may
+have their old sessions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sterna.broker.inheritance import in_doubt
+from sterna.broker.beginning import in_doubt
 from sterna.broker.session.session import Session
 
 if TYPE_CHECKING:
@@ -30,18 +31,18 @@ class Meeting:
         self.is_over = moving.broker.journal.epoch <= 1
         #: It is told by others what it may have forgotten.
         self.has_met = self.is_over
-        self._may_begin_anew = moving.settings.owner_unreachable == "begin-anew"
+        self._gives_new_sessions = moving.settings.owner_unreachable == "new-session"
         segments = moving.broker.journal.segments()
         silent_s = moving.broker.wall - (segments[-1].newest_us / 1e6 if segments else 0.0)
         #: As far as the journal tells; others may have missed it for longer.
         self._was_away = silent_s >= moving.settings.owner_absent_s / 2
         if not self.is_over:
-            moving.later(MEET_S if self._may_begin_anew else moving.settings.owner_absent_s, self._end)
+            moving.later(MEET_S if self._gives_new_sessions else moving.settings.owner_absent_s, self._end)
 
     def keeps_waiting(self, session: Session) -> bool:
-        """May its client have begun anew since?  Then it would get something twice from what is here, or what it sends
-        again be published twice."""
-        return not self.is_over and self._may_begin_anew and (self._was_away or bool(in_doubt(session)))
+        """May its client have a new session since?  Then it would get something twice from what is here, or what it
+        sends again be published twice."""
+        return not self.is_over and self._gives_new_sessions and (self._was_away or bool(in_doubt(session)))
 
     @property
     def has_forgotten(self) -> bool:
@@ -61,7 +62,6 @@ class Meeting:
     def _met(self) -> None:
         if not self.has_met and self._moving.router.paths.origins:
             self.has_met = True
-            self._moving.estates.heirs.met()
 
     def _end(self) -> None:
         if not self.is_over:

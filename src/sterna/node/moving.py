@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sterna.broker.beginning import UNKNOWN
 from sterna.broker.broker import Broker
-from sterna.broker.inheritance import SOMEBODY
 from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
@@ -23,12 +23,13 @@ from sterna.migration.settings import MigrationSettings
 from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
 from sterna.node.arriving import Arrival
+from sterna.node.fenced_sessions import FencedSessions
 from sterna.node.leaving import Departure
 from sterna.node.meeting import Meeting
 from sterna.node.moving_counters import MovingCounters
+from sterna.node.new_sessions import NewSessions
 from sterna.node.plans import Plans
 from sterna.node.predecessors import Predecessors
-from sterna.node.remains import Estates, is_clean
 from sterna.node.transients import Transients
 from sterna.node.waiting_clients import EXTRA_S, Parked, WaitingClients
 from sterna.node.words import Words
@@ -45,6 +46,8 @@ CLIENT_IS_BACK = "the client is back"
 ANOTHER_USERS = "this client identifier belongs to another user"
 #: Sessions that came here and went on, of which that is remembered.
 TAKEN_MAX = 10_000
+#: A new session's number is higher than the old one's by so much: it counts, however often the old one moves.
+NEW_SESSION_STEPS = 2**20
 #: At most so often an operator is told of numbers that cannot be.
 IMPOSSIBLE_TOLD_S = 60.0
 
@@ -65,13 +68,11 @@ class Moving:
         self._waiting = WaitingClients(self)
         #: Sessions that came here lately, and under which number.
         self._taken: dict[tuple[bytes, int], None] = {}
-        #: Clients that are about to begin anew -> the node that has their session.
-        self._anew: dict[bytes, str] = {}
-        #: Clients for which we have lately said that their session is ours all the same.
-        self._contested: dict[bytes, None] = {}
+        #: Clients that are about to get a new session -> the node that has the old one, and its number.
+        self._replaced: dict[bytes, tuple[str, int]] = {}
         #: Clients whose sessions have just begun here: another node may yet say that another user has the identifier.
         self._newcomers: dict[bytes, Session] = {}
-        #: Clients that began anew here, and whose sessions are not safe yet: nobody is to hear of them.
+        #: Clients with new sessions that are not safe yet: nobody is to hear of them.
         self.unsafe: dict[bytes, None] = {}
         self._news: list[OwnerEntry] = []
         self._awaited: list[tuple[Callable[[], bool], Callable[[], None]]] = []
@@ -80,7 +81,8 @@ class Moving:
         self._started_at = broker.now
         self._impossible_told_at = -IMPOSSIBLE_TOLD_S
         self.plans = Plans(self)
-        self.estates = Estates(self)
+        self.fenced_sessions = FencedSessions(self)
+        self.new_sessions = NewSessions(self)
         self.predecessors = Predecessors(self)
         self.transients = Transients(self)
         self._words = Words(self)
@@ -91,7 +93,7 @@ class Moving:
     def _recover(self) -> None:
         for session in list(self.broker.sessions.values()):
             session_transfer.raise_barrier(self.broker, session)
-            if session.is_remains:
+            if session.is_fenced:
                 continue
             session.number = session.number or self._number_again(session)
             self.directory.learn(session.client_id, self.node, session.number, session.user)
@@ -105,7 +107,8 @@ class Moving:
         for client, (owner, number) in list(self.broker.state.owners.items()):
             if owner == self.node and client not in self.broker.sessions:
                 self.directory.learn(client, "", number + 1)
-        self.estates.recover()
+        self.fenced_sessions.recover()
+        self.new_sessions.recover()
         self.predecessors.recover(self.broker.sessions.values())
 
     def _number_again(self, session: Session) -> int:
@@ -225,7 +228,11 @@ class Moving:
         self.fetch(client)
 
     def next_number(self, client_id: bytes) -> int:
+        """Of a session that begins; one that moves counts on, so that a new session's stays higher."""
         return self.directory.next_number(client_id, self.broker.wall)
+
+    def next_number_of_move(self, client_id: bytes) -> int:
+        return self.directory.get(client_id)[1] + 1
 
     def opened(self, session: Session) -> bool:
         client = session.client_id
@@ -233,29 +240,17 @@ class Moving:
         if departure is not None:
             departure.trouble(CLIENT_IS_BACK)
         if session.number:
-            is_old = self.directory.get(client) == (self.node, session.number)
-            missing = [*self.missing(), *self.estates.of_client(client)]
-            if client in self._anew:
-                missing.append(self._anew.pop(client))
-            if missing and not is_old:  # what we are still reading of others it may have been served elsewhere
-                missing += [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
-            if not missing and not is_old and not is_clean(session) and self._meeting.has_forgotten:
-                missing = [SOMEBODY]
-            if missing:
-                clean = not is_old and is_clean(session)
-                self.estates.heirs.opened(session, missing, is_new=not is_old and not clean, clean=clean)
-            if is_old:
-                self.estates.heirs.comes_again(session)
-                self.estates.heirs.outlive(session)
-                if missing:
-                    # Where it was last counts, should somebody we cannot reach have begun another session.
-                    session.number = self.next_number(client)
-                    self.learn(client, self.node, session.number, session.user)
+            if self.directory.get(client) == (self.node, session.number):
                 return False
+            owner, after = self._replaced.pop(client, ("", 0))
+            missing = self.missing()
+            is_new = bool(owner or missing or self._meeting.has_forgotten)
+            if is_new:
+                self.new_sessions.begun(session, after, self._unread(owner, missing), clean=_is_clean(session))
             self._newcomers[client] = session
             self.later(self.settings.patience_s, partial(self._is_no_newcomer, client))
-            if missing:
-                # Whoever hears of it ends its own: not before it is safe that there is this one.
+            if is_new:
+                # Nodes that hear of it end their own: not before it is safe that there is this one.
                 self.directory.learn(client, self.node, session.number, session.user)
                 self.unsafe[client] = None
                 self.broker.when_safe(partial(self._tell_owner, client, session.number))
@@ -265,18 +260,25 @@ class Moving:
         self.transients.opened(client, session.user)
         return False
 
+    def _unread(self, owner: str, missing: list[str]) -> list[str]:
+        """Nodes whose messages an old session may have delivered before they are read here."""
+        if not owner:
+            return [UNKNOWN] if self._meeting.has_forgotten else []
+        unread = [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
+        return [owner, *missing, *unread]
+
     def _is_no_newcomer(self, client: bytes) -> None:
         self._newcomers.pop(client, None)
 
     def missing(self) -> list[str]:
-        """Nodes that may let our clients begin anew, because neither of us can reach the other."""
+        """Nodes that may give our clients new sessions, because neither of us can reach the other."""
         if self.settings.owner_unreachable == "refuse":
             return []
         link_to = self.router.link_to
         return [origin for origin in self.router.streams.vector if origin != self.node and link_to(origin) is None]
 
     def subscribed(self, session: Session, topic_filter: bytes) -> None:
-        self.estates.heirs.subscribed(session, topic_filter)
+        self.new_sessions.subscribed(session, topic_filter)
 
     def ended(self, session: Session) -> None:
         client = session.client_id
@@ -320,7 +322,7 @@ class Moving:
         if self.router.link_to(owner) is None:
             self._owner_unreachable(client, owner)
             return
-        arrival = Arrival(self, client, owner, self.next_number(client))
+        arrival = Arrival(self, client, owner, self.next_number_of_move(client))
         newest = parked[-1]
         arrival.user = newest.user
         arrival.ends = newest.connection.connect is not None and newest.connection.connect.clean_start
@@ -344,27 +346,29 @@ class Moving:
     def _owner_unreachable(self, client: bytes, owner: str) -> None:
         left_s = self.absence_left_s(owner)
         if left_s > 0:
-            # It waits: until that node is found (`path_changed`), or it may begin anew, or it has waited for too long.
+            # It waits: until that node is found (`path_changed`), it may have a new session, or for too long.
             if left_s <= self.settings.patience_s + EXTRA_S:
                 self.later(left_s, partial(self.fetch, client))
             return
+        after = self.directory.get(client)[1]
         departure = self.departures.pop(client, None)
         if departure is not None:
             # Whether that node has it, it will be asked when it is back; until then it is kept.
+            self._replaced[client] = owner, departure.session.number
             self.directory.learn(client, owner, departure.number, departure.session.user)
-            self.estates.lay_by(departure.session)
+            self.fenced_sessions.fence(departure.session)
             if client in self.broker.sessions:
                 self.later(self.settings.retry_s / 5, partial(self.fetch, client))
                 return
-        self.counters.begun_anew += 1
-        self._anew[client] = owner
-        self.broker.report("a session begins anew: its node cannot be reached", client=client.decode(), node=owner)
-        self.directory.learn(client, "", self.directory.get(client)[1] + 1)
+        self.counters.new_sessions += 1
+        self._replaced.setdefault(client, (owner, after))
+        self.broker.report("a new session: the client's node cannot be reached", client=client.decode(), node=owner)
+        self.directory.learn(client, "", self.directory.get(client)[1] + NEW_SESSION_STEPS)
         self._waiting.release(client)
 
     def absence_left_s(self, owner: str) -> float:
-        """How long a node that cannot be reached has to stay away before its clients begin anew; infinity if they
-        never do."""
+        """How long a node that cannot be reached has to stay away before its clients get new sessions; infinity if
+        they never do."""
         if self.settings.owner_unreachable == "refuse":
             return math.inf
         return self._lost_at.get(owner, self._started_at) + self.settings.owner_absent_s - self.broker.now
@@ -372,8 +376,6 @@ class Moving:
     # -- moves tell how they ended --
 
     def depart(self, session: Session, target: str, number: int, *, by_plan: bool) -> None:
-        if not by_plan:
-            self.estates.heirs.comes_again(session)
         departure = self.departures[session.client_id] = Departure(self, session, target, number, by_plan=by_plan)
         departure.begin()
 
@@ -398,11 +400,11 @@ class Moving:
         if len(self._taken) > TAKEN_MAX:
             del self._taken[next(iter(self._taken))]
         if session is not None:
-            self.estates.heirs.arrived(session)
+            self.new_sessions.arrived(session)
 
     def has_taken(self, client: bytes, number: int) -> bool:
-        """Did a session that somebody else owns now come here under this number?  If clients may begin anew only what
-        is remembered counts: else it goes on being theirs who ask, and they learn that it is owned elsewhere."""
+        """Did a session that somebody else owns now come here under this number?  If clients may get new sessions only
+        what is remembered counts: else it goes on being theirs who ask, and they learn that it is owned elsewhere."""
         return self.settings.owner_unreachable == "refuse" or (client, number) in self._taken
 
     def settled(self, arrival: Arrival) -> None:
@@ -444,10 +446,9 @@ class Moving:
 
     def path_changed(self, origin: str) -> None:
         """Whoever may know how a move ended can be asked again."""
-        absent_s = self.broker.now - self._lost_at.pop(origin, self.broker.now)
-        if self.settings.owner_unreachable == "begin-anew" and absent_s >= self.settings.owner_absent_s / 2:
-            self.estates.heirs.node_back([origin, *self.missing()])
-        self.estates.node_found(origin)
+        self._lost_at.pop(origin, None)
+        self.fenced_sessions.node_found(origin)
+        self.new_sessions.node_found(origin)
         for departure in list(self.departures.values()):
             if departure.target == origin:
                 departure.path_found()
@@ -477,7 +478,7 @@ class Moving:
         self, client: bytes, owner: str, number: int, before: Whose | None = None, *, is_fresh: bool = False
     ) -> None:
         """The directory says something new about a client: is it one of ours?  `before`: whose it was, as we knew."""
-        self.estates.owner_changed(client)
+        self.fenced_sessions.owner_changed(client)
         session = self.broker.sessions.get(client)
         departure, arrival = self.departures.get(client), self.arrivals.get(client)
         if owner == self.node:
@@ -498,14 +499,12 @@ class Moving:
         elif not session.number:
             if session.connection is not None and owner:
                 self.take_over(session)
-        elif not owner or self._contests(session):
-            if owner:
-                self.estates.contest(session, owner)
+        elif not owner:
             session.number = number + 1  # it is here all the same
             self.broker.log.touched(session)
             self.learn(client, self.node, session.number, session.user)
         else:
-            self.fenced(session, owner, number)
+            self.fence(session)
 
     # -- one identifier, two users: the first has it --
 
@@ -552,28 +551,21 @@ class Moving:
             session.connection.fail(Reason.NOT_AUTHORIZED, ANOTHER_USERS)
         self.broker.lifecycle.end_session(session)
 
-    def _contests(self, session: Session) -> bool:
-        """Another node has begun a session of a client that is connected here: its is the one to go, unless it says
-        the same of us."""
-        client, connection = session.client_id, session.connection
-        if connection is None or connection.state != ConnectionState.CONNECTED or client in self._contested:
-            return False
-        self._contested[client] = None
-        self.later(self.settings.patience_s, partial(self._contested.pop, client, None))
-        return True
-
     def take_over(self, session: Session) -> None:
         connection = session.connection
         if connection is not None:
             self.broker.lifecycle.take_over(connection)
 
-    def fenced(self, session: Session, owner: str, number: int) -> None:
-        """Another node has come to own it while we could not be reached: it gets what is left of it here."""
+    def fence(self, session: Session) -> None:
+        """Another node has come to own its client's session while we could not be reached."""
         self.counters.fenced += 1
         departure = self.departures.get(session.client_id)
         if departure is not None:
             departure.trouble("another node has come to own it")
-        session.will = None
-        self.take_over(session)
-        session.leaving = session.leaving or (self.node, 0)
-        self.estates.lay_by(session)
+        self.fenced_sessions.fence(session)
+
+
+def _is_clean(session: Session) -> bool:
+    """Does its client want nothing of what was before?"""
+    connect = session.connection.connect if session.connection is not None else None
+    return connect is not None and connect.clean_start

@@ -13,22 +13,19 @@ class MovingCounters:
     departed: int = 0
     rolled_back: int = 0
     given_up: int = 0
-    begun_anew: int = 0
-    """Sessions begun though another node that could not be reached has one of that client."""
+    new_sessions: int = 0
+    """Sessions given to clients whose own nodes could not be reached."""
     fenced: int = 0
     """Sessions here that another node turned out to own."""
-    remains_handed: int = 0
-    """Messages that waited in them and were handed to that node."""
-    remains_lost: int = 0
-    """Messages that waited in them and that nobody wanted, or not in time."""
-    remains_doubtful: int = 0
-    """Messages at QoS 2 that they had sent and that were not acknowledged: their clients may have them or not."""
-    remains_resent: int = 0
-    """Such messages that were sent again, as it was not known that their clients had begun anew: they may have come
-    twice."""
-    remains_added: int = 0
-    """Messages from other nodes' sessions that were added to sessions here."""
-    remains_unwanted: int = 0
+    handed_over: int = 0
+    """Messages that waited in them and are safe at that node."""
+    not_handed_over: int = 0
+    """Messages that waited in them and that nobody wanted, or not before they expired."""
+    in_flight_dropped: int = 0
+    """Messages at QoS 2 of old sessions that their clients may have, so that they are not sent again."""
+    taken_over: int = 0
+    """Messages from other nodes' fenced sessions that were added to new sessions here."""
+    unwanted: int = 0
     """Messages from there that the client has not subscribed to again."""
     out_of_turn: int = 0
     """Times a node was read though a publisher had gone there from another that could not be read for too long."""

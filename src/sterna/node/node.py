@@ -17,10 +17,10 @@ import msgspec
 from sterna import __version__
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList
+from sterna.broker.beginning import FENCED
 from sterna.broker.broker import Broker, World
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.delivery.queue_retention import Sweep
-from sterna.broker.inheritance import REMAINS
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import CLOCK, EVACUATION, OWNERS, RUNNING, VECTOR, Replay
 from sterna.broker.session.shares import SharedSubscription
@@ -303,7 +303,7 @@ class Node:
             if name.startswith("\0$share/"):
                 self._share_queues[name] = None  # as the checkpoint has it, or does not
                 continue
-            if name.startswith("\0") and not name.startswith(REMAINS.decode()):
+            if name.startswith("\0") and not name.startswith(FENCED.decode()):
                 self.broker.routes.computations.not_saved(name[1:].encode())
                 continue
             session = self.broker.sessions.get(name.encode())

@@ -133,7 +133,7 @@ class Plans:
             raise MigrationError(f"the session of client {session.name()!r} ends with its connection")
         if len(moving.departures) >= moving.settings.at_once:
             raise MigrationError(f"{moving.settings.at_once} clients are on their way already")
-        moving.depart(session, target, moving.next_number(session.client_id), by_plan=True)
+        moving.depart(session, target, moving.next_number_of_move(session.client_id), by_plan=True)
 
     def ordered(self, source: str, order: Migrate) -> None:
         """Another node was asked to; what comes of it is seen here."""

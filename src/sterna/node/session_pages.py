@@ -40,9 +40,7 @@ class Pages:
         self._node = node
         self._session = session
         self._inflight = list(session.inflight.items())
-        aside = session.inheritance.set_aside.values() if session.inheritance is not None else ()
-        waiting = [*session.queue, *(item for waiting in aside for item in waiting)]
-        self._queue = waiting + results_of(broker, session)
+        self._queue = [*session.queue, *results_of(broker, session)]
         self._next = 0
         self._states = deque(_pieces(states_of(broker, session)))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sterna.node.moving import Moving
 
 
-#: A client that may begin anew soon waits so much longer for that.
+#: A client that may have a new session soon waits so much longer for that.
 EXTRA_S = 5.0
 
 

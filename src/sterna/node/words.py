@@ -15,6 +15,10 @@ from sterna.migration.messages import (
     Absent,
     Digests,
     Evacuate,
+    HandOver,
+    HandOverAck,
+    HandOverPage,
+    HandOverWanted,
     MigAbort,
     MigAck,
     Migrate,
@@ -23,7 +27,6 @@ from sterna.migration.messages import (
     MigSyncAck,
     MigTo,
     MigToAck,
-    OfRemains,
     OwnerEntry,
     Owners,
     Pull,
@@ -49,8 +52,10 @@ class Words:
             return
         if isinstance(message, Evacuate):
             self._moving.plans.told_to_evacuate(message)
-        elif isinstance(message, OfRemains):
-            self._moving.estates.came(source, message)
+        elif isinstance(message, HandOver | HandOverPage):
+            self._moving.new_sessions.came(source, message)
+        elif isinstance(message, HandOverWanted | HandOverAck):
+            self._moving.fenced_sessions.came(source, message)
         elif isinstance(message, Migrate):
             self._moving.plans.ordered(source, message)
         elif isinstance(message, Pull):
@@ -139,9 +144,9 @@ class Words:
             self._say_how_it_stands(source, client, offer.number)
             return
         if session is not None:
-            self._moving.fenced(session, source, offer.number)
+            self._moving.fence(session)
             if client in self._moving.broker.sessions:
-                return  # what is left of it is being laid by; it will be offered again
+                return  # it is being fenced; the other one will be offered again
         if self._moving.plans.evacuation is not None:
             self._moving.send(source, MigRefuse(client, offer.number, "it is being evacuated"))
             return
@@ -160,9 +165,9 @@ class Words:
         session = self._moving.broker.sessions.get(client)
         owner, known = self._moving.directory.get(client)
         is_here = session is not None and not session.is_arriving and session.number >= number
-        if is_here and session is not None and session.inheritance is not None:
-            is_here = session.inheritance.anew_at < number  # else it began without what was to come
-        is_here = is_here or self._moving.estates.has(client, number)
+        if is_here and session is not None and session.beginning is not None:
+            is_here = session.beginning.number < number  # else it began without what was to come
+        is_here = is_here or self._moving.fenced_sessions.has(client, number)
         if is_here or (known >= number and owner != source and self._moving.has_taken(client, number)):
             self._moving.send(source, MigSyncAck(client, number, WHOLE))
         else:
@@ -223,7 +228,7 @@ class Words:
         arrival = self._moving.arrivals.get(message.client)
         if isinstance(message, MigSyncAck | MigRefuse):
             is_there = isinstance(message, MigSyncAck) and message.page == WHOLE
-            self._moving.estates.settle(message.client, source, message.number, is_there=is_there)
+            self._moving.fenced_sessions.settle(message.client, source, message.number, is_there=is_there)
         if isinstance(message, MigToAck):
             self._moving.send(source, MigAbort(message.client, message.number, "taken back"))
         elif isinstance(message, MigSyncAck):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
+from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import for_strategy
 from sterna.node.node import Node
 from sterna.node.plans import Plans
@@ -30,10 +31,10 @@ from sterna.simulation.network import Path
 from sterna.simulation.network_checkers import (
     everybody_in_step,
     frames_sent,
+    hands_over,
     known_everywhere,
     nothing_left_over,
     one_owner,
-    remains_under_way,
     tables_without,
     within_bounds,
 )
@@ -59,6 +60,8 @@ BOUNDS_S = 1.0
 REST_S = 3.0
 RESTS = 4
 """How often a tree that changes its shape is given another rest."""
+LONG_OUTAGES = 0.1
+DEFAULTS = MigrationSettings()
 FUNERALS = 0.3
 """Share of the runs that end with one: it takes as long as a third of a short run."""
 MOURNING_S = 8.0
@@ -86,8 +89,12 @@ class Plan:
     """Subscriptions that compute, each with publishers of its own."""
     server_references: bool = False
     """Clients that are moved by plan are told where to go."""
-    begin_anew_s: float = 0.0
-    """After how long without its node a client gets a new session (and away nodes stay away for longer); 0: never."""
+    owner_unreachable: str = DEFAULTS.owner_unreachable
+    """What a client gets whose node is away: a new session, or no connection."""
+    owner_absent_s: float = DEFAULTS.owner_absent_s
+    """For how long it has to be away before."""
+    long_outages: float = LONG_OUTAGES
+    """Share of the crashes and partitions that last for longer than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +133,15 @@ class Chaos:
         """`make` and `prepare` are for those who plant a fault of their own; `progress` hears how far the storm is."""
         self.plan = plan
         self.scene = new_world(plan.seed, trace)
-        self.scene.records.begins_anew = bool(plan.begin_anew_s)
+        gives_new_sessions = self.scene.records.gives_new_sessions = plan.owner_unreachable == "new-session"
         names = [f"node{number}" for number in range(1, plan.nodes + 1)]
         dice = self.scene.kernel.dice("members")
-        migration = replace(MIGRATION, server_references=plan.server_references)
-        if plan.begin_anew_s:
-            migration = replace(migration, owner_unreachable="begin-anew", owner_absent_s=plan.begin_anew_s)
+        migration = replace(
+            MIGRATION,
+            server_references=plan.server_references,
+            owner_unreachable="new-session" if gives_new_sessions else "refuse",
+            owner_absent_s=plan.owner_absent_s,
+        )
         joined = members(names, plan.strategy, plan.overlay, dice, migration) if plan.strategy else {}
         for name in names:
             machine = self.scene.add_machine(name, settings or self._any_disk(name), make, joined.get(name))
@@ -145,7 +155,8 @@ class Chaos:
         self._auditors: list[Client] = []
         self._until = 0.0
         self._out_of_bounds: list[Violation] = []
-        self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s, 3 * plan.begin_anew_s)
+        long = plan.long_outages if gives_new_sessions else 0.0
+        self._faults = Faults(self.scene, plan.faults, plan.fault_pause_s, plan.owner_absent_s, long)
         for machine in self.scene.machines:
             self._populate(machine)
         self._orders = self.scene.kernel.dice("orders")
@@ -288,7 +299,7 @@ class Chaos:
         while quiet < QUIET_S and stuck < STUCK_S and scene.kernel.now < self._until + LONGEST_S:
             scene.run(QUIET_STEP_S)
             busy = any(client.unfinished or not client.is_welcome for client in clients) or bool(self._strangers())
-            busy = busy or any(remains_under_way(machine) for machine in scene.machines)
+            busy = busy or any(hands_over(machine) for machine in scene.machines)
             moved, before = before != (now := self._movement(clients)), now
             quiet = 0.0 if busy or moved else quiet + QUIET_STEP_S
             stuck = 0.0 if moved else stuck + QUIET_STEP_S
@@ -308,10 +319,10 @@ class Chaos:
         scene = self.scene
         records = scene.records
         for machine in scene.machines:
-            for client, count in machine.doubtful.items():
-                records.doubtful[client] = records.doubtful.get(client, 0) + count
-            for client, count in machine.resent.items():
-                records.resent[client] = records.resent.get(client, 0) + count
+            for client, identities in machine.in_flight.items():
+                records.in_flight.setdefault(client, set()).update(identities)
+            for client, identities in machine.handed_over.items():
+                records.handed_over.setdefault(client, set()).update(identities)
         return [
             *checkers.check_delivery(records),
             *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),

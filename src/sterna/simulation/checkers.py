@@ -7,7 +7,7 @@ A message is owed if it was first sent after the SUBACK of a subscription that t
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
 
@@ -75,7 +75,6 @@ def nothing_unknown(records: Records) -> Iterable[Violation]:
 def nothing_lost(records: Records) -> Iterable[Violation]:
     acknowledged = [p for p in records.publications.values() if p.qos and p.acknowledged_at is not None]
     had: dict[str, set[str]] = {}
-    doubtful = dict(records.doubtful)
     for span in records.spans:
         if span.until is not None or not span.qos or split_share(span.topic_filter):
             continue
@@ -83,11 +82,15 @@ def nothing_lost(records: Records) -> Iterable[Violation]:
             had[span.client] = {arrival.identity for arrival, _ in _live(records, span.client)}
         for publication in acknowledged:
             if publication.identity not in had[span.client] and _owed(span, publication):
-                if min(publication.qos, span.qos) == 2 and doubtful.get(span.client, 0) > 0:
-                    doubtful[span.client] -= 1
+                if _was_in_flight(records, span, publication.identity, publication.qos):
                     continue
                 detail = f"{_name(publication)} never came to {span.client}, subscribed to {span.topic_filter.decode()}"
                 yield Violation("lost", detail, (publication.identity, span.client))
+
+
+def _was_in_flight(records: Records, span: Span, identity: str, qos: int) -> bool:
+    """At QoS 2, in a session that was fenced: nobody but the client knows whether it has it."""
+    return min(qos, span.qos) == 2 and identity in records.in_flight.get(span.client, ())
 
 
 def _too_often(records: Records, publication: Publication, qos: int, times: int) -> bool:
@@ -100,16 +103,17 @@ def _too_often(records: Records, publication: Publication, qos: int, times: int)
 
 
 def _twice(
-    who: str, records: Records, found: Iterable[tuple[Arrival, Publication]], resent: int = 0
+    who: str, records: Records, found: Iterable[tuple[Arrival, Publication]], unreleased: Iterable[str] = ()
 ) -> Iterable[Violation]:
     """What comes at QoS 0 is written down nowhere, so a node that crashes reads it again: that is not promised."""
+    forgotten = set(unreleased)
     times: dict[tuple[str, int, int], int] = {}
     for arrival, publication in found:
         key = arrival.identity, arrival.qos, _crashes_before(records, arrival)
         times[key] = times.get(key, 0) + 1
         if _too_often(records, publication, arrival.qos, times[key]):
-            if arrival.qos == 2 and resent:
-                resent -= 1
+            if arrival.qos == 2 and arrival.identity in forgotten:
+                forgotten.remove(arrival.identity)
                 continue
             detail = f"{_name(publication)} came to {who} at QoS {arrival.qos} for time {times[key]}"
             yield Violation("duplicated", detail, (arrival.identity, who))
@@ -122,9 +126,9 @@ def _crashes_before(records: Records, arrival: Arrival, said_at: str = "") -> in
 
 
 def nothing_twice(records: Records) -> Iterable[Violation]:
-    """But for what a node has said it could not know: that the client it was sent to again had begun anew elsewhere."""
+    """But for what a client had and forgot when it got a new session, and then goes back to the old one."""
     for client, arrivals in records.arrivals.items():
-        yield from _twice(client, records, _live(records, client), records.resent.get(client, 0))
+        yield from _twice(client, records, _live(records, client), records.unreleased.get(client, ()))
         wills: dict[tuple[str, int], int] = {}
         for arrival in arrivals:
             if arrival.identity in records.wills and not arrival.retain:
@@ -140,47 +144,33 @@ def nothing_twice(records: Records) -> Iterable[Violation]:
 def nothing_reordered(records: Records) -> Iterable[Violation]:
     """First arrivals: at QoS 1 what is repeated may repeat in between.
 
-    MQTT promises it within a session.  What was owed to one comes, in the session that began anew in its place, after
-    what that has had meanwhile.
+    A message that a new session got from the old one in whose place it is comes later than its turn.
 
-    A publisher that moves has its messages read from two nodes, in order nevertheless; unless it began anew at the
-    second because nobody could reach the first.
+    A publisher that moves has its messages read from two nodes, in order nevertheless; unless it got a new session at
+    the second because nobody could reach the first.
     """
     for client in records.arrivals:
         if any(span.client == client and split_share(span.topic_filter) for span in records.spans):
             continue  # a share is worked off by several; only each member's own order would be left
-        if records.begins_anew and client in records.wandering:
-            continue  # when it began anew, its gateway alone knows
-        begun_anew = records.begun_anew.get(client, [])
-        held = [span for span in records.spans if span.client == client]
-        newest: dict[tuple[str, str, bytes, int, int], int] = {}
+        if records.gives_new_sessions and client in records.wandering:
+            continue  # when it got a new session, its gateway alone knows
+        late = records.handed_over.get(client, set())
+        newest: dict[tuple[str, int, bytes, int, int], int] = {}
         seen: set[str] = set()
         for arrival, publication in _live(records, client):
             moved = len(publication.nodes) > 1 or publication.publisher in records.wandering
             if arrival.identity in seen or moved:
                 continue
             seen.add(arrival.identity)
-            node = next(iter(publication.nodes), "") if records.begins_anew else ""
-            if any(_comes_late(held, began, publication, arrival) for began in begun_anew):
+            if arrival.identity in late:
                 continue
-            key = publication.publisher, node, publication.topic, publication.qos, arrival.qos
+            session = bisect_right(records.new_sessions.get(publication.publisher, []), publication.sent_at or 0.0)
+            key = publication.publisher, session, publication.topic, publication.qos, arrival.qos
             before = newest.get(key, 0)
             if publication.number < before:
                 detail = f"{_name(publication)} came to {client} after number {before}"
                 yield Violation("reordered", detail, (arrival.identity, f"{publication.publisher}/{before}", client))
             newest[key] = max(before, publication.number)
-
-
-def _comes_late(held: list[Span], began: float, publication: Publication, arrival: Arrival) -> bool:
-    """Was it owed to the session that a client had before it began anew, being sent before it was subscribed again?"""
-    confirmed = (
-        at
-        for span in held
-        if topic_fits(span.topic_filter, publication.topic)
-        for at in (span.since, *span.renewals)
-        if at > began
-    )
-    return began <= arrival.at and (publication.sent_at or 0.0) <= min(confirmed, default=math.inf)
 
 
 def right_qos(records: Records) -> Iterable[Violation]:
@@ -198,8 +188,7 @@ def right_qos(records: Records) -> Iterable[Violation]:
 def shares(records: Records) -> Iterable[Violation]:
     """What a share is owed must come to one of its members, and at QoS 0 and 2 to one only.
 
-    What was sent to a member at QoS 2, and is in doubt because its session began anew, is for no other member
-    [MQTT-4.8.2-5]; it is counted, as it is for anybody else.
+    A message that was in flight to a member at QoS 2 when its session was fenced is for no other member [MQTT-4.8.2-5].
     """
     groups: dict[tuple[str, bytes], list[Span]] = {}
     for span in records.spans:
@@ -214,13 +203,12 @@ def shares(records: Records) -> Iterable[Violation]:
         if not lasting:
             continue
         first = min(lasting, key=lambda span: span.since)
-        doubtful = sum(records.doubtful.get(member, 0) for member in members)
+        in_flight = {identity for member in members for identity in records.in_flight.get(member, ())}
         for publication in records.publications.values():
             if (publication.sent_at or 0.0) < records.acquainted_at:
                 continue
             if publication.qos and publication.identity not in had and _owed(first, publication):
-                if min(publication.qos, first.qos) == 2 and doubtful:
-                    doubtful -= 1
+                if min(publication.qos, first.qos) == 2 and publication.identity in in_flight:
                     continue
                 detail = f"{_name(publication)} never came to any of {', '.join(members)} ({topic_filter.decode()})"
                 yield Violation("share lost", detail, (publication.identity, *members))
@@ -263,7 +251,7 @@ def wills_published(records: Records, unwell: dict[str, list[float]]) -> Iterabl
                 and span.since < will.aborted_at
                 and topic_fits(span.topic_filter, will.topic)
                 and not split_share(span.topic_filter)
-                and not (min(will.qos, span.qos) == 2 and records.doubtful.get(span.client))
+                and not _was_in_flight(records, span, will.identity, will.qos)
                 and all(arrival.identity != will.identity for arrival in records.arrivals.get(span.client, ()))
             ):
                 detail = f"the will {will.identity} never came to {span.client}"

@@ -264,12 +264,12 @@ class Client:
         self._outgoing.clear()
         self._unreleased.clear()
         for span in self._spans.values():
-            if self._records.begins_anew and self._has_session and not split_share(span.topic_filter):
+            if self._records.gives_new_sessions and self._has_session and not split_share(span.topic_filter):
                 self._interrupted[span.topic_filter] = span
             else:
                 span.until = self.kernel.now
         for request in self._requests:
-            request.again |= self._records.begins_anew and self._has_session and request.packet_id > 0
+            request.again |= self._records.gives_new_sessions and self._has_session and request.packet_id > 0
         lost, self._spans = self._spans, {}
         for span in lost.values():
             if not any(request.topic_filter == span.topic_filter for request in self._requests):
@@ -339,8 +339,12 @@ class Client:
         self.kernel.tell(f"{self.name} welcome, session {'present' if present else 'new'}")
         self._expect(not present or self.habits.persistent, "protocol", "a session after a clean start")
         if not present:
-            self._expect(self._records.begins_anew or not self._has_session, "session lost", "its session is gone")
-            self._records.begun_anew.setdefault(self.name, []).extend([self.kernel.now] * self._has_session)
+            self._expect(
+                self._records.gives_new_sessions or not self._has_session, "session lost", "its session is gone"
+            )
+            if self._has_session:
+                self._records.new_sessions.setdefault(self.name, []).append(self.kernel.now)
+                self._records.unreleased.setdefault(self.name, set()).update(map(_identity, self._unreleased.values()))
             self._forget_session()
         self._has_session = self.habits.persistent
         for packet_id, outgoing in list(self._outgoing.items()):
@@ -426,7 +430,7 @@ class Client:
                 self._expect(same, "protocol", f"packet identifier {packet_id} used again before its release")
                 return
             self._unreleased[packet_id] = message.payload
-        identity = message.payload[:ARRIVAL_BYTES].split(b" ", 1)[0].decode()
+        identity = _identity(message.payload)
         again = " again" if message.dup else ""
         self.kernel.tell(f"{identity} arrives{again} at {self.name} at QoS {message.qos}")
         where = host_of(self.address)
@@ -494,6 +498,10 @@ class Client:
         self._spans[topic_filter] = span
         is_expression = topic_filter.startswith(b"$") and not topic_filter.startswith(b"$share/")
         (self._records.expressions if is_expression else self._records.spans).append(span)
+
+
+def _identity(payload: bytes) -> str:
+    return payload[:ARRIVAL_BYTES].split(b" ", 1)[0].decode()
 
 
 def _forgive_if_left(will: LastWill, node: End) -> None:

@@ -19,13 +19,16 @@ SKEW_S = 600.0
 
 
 class Faults:
-    def __init__(self, scene: SimulatedWorld, kinds: tuple[str, ...], pause_s: float, away_s: float = 0.0) -> None:
-        """`away_s`: how long nodes are away that are killed or cut off, if that is longer than usual."""
+    def __init__(
+        self, scene: SimulatedWorld, kinds: tuple[str, ...], pause_s: float, absent_s: float = 0.0, long: float = 0.0
+    ) -> None:
+        """`long`: the share of crashes and partitions after which nodes are away for longer than `absent_s`."""
         self._scene = scene
         self._kernel = scene.kernel
         self._dice = scene.kernel.dice("faults")
         self._pause_s = pause_s
-        self._away_s = away_s
+        self._absent_s = absent_s
+        self._long = long
         self._kinds = [_KINDS[kind] for kind in kinds]
         self._heal: dict[int, Callable[[], None]] = {}
         self._number = 0
@@ -55,6 +58,11 @@ class Faults:
         self._heal[self._number] = heal
         self._kernel.after(self._dice.uniform(0.05, 2 * seconds), self._mend, self._number)
 
+    def _outage(self, usual_s: float, heal: Callable[[], None]) -> None:
+        """Of a node, or of its links."""
+        is_long = self._long > 0 and self._dice.random() < self._long
+        self._for_a_while(max(usual_s, 3 * self._absent_s) if is_long else usual_s, heal)
+
     def _mend(self, number: int) -> None:
         heal = self._heal.pop(number, None)
         if heal is not None:
@@ -66,7 +74,7 @@ class Faults:
         machine = self._dice.choice(self._scene.machines)
         if machine.running is not None:
             machine.kill()
-            self._for_a_while(max(0.5, self._away_s), machine.boot)
+            self._outage(0.5, machine.boot)
 
     def shut_down(self) -> None:
         machine = self._dice.choice(self._scene.machines)
@@ -89,7 +97,7 @@ class Faults:
         machine = self._dice.choice(self._scene.machines)
         if machine.running is not None:
             machine.kill(power=True)
-            self._for_a_while(max(1.0, self._away_s), machine.boot)
+            self._outage(1.0, machine.boot)
 
     def cut_off_a_client(self) -> None:
         client = self._dice.choice(self._scene.clients)
@@ -119,7 +127,7 @@ class Faults:
         if len(names) > 1:
             self._dice.shuffle(names)
             place = self._dice.randrange(1, len(names))
-            self._for_a_while(max(3.0, self._away_s), self._scene.network.partition([names[:place], names[place:]]))
+            self._outage(3.0, self._scene.network.partition([names[:place], names[place:]]))
 
     def cut_one_way(self) -> None:
         """A path that works in one direction only."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from sterna.broker.access.authentication import Authenticator
@@ -17,6 +18,7 @@ from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
 from sterna.broker.session.connection import ClientPeer, Connection
 from sterna.journal.settings import JournalSettings
+from sterna.mqtt.message import Message
 from sterna.node.committing import Committing
 from sterna.node.driver import Driver
 from sterna.node.housekeeping import ROUND_S, Housekeeping
@@ -110,10 +112,10 @@ class Machine:
         self.crashes: list[float] = []
         #: What its starts reported about the journal.
         self.damage: list[str] = []
-        #: client -> messages at QoS 2 of which the node does not know whether the client has them.
-        self.doubtful: dict[str, int] = {}
-        #: client -> those that the node sent again, and found out later that the client may have had them.
-        self.resent: dict[str, int] = {}
+        #: client -> the first words of messages at QoS 2 that were in flight in a session when that was fenced.
+        self.in_flight: dict[str, set[str]] = {}
+        #: client -> those of messages that its new session got from an old one.
+        self.handed_over: dict[str, set[str]] = {}
         #: The moment at which it is to be killed next, if any: one of MOMENTS.
         self.doom = ""
         self._doom_dice = kernel.dice(f"{name} doom")
@@ -309,14 +311,27 @@ class Running:
         self.reports[event] = self.reports.get(event, 0) + 1
         if "makes no sense" in event:  # all nodes are honest here, so that one of them has a fault
             self.machine.damage.append(f"{self.machine.name}: {event}: {fields}")
-        for kind, counts in (("doubtful", self.machine.doubtful), ("resent", self.machine.resent)):
-            if kind in fields:
-                counts[fields["client"]] = counts.get(fields["client"], 0) + fields[kind]
-        if "doubtful" in fields or "resent" in fields:
+        if event in ("a session is owned elsewhere", "an old session is taken over"):
             self.tell(f"reports {event}: {fields}")
+            if "in_flight" in fields:
+                self._note_fenced(fields["client"])
+            else:
+                self._note_taken_over(**fields)
         about = fields.get("peer") or fields.get("origin")
         if about:
             self.tell(f"reports {event}: {about} {fields.get('reason', '')}")
+
+    def _note_fenced(self, client: str) -> None:
+        """Its session is about to give up what is in flight at QoS 2."""
+        inflight = self.broker.sessions[client.encode()].inflight.values()
+        sent = (entry[0] for entry in inflight if entry is not None and min(entry[0].qos, entry[1].qos) == 2)
+        self.machine.in_flight.setdefault(client, set()).update(map(_first_word, sent))
+
+    def _note_taken_over(self, client: str, node: str, messages: int) -> None:
+        """So many at the head of its queue have come from an old session."""
+        queue = islice(self.broker.sessions[client.encode()].queue, messages)
+        found = (self.broker.journal.read(offset) for offset, _ in queue)
+        self.machine.handed_over.setdefault(client, set()).update(_first_word(one) for one in found if one is not None)
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         raise AssertionError("nobody has a password here")
@@ -373,6 +388,11 @@ class _Timers:
         if self._running.alive:
             # Not a hair before it: instants are floats that went through an addition and a subtraction.
             action(max(instant, self._clock.now()))
+
+
+def _first_word(message: Message) -> str:
+    """Its identity, as clients know it."""
+    return bytes(message.payload[:64]).split(b" ", 1)[0].decode()
 
 
 class _ClientStream:

@@ -12,8 +12,7 @@ def nothing_left_over(machine: Machine) -> list[Violation]:
     assert running is not None
     found = []
     for session in running.broker.sessions.values():
-        aside = session.inheritance is not None and session.inheritance.set_aside
-        if session.queue or session.inflight or aside:
+        if session.queue or session.inflight:
             detail = f"{len(session.queue)} queued, {len(session.inflight)} in flight for {session.name()}"
             found.append(Violation("left over", f"{machine.name}: {detail}", (session.name(),)))
     for share in running.broker.routes.shares():
@@ -102,10 +101,10 @@ def known_everywhere(machines: list[Machine], client: str) -> bool:
     return len(owners) == 1 and owners != {""}
 
 
-def remains_under_way(machine: Machine) -> bool:
-    """Does it have sessions, or what is left of some, that are to be made one with others?"""
+def hands_over(machine: Machine) -> bool:
+    """Does it have fenced sessions that have not handed over what waits there?"""
     network = machine.running.node.network if machine.running is not None else None
-    return network is not None and network.moving.estates.is_busy
+    return network is not None and len(network.moving.fenced_sessions) > 0
 
 
 def one_owner(machines: list[Machine]) -> list[Violation]:
@@ -119,8 +118,8 @@ def one_owner(machines: list[Machine]) -> list[Violation]:
         assert network is not None
         moving = network.moving
         under_way = [client for client, arrival in moving.arrivals.items() if not arrival.served]
-        if len(moving.estates):
-            found.append(Violation("on its way", f"{machine.name}: what is left of {len(moving.estates)} sessions"))
+        if len(moving.fenced_sessions):
+            found.append(Violation("on its way", f"{machine.name}: {len(moving.fenced_sessions)} fenced sessions"))
         for client in (*moving.departures, *under_way):
             found.append(Violation("on its way", f"{machine.name}: {client.decode()} is", (client.decode(),)))
         for client, session in machine.running.broker.sessions.items():

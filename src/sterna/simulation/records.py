@@ -52,7 +52,7 @@ class Span:
     since: float
     until: float | None = None
     renewals: list[float] = field(default_factory=list)
-    """When it was confirmed again, in sessions that began anew."""
+    """When it was confirmed again, in new sessions that took the place of old ones."""
 
 
 class Arrival(NamedTuple):
@@ -87,25 +87,28 @@ class Records:
     expressions: list[Span] = field(default_factory=list)
     """Subscriptions that compute: they get results, not messages."""
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
-    begun_anew: dict[str, list[float]] = field(default_factory=dict)
-    """client -> when it was told that its session has begun anew."""
+    new_sessions: dict[str, list[float]] = field(default_factory=dict)
+    """client -> when it was told that it has a new session in the place of an old one."""
     wills: dict[str, LastWill] = field(default_factory=dict)
     broken: list[Violation] = field(default_factory=list)
     """What a client saw that no broker may do."""
     crashes: dict[str, list[float]] = field(default_factory=dict)
     """node -> when its process was killed."""
     wandering: set[str] = field(default_factory=set)
-    """Clients behind a gateway: it sends again what a node has not answered, to another node if it has to, and has
-    sessions begin anew in their place."""
+    """Clients behind a gateway: it sends again what a node has not answered, to another node if it has to, and gives up
+    sessions in their place."""
     arrived_count: int = 0
     acquainted_at: float = 0.0
     """When every node had met every other: until then a share may have members nobody told of."""
-    begins_anew: bool = False
-    """Sessions may begin anew because their node is away.  Clients subscribe again, and what they are owed goes on."""
-    doubtful: dict[str, int] = field(default_factory=dict)
-    """client -> messages at QoS 2 that nodes said they had sent it, do not know if it has, and do not send again."""
-    resent: dict[str, int] = field(default_factory=dict)
-    """client -> those that nodes said they had sent again, not knowing that it had begun anew elsewhere meanwhile."""
+    gives_new_sessions: bool = False
+    """A client may get a new session because its node is away.  It subscribes again, and what it is owed goes on."""
+    in_flight: dict[str, set[str]] = field(default_factory=dict)
+    """client -> messages at QoS 2 that were in flight in a session when that was fenced: they are not sent again."""
+    unreleased: dict[str, set[str]] = field(default_factory=dict)
+    """client -> messages at QoS 2 that it had, and not released, when it was told that it has a new session.  It has
+    forgotten them, so that they may come once more if it goes back to the old one."""
+    handed_over: dict[str, set[str]] = field(default_factory=dict)
+    """client -> messages that a new session got from an old one: they come later than their turn."""
 
     def arrived(self, client: str, arrival: Arrival) -> None:
         self.arrivals.setdefault(client, []).append(arrival)

@@ -8,15 +8,18 @@ the first one behind the vector ends the barrier for its origin.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from sterna.broker.delivery.routes import Route
 from sterna.broker.expressions.result_identity import has_had
-from sterna.broker.inheritance import Inheritance
 from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
+
+#: Why a message is dropped that another session of the client may have delivered.
+OWNED_ELSEWHERE: Final = "owned-elsewhere"
 
 
 def is_served(journal: Journal, node: str, message: Message | None, vector: VersionVector) -> bool:
@@ -27,84 +30,61 @@ def is_served(journal: Journal, node: str, message: Message | None, vector: Vers
     return Stamp(known.epoch, known.sequence) <= vector.get(known.origin, BEFORE_ALL)
 
 
-def set_aside_for(inheritance: Inheritance, message: Message, node: str) -> str | None:
-    """The node it comes from, if the session may have a rival there, so that it has to wait until that is known."""
-    identity = message.identity
-    origin = node if identity is None else identity.origin
-    return origin if inheritance.may_repeat(origin) and not inheritance.is_full(origin) else None
-
-
-def is_added(inheritance: Inheritance | None, message: Message | None) -> bool:
-    """Had another session of the client it, whose remains came before the message did?"""
-    identity = message.identity if message is not None else None
-    if inheritance is None or message is None or identity is None:
-        return False
-    return inheritance.has_been_added(message.topic, identity)
-
-
 class Barriers:
     """Those that a message may still meet, by the origin of the message."""
 
-    __slots__ = ("_heirs", "_origins", "epoch", "node", "touched")
+    __slots__ = ("_new_sessions", "_origins", "dropped", "epoch", "node")
 
     def __init__(self) -> None:
         self._origins: dict[str, dict[bytes, Stamp]] = {}
-        #: Sessions that may have rivals.
-        self._heirs: set[bytes] = set()
+        #: Clients whose sessions may have taken the place of others: what comes for them at QoS 2 is looked at.
+        self._new_sessions: set[bytes] = set()
         #: What messages of this node's own are called elsewhere.
         self.node = ""
         self.epoch = 0
-        #: Told whose session has changed.
-        self.touched: Callable[[Session], None] = lambda session: None
+        #: Told the reason for which a message at QoS 0 is dropped.
+        self.dropped: Callable[[str], None] = lambda reason: None
 
     def raise_for(self, session: Session) -> None:
         for origin, stamp in session.barrier.items():
             self._origins.setdefault(origin, {})[session.client_id] = stamp
 
     def watch(self, session: Session) -> None:
-        """From here on what comes for it is looked at, as long as it may have rivals."""
-        self._heirs.add(session.client_id)
+        if session.beginning is not None:
+            self._new_sessions.add(session.client_id)
 
     def unwatch(self, client_id: bytes) -> None:
-        self._heirs.discard(client_id)
+        self._new_sessions.discard(client_id)
 
-    def _for_heirs(self, route: Route, message: Message) -> Route:
-        """The route without those for whom the message is set aside; and who hears it early."""
-        identity = message.identity
-        gone: set[bytes] = set()
+    def _for_new_sessions(self, route: Route, message: Message) -> Route:
+        """The route without those whose old sessions are in charge of the message."""
+        identity = message.identity or Identity(self.node, self.epoch, message.offset)
+        left: set[bytes] = set()
         for session, grant in route.deliveries:
-            inheritance = session.inheritance
-            if inheritance is None or not inheritance.is_watched:
+            beginning, qos = session.beginning, min(message.qos, grant.qos)
+            if beginning is None or qos == 1 or session.client_id not in self._new_sessions:
                 continue
-            is_sure = message.qos > 0 and grant.qos > 0
-            is_old = identity is not None and inheritance.is_behind(identity)
-            if is_old and (not is_sure or is_added(inheritance, message)):
-                gone.add(session.client_id)  # at QoS 0 rather not than twice
-                continue
-            if not inheritance.is_watched:
-                self.unwatch(session.client_id)
-            if not inheritance.rivals:
-                continue
-            origin = set_aside_for(inheritance, message, self.node)
-            if origin is not None and is_sure:
-                gone.add(session.client_id)
-                inheritance.set_one_aside(origin, message.offset, grant)
-                self.touched(session)
-            elif origin is not None and identity is not None:
-                gone.add(session.client_id)  # at QoS 0 rather not than twice
-            if is_sure and message.offset >= 0:
-                inheritance.hears(identity or Identity(self.node, self.epoch, message.offset))
-        if not gone:
+            if beginning.leaves_to_old(identity):
+                left.add(session.client_id)
+                if qos:
+                    beginning.note_left(identity)
+                else:
+                    self.dropped(OWNED_ELSEWHERE)  # at QoS 0 rather not than twice
+            elif qos:
+                beginning.hears(identity)
+        if not left:
             return route
-        return _without(route, [pair for pair in route.deliveries if pair[0].client_id not in gone])
+        return _without(route, [pair for pair in route.deliveries if pair[0].client_id not in left])
 
     def let_through(self, route: Route, message: Message) -> Route:
-        """The route without those who have had the message, or are to wait for it."""
+        """The route without those who have had the message, or get it from an old session."""
         if message.made_of is not None:
             route = _without_told(route, message)
         elif self._origins:
             route = self._without_barred(route, message)
-        return self._for_heirs(route, message) if self._heirs else route
+        if self._new_sessions and (message.identity is not None or (message.qos == 2 and message.offset >= 0)):
+            route = self._for_new_sessions(route, message)
+        return route
 
     def _without_barred(self, route: Route, message: Message) -> Route:
         identity = message.identity

@@ -103,8 +103,6 @@ class Route:
         # Of its last connection: one that is still being let in may never be, and then changes nothing.
         version, limited, aliased = session.needs
         is_special = limited or session.client_id in self.own
-        if not is_special and session.inheritance is not None:
-            is_special = bool(session.inheritance.rivals)
         if is_special or (version != MQTT_3_1_1 and (aliased or bool(grant.identifiers))):
             if self.special:
                 self.special.append(pair)

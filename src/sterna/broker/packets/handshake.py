@@ -292,6 +292,8 @@ class ConnectHandshake:
         assert request is not None
         self._lifecycle.attach(connection, session, request)
         connection.send(self._connack(request, accepted, present=present))
+        if session.beginning is not None:
+            session.beginning.welcomed(connection, self._clock.now)
         self._reports.report("client connected", connection, user=session.user, session_present=present)
         if connection.unsaid:
             session.outbox.send(connection.unsaid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.broker.access.authorization import Permissions
-from sterna.broker.inheritance import REMAINS, Inheritance
+from sterna.broker.beginning import FENCED, Beginning
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox
 from sterna.broker.session.publisher_sequence import NO_NUMBER, Number
@@ -43,6 +43,7 @@ class Session:
         "alias_maximum",
         "aliases",
         "barrier",
+        "beginning",
         "came",
         "client_id",
         "connection",
@@ -53,7 +54,6 @@ class Session:
         "held",
         "inflight",
         "inflight_bytes",
-        "inheritance",
         "is_arriving",
         "is_losing",
         "leaving",
@@ -62,6 +62,7 @@ class Session:
         "needs",
         "next_packet_id",
         "number",
+        "opened_at",
         "outbox",
         "packet_bytes_max",
         "permissions",
@@ -105,16 +106,16 @@ class Session:
         self.is_arriving = False
         #: Messages at QoS 0 that came for it meanwhile.
         self.held: Qos0Hold | None = None
-        #: What it has to know to be made one with other sessions of its client; None if there can be none.
-        self.inheritance: Inheritance | None = None
+        #: How it began, if it may have taken another session's place.
+        self.beginning: Beginning | None = None
         #: Up to which message of each origin the node it came from had served it: these do not go to it again.
         self.barrier: VersionVector = {}
         #: (offset, node, epoch, sequence): it came before our message of that offset, from a node that had come so far.
         self.came: tuple[int, str, int, int] | None = None
         #: Which results of expressions it had there, by origin or expression; see `result_identity.py`.
         self.told: VersionVector = {}
-        #: When the last connection ended, by the running clock; 0 while connected.
-        self.disconnected_at = 0.0
+        #: When the last connection began (steady clock; 0: before this start) and ended (running clock; 0: not yet).
+        self.opened_at = self.disconnected_at = 0.0
         self.subscriptions: dict[bytes, Subscription] = {}
         #: Journal offset of the first message that came after its last subscription.
         self.subscribed_at = 0
@@ -184,12 +185,12 @@ class Session:
 
     @property
     def is_moving(self) -> bool:
-        return self.is_arriving or self.leaving is not None or self.is_remains
+        return self.is_arriving or self.leaving is not None or self.is_fenced
 
     @property
-    def is_remains(self) -> bool:
-        """Is it only what is left of a session that another node has come to own?"""
-        return self.client_id.startswith(REMAINS)
+    def is_fenced(self) -> bool:
+        """Has another node come to own the client's session, so that this one only hands over what waits?"""
+        return self.client_id.startswith(FENCED)
 
     @property
     def ready(self) -> bool:

@@ -45,8 +45,7 @@ class SessionEvent(IntEnum):
     OWNER = 21
     STATE = 22
     RESULT = 23
-    INHERITS = 24
-    RECONCILED = 25
+    BEGAN = 24
     WINDOWS = 26
     EVACUATED = 30
     CLOCK = 31
@@ -175,15 +174,10 @@ class SessionLog:
         self.ended.pop(session.client_id, None)
         self._event(session, SessionEvent.IMPORTED, session.client_id, snapshot)
 
-    def inherits(self, session: Session) -> None:
-        """Nodes are missing that may have a session of the same client; or from where on it hears is known better."""
-        if session.expiry_s and session.inheritance is not None:
-            self._event(session, SessionEvent.INHERITS, session.client_id, session.inheritance.fields())
-
-    def reconciled(self, session: Session, origins: list[str]) -> None:
-        """What came from these nodes is not set aside any longer."""
-        if session.expiry_s:
-            self._event(session, SessionEvent.RECONCILED, session.client_id, origins)
+    def began(self, session: Session) -> None:
+        """It may have taken another session's place; or it is known better from where on it hears."""
+        if session.expiry_s and session.beginning is not None:
+            self._event(session, SessionEvent.BEGAN, session.client_id, session.beginning.fields())
 
     def owner(self, entry: tuple[bytes, str, int, str | None, int, bool]) -> None:
         """Client, the node that owns its session, the number; as which user, since when, and whether that stands."""

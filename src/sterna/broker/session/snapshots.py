@@ -44,9 +44,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     number: int = 0
     leaving: tuple[str, int] | None = None
     barrier: list[tuple[str, int, int]] = []
-    inheritance: list[Any] | None = None
-    #: (origin, as the queue) of what is set aside.
-    set_aside: list[tuple[str, list[tuple[int | bytes, int | bytes, int | list[int]]]]] = []
+    beginning: list[Any] | None = None
     told: list[tuple[str, int, int]] = []
     came: tuple[int, str, int, int] | None = None
 
@@ -62,18 +60,12 @@ def snapshot(session: Session) -> bytes:
         for packet_id, entry in session.inflight.items()
     ]
 
-    def parts_of(queue: OffsetQueue[Grant]) -> list[tuple[int | bytes, int | bytes, int | list[int]]]:
-        waiting: list[tuple[int | bytes, int | bytes, int | list[int]]] = []
-        for part in queue.parts():
-            if isinstance(part[0], int):
-                waiting.append((part[0], part[1], number(part[2])))
-            else:
-                waiting.append((part[0], part[1], [number(grant) for grant in part[2]]))
-        return waiting
-
-    waiting = parts_of(session.queue)
-    inheritance = session.inheritance
-    aside = [] if inheritance is None else [(origin, parts_of(one)) for origin, one in inheritance.set_aside.items()]
+    waiting: list[tuple[int | bytes, int | bytes, int | list[int]]] = []
+    for part in session.queue.parts():
+        if isinstance(part[0], int):
+            waiting.append((part[0], part[1], number(part[2])))
+        else:
+            waiting.append((part[0], part[1], [number(grant) for grant in part[2]]))
     will = will_fields(session.will)
     return msgspec.msgpack.encode(
         Snapshot(
@@ -95,8 +87,7 @@ def snapshot(session: Session) -> bytes:
             session.number,
             session.leaving,
             [(origin, *stamp) for origin, stamp in sorted(session.barrier.items())],
-            None if inheritance is None else inheritance.fields(),
-            aside,
+            None if session.beginning is None else session.beginning.fields(),
             [(origin, *stamp) for origin, stamp in sorted(session.told.items())],
             session.came,
         )

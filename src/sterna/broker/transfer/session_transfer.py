@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from sterna.broker.beginning import Beginning, beginning_from
 from sterna.broker.broker import Broker
-from sterna.broker.delivery.barriers import Barriers, is_added, set_aside_for
+from sterna.broker.delivery.barriers import Barriers
 from sterna.broker.delivery.share_targets import is_for_shares_only
-from sterna.broker.inheritance import Inheritance, inheritance_from
 from sterna.broker.packets.ack_only_reader import AckOnlyReader
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom
@@ -54,7 +54,7 @@ class Remainder(NamedTuple):
     vector: VersionVector
     states: dict[bytes, bytes]
     """What its expressions remember."""
-    inheritance: list[Any] | None = None
+    beginning: list[Any] | None = None
 
 
 # -- leaving --
@@ -207,18 +207,19 @@ def complete(
     inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
     held = session.held or Qos0Hold()
     results = expression_transfer.Results(broker, session, rest.states, rest.vector, node)
-    inheritance = None if rest.inheritance is None else inheritance_from(rest.inheritance)
-    if inheritance is not None:
-        inheritance.look_ahead(node, rest.vector)
+    beginning = None if rest.beginning is None else beginning_from(rest.beginning)
     heard = results.waiting(
         [
             (offset, grant)
             for offset, grant in session.queue
-            if not results.is_served(message := read(offset), held.made_of) and not is_added(inheritance, message)
+            if not results.is_served(message := read(offset), held.made_of)
+            and not _is_left_to_old(beginning, message, grant)
         ]
     )
     waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
-    session.queue = _queue(broker, waiting, inheritance, node)
+    session.queue = OffsetQueue()
+    for offset, grant in waiting:
+        session.queue.push(offset, grant)
     held.messages = [one for one in held.messages if not results.is_served(one[0], held.made_of)]
     for one, message in inflight:
         if one.grant is None:
@@ -234,7 +235,7 @@ def complete(
     session.sequence = rest.sequence
     session.dropped_by_retention = rest.dropped_by_retention
     session.dropped_by_full_queue = rest.dropped_by_full_queue
-    session.inheritance = inheritance
+    session.beginning = beginning
     watch(broker, session)
     session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
     session.told = results.told
@@ -254,19 +255,14 @@ def complete(
         broker.delivery.let_go(session)
 
 
-def _queue(
-    broker: Broker, waiting: list[tuple[int, Grant]], inheritance: Inheritance | None, node: str
-) -> OffsetQueue[Grant]:
-    """What waits, but for what other sessions of the client may have served."""
-    queue: OffsetQueue[Grant] = OffsetQueue()
-    for offset, grant in waiting:
-        message = broker.journal.read(offset) if inheritance is not None and inheritance.rivals else None
-        origin = set_aside_for(inheritance, message, node) if inheritance is not None and message is not None else None
-        if inheritance is not None and origin is not None:
-            inheritance.set_one_aside(origin, offset, grant)
-        else:
-            queue.push(offset, grant)
-    return queue
+def _is_left_to_old(beginning: Beginning | None, message: Message | None, grant: Grant) -> bool:
+    """Is another session of the client in charge of what was heard here meanwhile?"""
+    if beginning is None or message is None or message.identity is None or min(message.qos, grant.qos) < 2:
+        return False
+    is_left = beginning.leaves_to_old(message.identity)
+    if is_left:
+        beginning.note_left(message.identity)
+    return is_left
 
 
 def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int], received: list[int]) -> None:
@@ -304,29 +300,14 @@ def raise_barrier(broker: Broker, session: Session) -> None:
 
 
 def watch(broker: Broker, session: Session) -> None:
-    """What comes for it is looked at, if another session of its client may have had it."""
-    if session.inheritance is not None and session.inheritance.is_watched:
+    """What comes for it at QoS 2 is looked at, if another session of its client may be in charge of it."""
+    if session.beginning is not None:
         barriers_of(broker).watch(session)
 
 
 def barriers_of(broker: Broker) -> Barriers:
     if broker.delivery.barriers is None:
         barriers = broker.delivery.barriers = Barriers()
-        barriers.node, barriers.epoch, barriers.touched = broker.delivery.node, broker.journal.epoch, broker.log.touched
+        barriers.node, barriers.epoch = broker.delivery.node, broker.journal.epoch
+        barriers.dropped = broker.counters.dropped
     return broker.delivery.barriers
-
-
-def let_go(broker: Broker, session: Session, origins: list[str]) -> None:
-    """What came from these nodes is not set aside any longer, nor is what will come."""
-    inheritance = session.inheritance
-    assert inheritance is not None
-    if origins:
-        for offset, grant in inheritance.let_go(origins):
-            session.queue.push(offset, grant)
-        broker.log.reconciled(session, origins)
-        broker.routes.forget_all()  # they are sorted by it
-        if not inheritance.is_watched:
-            barriers_of(broker).unwatch(session.client_id)
-        if inheritance.says_nothing:
-            session.inheritance = None
-        broker.delivery.pump(session)

@@ -48,7 +48,7 @@ class WorkingServer(Protocol):
 
 def own_clients(broker: Broker, node: str) -> list[dict[str, Any]]:
     """Those whose sessions are at this node."""
-    present = (one for one in broker.sessions.values() if not (one.is_remains or one.is_arriving))
+    present = (one for one in broker.sessions.values() if not (one.is_fenced or one.is_arriving))
     return [_client(session, node) for session in islice(present, CLIENTS_SHOWN)]
 
 

@@ -1,0 +1,439 @@
+"""Sessions that were given to clients whose own nodes could not be reached, and what those nodes hand over later.
+
+A new session records where each of its subscriptions begins to hear every origin (`broker/beginning.py`).  When an old
+session offers what waits there, this node answers with that begin vector, writes the pages down as they come, and at
+the end adds what the client's present subscriptions ask for and the new session has not heard.  All of that, and the
+note that the old session has been taken over, is one event in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.broker.beginning import (
+    UNKNOWN,
+    Beginning,
+    beginning_from,
+    grant_now,
+    sure_filters,
+    vector_fields,
+    vector_from,
+)
+from sterna.broker.session.offset_queue import OffsetQueue
+from sterna.broker.session.session import Session
+from sterna.broker.session.snapshots import snapshot
+from sterna.broker.session.subscriptions import Grant, Subscription
+from sterna.broker.transfer import session_transfer
+from sterna.broker.transfer.session_transfer import Staged
+from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
+from sterna.mqtt.topics import SHARE
+from sterna.node.session_pages import write_down
+from sterna.vocabulary.errors import JournalError
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
+
+if TYPE_CHECKING:
+    from sterna.node.moving import Moving
+
+#: A client with a new session has subscribed to all it wants when it has not subscribed for so long.
+SETTLE_S = 1.0
+#: How often something that is waited for is looked at.
+LOOK_S = 0.02
+#: Messages of one old session that are taken in; a queue is not longer either.
+ITEMS_MAX = 1_000_000
+
+#: A node, and the number under which it had owned the session.
+OldSession = tuple[str, int]
+
+
+@dataclass(slots=True)
+class TakingOver:
+    """An old session's messages, as they come."""
+
+    parts: dict[int, list[tuple[bytes, int, bool, bool, int]]] = field(default_factory=dict)
+    is_adopted: bool = False
+    """Its client was there after it had been here: subscriptions and identifiers of that session go on here."""
+    is_offered: bool = False
+    offered_at: float = 0.0
+    heard_at: float = 0.0
+    pages: int = 0
+    is_writing: bool = False
+    staged: list[Staged] = field(default_factory=list)
+    last: HandOverPage | None = None
+
+
+class NewSessions:
+    def __init__(self, moving: Moving) -> None:
+        self._moving = moving
+        self._broker = moving.broker
+        self._coming: dict[bytes, dict[OldSession, TakingOver]] = {}
+        #: Clients whose sessions do not hear all origins at QoS 2 yet.
+        self._waiting: dict[bytes, None] = {}
+        #: Origins that are being read as far as they have come.
+        self._awaited: set[str] = set()
+
+    # -- how they begin --
+
+    def recover(self) -> None:
+        for session in self._broker.sessions.values():
+            beginning = session.beginning
+            if beginning is None:
+                continue
+            session_transfer.watch(self._broker, session)
+            beginning.began_at = self._broker.now
+            if session.is_fenced:
+                continue
+            if beginning.opening:  # it is not known any more who had heard of them
+                for name in sorted(beginning.opening):
+                    beginning.begins(name, _later(self._moving.heard_up_to(), session.barrier))
+                self._broker.log.began(session)
+            if beginning.left_to_old:
+                self._waiting[session.client_id] = None
+
+    def begun(self, session: Session, after: int, missing: Iterable[str], *, clean: bool) -> None:
+        """A client gets a new session.  `after`: the number of its old one, as it is known here; 0 if none is.
+        `missing`: nodes that may have delivered messages to the old one which were not read here."""
+        beginning = session.beginning = Beginning(session.number, after)
+        beginning.is_clean = beginning.is_told = clean
+        beginning.began_at = self._broker.now
+        if not clean:
+            beginning.left_to_old = {origin: BEFORE_ALL for origin in missing if origin != self._moving.node}
+        self._broker.log.began(session)
+        if not clean:
+            self._moving.ask_everybody(partial(self._begins, session))
+        self._wait_for_origins(session)
+
+    def arrived(self, session: Session) -> None:
+        """It has come from another node."""
+        self._coming.pop(session.client_id, None)
+        if session.beginning is not None:
+            session.beginning.began_at = self._broker.now
+        self._wait_for_origins(session)
+
+    def _wait_for_origins(self, session: Session) -> None:
+        session_transfer.watch(self._broker, session)
+        if session.beginning is not None and session.beginning.left_to_old:
+            self._waiting[session.client_id] = None
+            for origin in list(session.beginning.left_to_old):
+                self._await(origin)
+
+    def _begins(self, session: Session, frontiers: VersionVector) -> None:
+        """What was published before is not for it, even if we read it later: the old session is in charge of it."""
+        beginning = session.beginning
+        if beginning is not None and beginning.after:  # nodes that did not answer cannot be reached either
+            silent = [name for name in self._moving.router.streams.vector if name not in frontiers]
+            for origin in silent:
+                if origin != self._moving.node and origin not in beginning.resumed:
+                    beginning.left_to_old.setdefault(origin, BEFORE_ALL)
+            self._wait_for_origins(session)
+        if self._broker.sessions.get(session.client_id) is session and not session.subscriptions:
+            vector = _later(self._moving.heard_up_to(), frontiers)
+            session.barrier = {origin: stamp for origin, stamp in vector.items() if origin != self._moving.node}
+            session_transfer.raise_barrier(self._broker, session)
+            if session.expiry_s:
+                self._broker.log.imported(session, snapshot(session))
+
+    def subscribed(self, session: Session, topic_filter: bytes) -> None:
+        """From where on does it hear that?  From when everybody knows."""
+        beginning = session.beginning
+        if beginning is None:
+            return
+        beginning.is_told = True
+        beginning.subscribed_at = self._broker.now
+        if not topic_filter.startswith(SHARE):
+            beginning.opening.add(topic_filter)
+            self._moving.ask_everybody(partial(self._known, session, topic_filter))
+
+    def _known(self, session: Session, topic_filter: bytes, frontiers: VersionVector) -> None:
+        vector = _later(self._moving.heard_up_to(), frontiers)
+        self._broker.commitments.in_turn(partial(self._hears, session, topic_filter, vector))
+
+    def _hears(self, session: Session, topic_filter: bytes, vector: VersionVector) -> None:
+        beginning = session.beginning
+        if beginning is not None and self._broker.sessions.get(session.client_id) is session:
+            beginning.begins(topic_filter, _later(vector, session.barrier))  # it bars what was before
+            if not beginning.opening:
+                self._broker.log.began(session)
+
+    def node_found(self, origin: str) -> None:
+        """Once it has been read as far as it had come, new sessions hear it at QoS 2 too."""
+        for client in self._waiting:
+            session = self._broker.sessions.get(client)
+            if session is not None and session.beginning is not None and session.beginning.meets(origin):
+                self._broker.log.began(session)
+        if self._waiting:
+            self._await(origin)
+
+    def _await(self, origin: str) -> None:
+        router = self._moving.router
+        if origin not in self._awaited and router.link_to(origin) is not None:
+            self._awaited.add(origin)
+            is_read = partial(self._is_read_or_lost, origin)
+            self._moving.once(is_read, partial(self._moving.ask_everybody, partial(self._answered, origin)))
+
+    def _is_read_or_lost(self, origin: str) -> bool:
+        return self._moving.router.streams.synced(origin) or self._moving.router.link_to(origin) is None
+
+    def _answered(self, origin: str, frontiers: VersionVector) -> None:
+        """A link that is still there may be dead: it is in step if it answers."""
+        self._awaited.discard(origin)
+        if origin in frontiers:
+            self._broker.between_groups(partial(self._resume, origin))
+        else:
+            self._moving.later(self._moving.settings.retry_s, partial(self._await, origin))
+
+    def _resume(self, origin: str) -> None:
+        streams = self._moving.router.streams
+        if not streams.synced(origin):
+            return
+        for client in list(self._waiting):
+            session = self._broker.sessions.get(client)
+            beginning = session.beginning if session is not None else None
+            if session is None or beginning is None or not beginning.left_to_old:
+                del self._waiting[client]
+            elif origin in beginning.left_to_old and not session.is_moving:
+                beginning.resume(origin, streams.vector.get(origin, BEFORE_ALL))
+                self._broker.log.began(session)
+
+    # -- what old sessions hand over --
+
+    def is_taking_over(self) -> bool:
+        return bool(self._coming)
+
+    def came(self, source: str, message: HandOver | HandOverPage) -> None:
+        session = self._broker.sessions.get(message.client)
+        owner, _ = self._moving.directory.get(message.client)
+        if session is None or session.is_moving or owner != self._moving.node:
+            return  # it will be offered again, here or elsewhere
+        if isinstance(message, HandOver):
+            self._offered(session, source, message)
+        else:
+            self._page_came(session, source, message)
+
+    def _answer(self, client: bytes, old: OldSession, page: int) -> None:
+        source, number = old
+        if page in (WHOLE, UNWANTED):
+            coming = self._coming.get(client, {})
+            coming.pop(old, None)
+            if not coming:
+                self._coming.pop(client, None)
+        self._moving.send(source, HandOverAck(client, number, page))
+
+    def _offered(self, session: Session, source: str, offer: HandOver) -> None:
+        client, old = offer.client, (source, offer.number)
+        if session.beginning is not None and old in session.beginning.taken_over:
+            self._answer(client, old, WHOLE)
+            return
+        coming = self._coming.setdefault(client, {}).setdefault(old, TakingOver())
+        coming.parts[offer.part], coming.heard_at = offer.subscriptions, self._broker.now
+        if coming.last is None and not coming.is_writing:
+            coming.pages, coming.staged = 0, []  # it begins from the first page
+        if len(coming.parts) < offer.parts:
+            return
+        if session.user == offer.user and self._is_later_used(session, offer):
+            coming.is_adopted = True
+            self._adopt(session, [fields for _, part in sorted(coming.parts.items()) for fields in part])
+        beginning = session.beginning
+        is_clean = beginning is not None and beginning.is_clean
+        if beginning is None or session.user != offer.user or (is_clean and not coming.is_adopted):
+            self._answer(client, old, UNWANTED)
+        else:
+            if not coming.is_offered:
+                coming.is_offered, coming.offered_at = True, self._broker.now
+            self._ask_newest(session, beginning)
+
+    def _ask_newest(self, session: Session, beginning: Beginning) -> None:
+        """One old session after the other, the newest first: a newer one tells which messages of an older one its
+        client may have.  One that is known of and away is waited for, but not for longer than `patience_s`."""
+        coming = self._coming.get(session.client_id, {})
+        newest = max((old for old, one in coming.items() if one.is_offered), key=lambda old: old[1], default=None)
+        if newest is None or coming[newest].last is not None or not self._is_ready(session, beginning):
+            return
+        waited_s = self._broker.now - coming[newest].offered_at
+        is_known = self._is_known_who_came_between(session, beginning, newest)
+        if is_known or waited_s > self._moving.settings.patience_s:
+            self._ask(session.client_id, newest, beginning)
+
+    def _is_later_used(self, session: Session, offer: HandOver) -> bool:
+        """Was its client at the old session after the new one had begun?  Or were both new, and it knows of that one
+        only?"""
+        beginning = session.beginning
+        if beginning is None:
+            return False
+        is_back = offer.opened_s is not None and offer.opened_s <= self._broker.now - beginning.began_at
+        return is_back or (offer.is_told and not beginning.has_heard_of_it)
+
+    def _adopt(self, session: Session, subscriptions: list[tuple[bytes, int, bool, bool, int]]) -> None:
+        """Its client went back to the old session before both nodes met: what it had subscribed to there goes on."""
+        assert session.beginning is not None
+        session.beginning.is_told = True
+        for fields in subscriptions:
+            if fields[0] not in session.subscriptions:
+                subscription = Subscription(*fields)
+                self._broker.routes.subscribe(session, subscription)
+                self._broker.log.subscribed(session, subscription)
+                self.subscribed(session, fields[0])
+
+    def _ask(self, client: bytes, old: OldSession, beginning: Beginning) -> None:
+        source, number = old
+        self._moving.send(source, HandOverWanted(client, number, vector_fields(beginning.needed())))
+
+    def _is_ready(self, session: Session, beginning: Beginning) -> bool:
+        """Has the client subscribed to what it wants, as far as can be known?  What it does not want is dropped."""
+        if beginning.opening:
+            return False
+        if not beginning.subscribed_at:
+            beginning.subscribed_at = self._broker.now
+        quiet_s = self._broker.now - beginning.subscribed_at
+        if session.subscriptions:
+            return quiet_s >= SETTLE_S
+        # One that stays connected and does not subscribe has been told, and wants nothing.
+        return session.connection is not None and quiet_s > self._moving.settings.patience_s
+
+    def _page_came(self, session: Session, source: str, page: HandOverPage) -> None:
+        old = source, page.number
+        coming = self._coming.get(page.client, {}).get(old)
+        if coming is None:
+            self._moving.counters.refused += 1
+            if session.beginning is not None and old in session.beginning.taken_over:
+                self._answer(page.client, old, WHOLE)
+            elif session.beginning is not None:  # this node was started again meanwhile
+                self._coming.setdefault(page.client, {})[old] = TakingOver(
+                    is_offered=True, offered_at=self._broker.now, heard_at=self._broker.now
+                )
+                self._ask_newest(session, session.beginning)
+            return
+        coming.heard_at = self._broker.now
+        if coming.last is not None or coming.is_writing:
+            return  # it is being added, or written
+        if page.page < coming.pages and page.vector is None:
+            self._answer(page.client, old, page.page)
+        elif page.page > coming.pages and session.beginning is not None:
+            self._ask(page.client, old, session.beginning)
+        elif page.page == coming.pages and len(coming.staged) < ITEMS_MAX:
+            coming.is_writing = True
+            staged = write_down(self._broker, self._moving.node, page.items)
+            self._broker.when_safe(partial(self._written, old, coming, page, staged))
+
+    def _written(
+        self, old: OldSession, coming: TakingOver, page: HandOverPage, staged: list[Staged], safe: bool
+    ) -> None:
+        coming.is_writing = False
+        if not safe:
+            return  # it will be sent again
+        coming.staged += staged
+        coming.pages = page.page + 1
+        if page.vector is None:
+            self._answer(page.client, old, page.page)
+        else:
+            coming.last = page
+            self._add(page.client, old, coming)
+
+    def _add(self, client: bytes, old: OldSession, coming: TakingOver) -> None:
+        self._broker.between_groups(partial(self._add_now, client, old, coming))
+
+    def _add_now(self, client: bytes, old: OldSession, coming: TakingOver) -> None:
+        session, last = self._broker.sessions.get(client), coming.last
+        if self._coming.get(client, {}).get(old) is not coming or last is None:
+            return
+        beginning = session.beginning if session is not None else None
+        if session is None or session.is_moving or beginning is None:
+            self._coming.pop(client, None)  # it has gone elsewhere meanwhile, and is offered there
+            return
+        upto = vector_from(last.vector or [])
+        if beginning.opening or self._waits_for_newer(client, old):
+            self._moving.later(LOOK_S, partial(self._add, client, old, coming))
+            return
+        if any(stamp > upto.get(origin, BEFORE_ALL) for origin, stamp in beginning.needed().items()):
+            coming.last, coming.pages, coming.staged = None, 0, []
+            self._ask(client, old, beginning)  # it begins later than it did when the old session was asked
+            return
+        try:
+            self._merge(session, beginning, old, coming)
+        except JournalError:
+            self._moving.later(LOOK_S, partial(self._add, client, old, coming))
+            return
+        if coming.is_adopted:
+            session.received.update(last.received)
+            for one in coming.staged:
+                if one.grant is None:
+                    session.inflight.setdefault(one.packet_id, None)
+        beginning.took_over(*old, None if last.beginning is None else beginning_from(last.beginning))
+        if old[1] >= beginning.after:
+            for origin in [origin for origin in beginning.left_to_old if origin != UNKNOWN]:
+                beginning.resume(origin, upto.get(origin, BEFORE_ALL))
+        self._broker.log.imported(session, snapshot(session))
+        self._broker.when_safe(partial(self._added, session, old, coming))
+
+    def _added(self, session: Session, old: OldSession, coming: TakingOver, safe: bool) -> None:
+        if not safe:
+            self._broker.when_safe(partial(self._added, session, old, coming))
+            return
+        self._answer(session.client_id, old, WHOLE)
+        if session.beginning is not None:
+            self._ask_newest(session, session.beginning)
+        if session.connection is not None:
+            if coming.is_adopted:
+                self._broker.delivery.release(session, [one.packet_id for one in coming.staged if one.grant is None])
+            self._broker.delivery.pump(session)
+
+    def _merge(self, session: Session, beginning: Beginning, old: OldSession, coming: TakingOver) -> None:
+        """What waited there and was not heard here, then what waits here.  May raise JournalError; then nothing has
+        changed."""
+        moving, counters = self._moving, self._moving.counters
+        filters = sure_filters(session)
+        is_known = self._is_known_who_came_between(session, beginning, old)
+        front: list[tuple[int, Grant]] = []
+        unwanted = dropped = 0
+        for one in coming.staged:
+            message = self._broker.journal.read(one.offset) if one.grant is not None else None
+            if message is None:
+                continue
+            grant = grant_now(session.subscriptions.values(), message, session.client_id)
+            if grant is None:
+                unwanted += 1
+                continue
+            epoch = self._broker.journal.epoch_of(message.offset)
+            identity = message.identity or Identity(moving.node, epoch, message.offset)
+            qos = min(message.qos, grant.qos)
+            if beginning.has_heard(filters, message.topic, identity, qos):
+                continue
+            if qos == 2 and beginning.may_be_had(message.topic, identity):
+                continue
+            if qos == 2 and not is_known:
+                dropped += 1
+            else:
+                front.append((one.offset, grant))
+        whole: OffsetQueue[Grant] = OffsetQueue()
+        for offset, grant in (*front, *session.queue):
+            if len(whole) < self._broker.limits.queued:
+                whole.push(offset, grant)
+            else:
+                session.turn_away(self._broker.counters)
+        session.queue = whole
+        self._broker.report("an old session is taken over", client=session.name(), node=old[0], messages=len(front))
+        counters.taken_over += len(front)
+        counters.unwanted += unwanted
+        counters.in_flight_dropped += dropped
+        if dropped:
+            self._broker.counters.dropped("owned-elsewhere", dropped)
+            reason = "messages at QoS 2 are dropped: a session between cannot be asked whether it has delivered them"
+            self._broker.report(reason, client=session.name(), node=old[0], messages=dropped)
+
+    def _waits_for_newer(self, client: bytes, old: OldSession) -> bool:
+        """Has a newer one been offered meanwhile, and is it still there?"""
+        since = self._broker.now - self._moving.settings.patience_s
+        others = self._coming.get(client, {}).items()
+        return any(number > old[1] and one.heard_at > since for (_, number), one in others)
+
+    def _is_known_who_came_between(self, session: Session, beginning: Beginning, old: OldSession) -> bool:
+        """Have all sessions between that one and this been taken over, so that it is known what they had at QoS 2?"""
+        if self._waits_for_newer(session.client_id, old):
+            return False
+        return old[1] >= beginning.after or any(number >= beginning.after for _, number in beginning.taken_over)
+
+
+def _later(one: VersionVector, other: VersionVector) -> VersionVector:
+    return {origin: max(one.get(origin, BEFORE_ALL), other.get(origin, BEFORE_ALL)) for origin in (*one, *other)}
