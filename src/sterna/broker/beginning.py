@@ -67,6 +67,7 @@ class Beginning:
         "taken_over",
         "told_at",
         "told_by",
+        "went_back",
     )
 
     def __init__(self, number: int, after: int) -> None:
@@ -98,6 +99,8 @@ class Beginning:
         self.left_to_old: VersionVector = {}
         #: Those that are back -> from where on it hears them at QoS 2.
         self.resumed: VersionVector = {}
+        #: (node, number) of old sessions that its client went back to after this one had begun.
+        self.went_back: dict[tuple[str, int], None] = {}
         #: (node, number) of old sessions that have handed over.
         self.taken_over: dict[tuple[str, int], None] = {}
         #: How those of them began that had taken an older session's place.
@@ -198,11 +201,12 @@ class Beginning:
             vector_fields(self.resumed),
             list(self.taken_over),
             [one.fields() for one in self.before],
+            list(self.went_back),
         ]
 
 
 def beginning_from(fields: list[Any]) -> Beginning:
-    number, after, is_clean, is_told, since, early, left_to_old, resumed, taken_over, before = fields
+    number, after, is_clean, is_told, since, early, left_to_old, resumed, taken_over, before, went_back = fields
     found = Beginning(number, after)
     found.is_clean, found.is_told = is_clean, is_told
     for name, vector in since:
@@ -211,6 +215,7 @@ def beginning_from(fields: list[Any]) -> Beginning:
     found.left_to_old, found.resumed = vector_from(left_to_old), vector_from(resumed)
     found.taken_over = dict.fromkeys((node, number) for node, number in taken_over)
     found.before = [beginning_from(one) for one in before]
+    found.went_back = dict.fromkeys((node, number) for node, number in went_back)
     return found
 
 

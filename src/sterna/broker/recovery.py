@@ -294,6 +294,8 @@ class Replay:
     ) -> None:
         is_new = topic_filter not in session.subscriptions
         self._state.routes.subscribe(session, Subscription(topic_filter, qos, no_local, as_published, identifier))
+        if session.beginning is not None:
+            session.beginning.is_told = True
         if is_new:
             _opens(session, topic_filter)
 
@@ -302,7 +304,6 @@ class Replay:
         session.beginning = beginning_from(fields)
         if before is not None:
             session.beginning.opening = before.opening.difference(session.beginning.since)
-            session.beginning.is_told = before.is_told or session.beginning.is_told
 
     def _unsubscribed(self, session: Session, topic_filter: bytes) -> None:
         self._state.routes.unsubscribe(session, topic_filter)
@@ -473,10 +474,8 @@ class Replay:
 
 def _opens(session: Session, topic_filter: bytes) -> None:
     """From where on it hears that everybody had yet to say; what it heard meanwhile is in the journal."""
-    if session.beginning is not None:
-        session.beginning.is_told = True
-        if not topic_filter.startswith(SHARE):
-            session.beginning.opening.add(topic_filter)
+    if session.beginning is not None and not topic_filter.startswith(SHARE):
+        session.beginning.opening.add(topic_filter)
 
 
 _REPLAYS: dict[int, Callable[..., None]] = {

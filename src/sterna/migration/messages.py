@@ -210,11 +210,6 @@ class HandOver(msgspec.Struct, tag=11, array_like=True, frozen=True):
     user: Text | None
     opened_s: Seconds | None
     """How long ago its client connected last; None if it has not since the sender was started."""
-    is_told: bool
-    """It is a new session, and its client knows."""
-    subscriptions: list[tuple[Topic, Qos, bool, bool, SubscriptionId]]
-    part: Annotated[int, msgspec.Meta(ge=0, lt=PARTS_MAX)] = 0
-    parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)] = 1
 
 
 class HandOverWanted(msgspec.Struct, tag=12, array_like=True, frozen=True):
@@ -231,8 +226,6 @@ class HandOverPage(msgspec.Struct, tag=13, array_like=True, frozen=True):
     items: list[Item]
     vector: Marks | None = None
     """With the last page: how far the fenced session has read."""
-    received: PacketIds = []
-    """With the last page: identifiers of publications at QoS 2 that its client has not released."""
     beginning: list[Any] | None = None
     """With the last page: how it began, if it had taken another session's place."""
 
@@ -293,7 +286,7 @@ def decode(body: bytes) -> Message | Evacuate:
         found: Message | Evacuate = _message.decode(body)
         if not isinstance(found, Evacuate):
             check_text(found.client)
-        if isinstance(found, MigTo | HandOver):
+        if isinstance(found, MigTo):
             for fields in found.subscriptions:
                 _check_filter(fields[0])
         elif isinstance(found, MigSync) and found.rest is not None and found.rest.will is not None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.beginning import fenced_key, in_doubt, owner_of, vector_fields, vector_from
 from sterna.broker.session.session import Session
-from sterna.broker.session.session_log import subscription_fields
 from sterna.broker.session.snapshots import snapshot
 from sterna.broker.transfer import session_transfer
 from sterna.migration.messages import (
@@ -27,7 +26,6 @@ from sterna.migration.messages import (
     MigAbort,
 )
 from sterna.mqtt.topics import SHARE
-from sterna.node.leaving import in_parts
 from sterna.node.session_pages import Pages
 from sterna.node.sides import pause_s
 from sterna.vocabulary.errors import JournalError
@@ -63,7 +61,7 @@ class FencedSession:
     @property
     def _is_empty(self) -> bool:
         session = self.session
-        return not (session.queue or session.subscriptions or session.inflight or session.leaving)
+        return not (session.queue or session.subscriptions or session.leaving)
 
     def tick(self) -> None:
         """Time has passed: say it again, to the owner of now."""
@@ -120,11 +118,7 @@ class FencedSession:
         elif self._wanted is None:
             session = self.session
             opened_s = self._broker.now - session.opened_at if session.opened_at else None
-            is_told = session.beginning is not None and session.beginning.is_told
-            parts = in_parts([subscription_fields(one) for one in session.subscriptions.values()])
-            about = self.client, self.number, session.user, opened_s, is_told
-            for part, subscriptions in enumerate(parts):
-                self._moving.send(owner, HandOver(*about, subscriptions, part, len(parts)))
+            self._moving.send(owner, HandOver(self.client, self.number, session.user, opened_s))
 
     def wanted(self, source: str, vector: VersionVector) -> None:
         """The new session begins here; asked again if it has come to begin later, or has forgotten earlier pages."""
@@ -193,8 +187,7 @@ class FencedSession:
         self._retries = 0
         if is_last:
             beginning = self.session.beginning.fields() if self.session.beginning is not None else None
-            rest = vector_fields(self._upto), sorted(self.session.received), beginning
-            self._page = HandOverPage(self.client, self.number, number, items, *rest)
+            self._page = HandOverPage(self.client, self.number, number, items, vector_fields(self._upto), beginning)
         else:
             self._page = HandOverPage(self.client, self.number, number, items)
         self._moving.send(self._target, self._page)
@@ -305,13 +298,9 @@ class FencedSessions:
             kept.leaving = session.leaving
         kept.beginning = session.beginning
         kept.barrier, kept.told = session.barrier, session.told
-        kept.received, kept.opened_at = set(session.received), session.opened_at
-        if session.beginning is not None:
-            session.beginning.is_told = session.beginning.has_heard_of_it
-        for packet_id, entry in session.inflight.items():
-            if entry is None:
-                kept.inflight[packet_id] = None
-            elif not entry[1].retained and not entry[1].share:
+        kept.opened_at = session.opened_at
+        for entry in session.inflight.values():
+            if entry is not None and not entry[1].retained and not entry[1].share:
                 kept.queue.push(entry[0].offset, entry[1])
         for offset, grant in session.queue:
             if not grant.retained:

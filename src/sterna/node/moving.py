@@ -283,6 +283,7 @@ class Moving:
     def ended(self, session: Session) -> None:
         client = session.client_id
         self.transients.ended(client)
+        self.new_sessions.ended(client)
         departure = self.departures.get(client)
         if departure is not None:
             departure.trouble("the session has ended")

@@ -18,6 +18,7 @@ from sterna.broker.beginning import (
     Beginning,
     beginning_from,
     grant_now,
+    in_doubt,
     sure_filters,
     vector_fields,
     vector_from,
@@ -25,7 +26,7 @@ from sterna.broker.beginning import (
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.session import Session
 from sterna.broker.session.snapshots import snapshot
-from sterna.broker.session.subscriptions import Grant, Subscription
+from sterna.broker.session.subscriptions import Grant
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
@@ -52,11 +53,7 @@ OldSession = tuple[str, int]
 class TakingOver:
     """An old session's messages, as they come."""
 
-    parts: dict[int, list[tuple[bytes, int, bool, bool, int]]] = field(default_factory=dict)
-    is_adopted: bool = False
-    """Its client was there after it had been here: subscriptions and identifiers of that session go on here."""
-    is_offered: bool = False
-    offered_at: float = 0.0
+    offered_at: float
     heard_at: float = 0.0
     pages: int = 0
     is_writing: bool = False
@@ -108,8 +105,12 @@ class NewSessions:
     def arrived(self, session: Session) -> None:
         """It has come from another node."""
         self._coming.pop(session.client_id, None)
-        if session.beginning is not None:
-            session.beginning.began_at = self._broker.now
+        beginning, node = session.beginning, self._moving.node
+        if beginning is not None:
+            beginning.began_at = self._broker.now
+            if node in beginning.left_to_old:  # nothing of that is missing here
+                beginning.resume(node, self._moving.vector()[node])
+                self._broker.log.began(session)
         self._wait_for_origins(session)
 
     def _wait_for_origins(self, session: Session) -> None:
@@ -199,8 +200,9 @@ class NewSessions:
 
     # -- what old sessions hand over --
 
-    def is_taking_over(self) -> bool:
-        return bool(self._coming)
+    def ended(self, client: bytes) -> None:
+        self._coming.pop(client, None)
+        self._waiting.pop(client, None)
 
     def came(self, source: str, message: HandOver | HandOverPage) -> None:
         session = self._broker.sessions.get(message.client)
@@ -226,55 +228,47 @@ class NewSessions:
         if session.beginning is not None and old in session.beginning.taken_over:
             self._answer(client, old, WHOLE)
             return
-        coming = self._coming.setdefault(client, {}).setdefault(old, TakingOver())
-        coming.parts[offer.part], coming.heard_at = offer.subscriptions, self._broker.now
+        beginning = session.beginning
+        if beginning is None or session.user != offer.user or beginning.is_clean:
+            self._answer(client, old, UNWANTED)
+            return
+        coming = self._coming.setdefault(client, {}).setdefault(old, TakingOver(self._broker.now))
+        coming.heard_at = self._broker.now
         if coming.last is None and not coming.is_writing:
             coming.pages, coming.staged = 0, []  # it begins from the first page
-        if len(coming.parts) < offer.parts:
-            return
-        if session.user == offer.user and self._is_later_used(session, offer):
-            coming.is_adopted = True
-            self._adopt(session, [fields for _, part in sorted(coming.parts.items()) for fields in part])
-        beginning = session.beginning
-        is_clean = beginning is not None and beginning.is_clean
-        if beginning is None or session.user != offer.user or (is_clean and not coming.is_adopted):
-            self._answer(client, old, UNWANTED)
-        else:
-            if not coming.is_offered:
-                coming.is_offered, coming.offered_at = True, self._broker.now
-            self._ask_newest(session, beginning)
+        is_back = offer.opened_s is not None and offer.opened_s < self._broker.now - beginning.began_at
+        if is_back and old not in beginning.went_back:
+            beginning.went_back[old] = None
+            self._tell_again(session, beginning)
+        self._ask_newest(session, beginning)
+
+    def _tell_again(self, session: Session, beginning: Beginning) -> None:
+        """Its client went back to the old session after this one had begun, and has to hear again that this one is new.
+        Then it forgets what was in flight in both."""
+        sent = in_doubt(session)
+        event = "a client went back to its old session"
+        self._broker.report(event, client=session.name(), in_flight=len(sent))
+        for packet_id in sent:
+            self._broker.delivery.passed_on(session, packet_id, "owned-elsewhere")
+        self._moving.counters.in_flight_dropped += len(sent)
+        for packet_id in [packet_id for packet_id, entry in session.inflight.items() if entry is None]:
+            session.out_of_flight(packet_id)
+            self._broker.log.acknowledged(session, packet_id)
+        beginning.is_told, beginning.told_by = False, None
+        self._broker.log.began(session)
+        self._moving.take_over(session)
 
     def _ask_newest(self, session: Session, beginning: Beginning) -> None:
         """One old session after the other, the newest first: a newer one tells which messages of an older one its
         client may have.  One that is known of and away is waited for, but not for longer than `patience_s`."""
         coming = self._coming.get(session.client_id, {})
-        newest = max((old for old, one in coming.items() if one.is_offered), key=lambda old: old[1], default=None)
+        newest = max(coming, key=lambda old: old[1], default=None)
         if newest is None or coming[newest].last is not None or not self._is_ready(session, beginning):
             return
         waited_s = self._broker.now - coming[newest].offered_at
         is_known = self._is_known_who_came_between(session, beginning, newest)
         if is_known or waited_s > self._moving.settings.patience_s:
             self._ask(session.client_id, newest, beginning)
-
-    def _is_later_used(self, session: Session, offer: HandOver) -> bool:
-        """Was its client at the old session after the new one had begun?  Or were both new, and it knows of that one
-        only?"""
-        beginning = session.beginning
-        if beginning is None:
-            return False
-        is_back = offer.opened_s is not None and offer.opened_s <= self._broker.now - beginning.began_at
-        return is_back or (offer.is_told and not beginning.has_heard_of_it)
-
-    def _adopt(self, session: Session, subscriptions: list[tuple[bytes, int, bool, bool, int]]) -> None:
-        """Its client went back to the old session before both nodes met: what it had subscribed to there goes on."""
-        assert session.beginning is not None
-        session.beginning.is_told = True
-        for fields in subscriptions:
-            if fields[0] not in session.subscriptions:
-                subscription = Subscription(*fields)
-                self._broker.routes.subscribe(session, subscription)
-                self._broker.log.subscribed(session, subscription)
-                self.subscribed(session, fields[0])
 
     def _ask(self, client: bytes, old: OldSession, beginning: Beginning) -> None:
         source, number = old
@@ -300,9 +294,7 @@ class NewSessions:
             if session.beginning is not None and old in session.beginning.taken_over:
                 self._answer(page.client, old, WHOLE)
             elif session.beginning is not None:  # this node was started again meanwhile
-                self._coming.setdefault(page.client, {})[old] = TakingOver(
-                    is_offered=True, offered_at=self._broker.now, heard_at=self._broker.now
-                )
+                self._coming.setdefault(page.client, {})[old] = TakingOver(self._broker.now, self._broker.now)
                 self._ask_newest(session, session.beginning)
             return
         coming.heard_at = self._broker.now
@@ -355,28 +347,21 @@ class NewSessions:
         except JournalError:
             self._moving.later(LOOK_S, partial(self._add, client, old, coming))
             return
-        if coming.is_adopted:
-            session.received.update(last.received)
-            for one in coming.staged:
-                if one.grant is None:
-                    session.inflight.setdefault(one.packet_id, None)
         beginning.took_over(*old, None if last.beginning is None else beginning_from(last.beginning))
         if old[1] >= beginning.after:
             for origin in [origin for origin in beginning.left_to_old if origin != UNKNOWN]:
                 beginning.resume(origin, upto.get(origin, BEFORE_ALL))
         self._broker.log.imported(session, snapshot(session))
-        self._broker.when_safe(partial(self._added, session, old, coming))
+        self._broker.when_safe(partial(self._added, session, old))
 
-    def _added(self, session: Session, old: OldSession, coming: TakingOver, safe: bool) -> None:
+    def _added(self, session: Session, old: OldSession, safe: bool) -> None:
         if not safe:
-            self._broker.when_safe(partial(self._added, session, old, coming))
+            self._broker.when_safe(partial(self._added, session, old))
             return
         self._answer(session.client_id, old, WHOLE)
         if session.beginning is not None:
             self._ask_newest(session, session.beginning)
         if session.connection is not None:
-            if coming.is_adopted:
-                self._broker.delivery.release(session, [one.packet_id for one in coming.staged if one.grant is None])
             self._broker.delivery.pump(session)
 
     def _merge(self, session: Session, beginning: Beginning, old: OldSession, coming: TakingOver) -> None:

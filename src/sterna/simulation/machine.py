@@ -311,7 +311,7 @@ class Running:
         self.reports[event] = self.reports.get(event, 0) + 1
         if "makes no sense" in event:  # all nodes are honest here, so that one of them has a fault
             self.machine.damage.append(f"{self.machine.name}: {event}: {fields}")
-        if event in ("a session is owned elsewhere", "an old session is taken over"):
+        if "in_flight" in fields or event == "an old session is taken over":
             self.tell(f"reports {event}: {fields}")
             if "in_flight" in fields:
                 self._note_fenced(fields["client"])

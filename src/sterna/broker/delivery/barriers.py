@@ -50,8 +50,7 @@ class Barriers:
             self._origins.setdefault(origin, {})[session.client_id] = stamp
 
     def watch(self, session: Session) -> None:
-        if session.beginning is not None:
-            self._new_sessions.add(session.client_id)
+        self._new_sessions.add(session.client_id)
 
     def unwatch(self, client_id: bytes) -> None:
         self._new_sessions.discard(client_id)

@@ -383,11 +383,6 @@ class Delivery:
             if dropped is not None:
                 self._counters.dropped(dropped)
 
-    def release(self, session: Session, packet_ids: list[int]) -> None:
-        """Say PUBREL for what another session of the client has sent it."""
-        for packet_id in [one for one in packet_ids if session.inflight.get(one, ()) is None]:
-            self._resend_one(session, packet_id)
-
     # -- connections come and go --
 
     def resend(self, session: Session) -> None:

@@ -27,7 +27,7 @@ from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.broker.transfer import expression_transfer
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE
-from sterna.vocabulary.identity import VersionVector
+from sterna.vocabulary.identity import Identity, VersionVector
 
 
 class Staged(NamedTuple):
@@ -213,7 +213,7 @@ def complete(
             (offset, grant)
             for offset, grant in session.queue
             if not results.is_served(message := read(offset), held.made_of)
-            and not _is_left_to_old(beginning, message, grant)
+            and not (beginning is not None and _is_left_to_old(broker, beginning, message, grant, node))
         ]
     )
     waiting = [(one.offset, one.grant) for one in staged if not one.packet_id and one.grant is not None] + heard
@@ -255,13 +255,14 @@ def complete(
         broker.delivery.let_go(session)
 
 
-def _is_left_to_old(beginning: Beginning | None, message: Message | None, grant: Grant) -> bool:
+def _is_left_to_old(broker: Broker, beginning: Beginning, message: Message | None, grant: Grant, node: str) -> bool:
     """Is another session of the client in charge of what was heard here meanwhile?"""
-    if beginning is None or message is None or message.identity is None or min(message.qos, grant.qos) < 2:
+    if message is None or min(message.qos, grant.qos) < 2:
         return False
-    is_left = beginning.leaves_to_old(message.identity)
+    identity = message.identity or Identity(node, broker.journal.epoch_of(message.offset), message.offset)
+    is_left = beginning.leaves_to_old(identity)
     if is_left:
-        beginning.note_left(message.identity)
+        beginning.note_left(identity)
     return is_left
 
 
@@ -300,8 +301,8 @@ def raise_barrier(broker: Broker, session: Session) -> None:
 
 
 def watch(broker: Broker, session: Session) -> None:
-    """What comes for it at QoS 2 is looked at, if another session of its client may be in charge of it."""
-    if session.beginning is not None:
+    """What comes for it at QoS 2 is looked at, if an old session that is known of may be in charge of it."""
+    if session.beginning is not None and (session.beginning.after or session.beginning.left_to_old):
         barriers_of(broker).watch(session)
 
 
