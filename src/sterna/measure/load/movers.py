@@ -37,7 +37,7 @@ class HeardMessage(NamedTuple):
     via: Address
 
 
-class Admission(NamedTuple):
+class ClientArrival(NamedTuple):
     """It was let in somewhere."""
 
     at: float
@@ -56,7 +56,7 @@ class MovingClient(PacketClient):
         #: Where to go when a connection ends without a word.
         self.elsewhere = elsewhere
         self.heard: list[HeardMessage] = []
-        self.arrivals: list[Admission] = []
+        self.arrivals: list[ClientArrival] = []
         self._where: Address = ("", 0)
         self._living: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -171,7 +171,7 @@ class MovingClient(PacketClient):
                 writer.transport.abort()
                 raise
         self._writer = writer
-        self.arrivals.append(Admission(time.time(), where, bool(body[0] & 1)))
+        self.arrivals.append(ClientArrival(time.time(), where, bool(body[0] & 1)))
         self._news.set()
         return reader
 
