@@ -171,6 +171,7 @@ class FencedSession:
         if not safe:
             self._moving.later(LOOK_S, partial(self._read_on, wanted))
             return
+        self._upto[self._moving.node] = self._moving.frontier()  # not more than was published: others compare it
         self._pages = Pages(self._broker, self._moving.node, self.session)
         self._next_page()
 

@@ -109,7 +109,7 @@ class NewSessions:
         if beginning is not None:
             beginning.began_at = self._broker.now
             if node in beginning.left_to_old:  # nothing of that is missing here
-                beginning.resume(node, self._moving.vector()[node])
+                beginning.resume(node, self._moving.frontier())
                 self._broker.log.began(session)
         self._wait_for_origins(session)
 
@@ -343,7 +343,7 @@ class NewSessions:
             self._ask(client, old, beginning)  # it begins later than it did when the old session was asked
             return
         try:
-            self._merge(session, beginning, old, coming)
+            self._merge(session, beginning, old, coming, upto)
         except JournalError:
             self._moving.later(LOOK_S, partial(self._add, client, old, coming))
             return
@@ -364,9 +364,11 @@ class NewSessions:
         if session.connection is not None:
             self._broker.delivery.pump(session)
 
-    def _merge(self, session: Session, beginning: Beginning, old: OldSession, coming: TakingOver) -> None:
-        """What waited there and was not heard here, then what waits here.  May raise JournalError; then nothing has
-        changed."""
+    def _merge(
+        self, session: Session, beginning: Beginning, old: OldSession, coming: TakingOver, upto: VersionVector
+    ) -> None:
+        """What waited there up to this vector and was not heard here, then what waits here.  May raise JournalError;
+        then nothing has changed."""
         moving, counters = self._moving, self._moving.counters
         filters = sure_filters(session)
         is_known = self._is_known_who_came_between(session, beginning, old)
@@ -383,6 +385,8 @@ class NewSessions:
             epoch = self._broker.journal.epoch_of(message.offset)
             identity = message.identity or Identity(moving.node, epoch, message.offset)
             qos = min(message.qos, grant.qos)
+            if identity.stamp > upto.get(identity.origin, identity.stamp):
+                continue  # the new session hears that by itself
             if beginning.has_heard(filters, message.topic, identity, qos):
                 continue
             if qos == 2 and beginning.may_be_had(message.topic, identity):
