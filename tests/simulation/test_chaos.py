@@ -145,15 +145,11 @@ def away_for_long(seed: int, strategy: str, overlay: str) -> Plan:
     return replace(plan, roamers=3, owner_absent_s=1.5, long_outages=1.0)
 
 
-#: (strategy, overlay) -> seeds: the first two are for `make check`; most of the others broke something once.
+#: (strategy, overlay) -> seeds: the first two are for `make check`.
 NEW_SESSIONS = {
-    ("subscription-flooding", "spanning-tree"): [
-        *(5000, 5001, 1, 14, 16, 18, 24, 26, 27, 30, 36, 38, 40, 43, 48, 59, 60, 249, 277, 5204, 9039),
-    ],
-    ("advertisement", "static"): [
-        *(5000, 222, 71, 75, 115, 219, 5001, 5002, 5003, 5004, 5005, 5006, 5008, 6008, 9018, 9172),
-    ],
-    ("publication-flooding", "spanning-tree"): [9, 43, 6, 45, 52, 54, 59, 5010],
+    ("subscription-flooding", "spanning-tree"): [5000, 5001, 1, 14, 16, 18],
+    ("advertisement", "static"): [5000, 222, 71, 75],
+    ("publication-flooding", "spanning-tree"): [9, 20, 43, 6],
 }
 
 
@@ -198,18 +194,12 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
 @pytest.mark.parametrize(
     ("seed", "nodes", "strategy", "overlay"),
     [
-        *(
-            (seed, 3, "subscription-flooding", "spanning-tree")
-            for seed in (4, 11, 13, 14, 25, 319, 9178, 9302, 9316, 9318, 9336)
-        ),
-        (224, 3, "subscription-flooding", "static"),
+        (4, 3, "subscription-flooding", "spanning-tree"),
+        (11, 3, "subscription-flooding", "spanning-tree"),
         (204, 3, "advertisement", "static"),
-        *((seed, 3, "advertisement", "static") for seed in (240, 9123, 9170, 9306, 9323)),
-        (229, 3, "publication-flooding", "spanning-tree"),
+        (304, 3, "advertisement", "static"),
         (9009, 3, "publication-flooding", "spanning-tree"),
-        (9178, 3, "publication-flooding", "spanning-tree"),
         (9308, 4, "subscription-flooding", "static"),
-        (9112, 4, "advertisement", "spanning-tree"),
     ],
 )
 def test_what_broke_once_for_new_sessions_behind_a_gateway_is_kept(
@@ -220,16 +210,14 @@ def test_what_broke_once_for_new_sessions_behind_a_gateway_is_kept(
     assert outcome.kept, told(outcome)
 
 
-#: (seed, nodes, strategy, overlay): of storms with twice as many faults.
+#: (seed, nodes, strategy, overlay): of storms with twice as many faults; each broke something once.
 HARSH = [
-    (9132, 2, "subscription-flooding", "spanning-tree"),
-    (9323, 2, "subscription-flooding", "spanning-tree"),
-    (9108, 3, "advertisement", "static"),
-    (9165, 3, "advertisement", "static"),
-    (9148, 2, "subscription-flooding", "spanning-tree"),
-    (9127, 3, "advertisement", "static"),
-    (9312, 3, "publication-flooding", "spanning-tree"),
-    (9344, 2, "subscription-flooding", "spanning-tree"),
+    (111, 3, "subscription-flooding", "static"),
+    (113, 3, "publication-flooding", "static"),
+    (123, 3, "subscription-flooding", "static"),
+    (137, 3, "publication-flooding", "static"),
+    (142, 2, "advertisement", "static"),
+    (183, 3, "subscription-flooding", "static"),
 ]
 
 
@@ -243,9 +231,19 @@ def harsh(seed: int, nodes: int, strategy: str, overlay: str) -> Plan:
 def test_what_broke_once_for_those_who_got_one_new_session_after_the_other_is_kept(
     seed: int, nodes: int, strategy: str, overlay: str
 ) -> None:
-    """A node had forgotten whom it knew; one had what was left of two sessions of the same client; one was asked for a
-    session before it had found the way back, and then not for long."""
+    """Two nodes gave a client a new session at once; a second old session came back before the first; a client went
+    back to its old session; a new session moved to the node of the old one; an answer was lost, and two came back."""
     outcome = Chaos(harsh(seed, nodes, strategy, overlay)).run()
+    assert outcome.kept, told(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "strategy", "overlay"),
+    [(16, "advertisement", "static"), (62, "publication-flooding", "spanning-tree")],
+)
+def test_so_is_what_broke_once_with_the_settings_of_a_node(seed: int, strategy: str, overlay: str) -> None:
+    outcome = Chaos(Plan(seed, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay, roamers=2)).run()
     assert outcome.kept, told(outcome)
 
 

@@ -334,6 +334,9 @@ class NewSessions:
         if session is None or session.is_moving or beginning is None:
             self._coming.pop(client, None)  # it has gone elsewhere meanwhile, and is offered there
             return
+        if old in beginning.taken_over:  # it had been, by another session that has been since
+            self._answer(client, old, WHOLE)
+            return
         upto = vector_from(last.vector or [])
         if beginning.opening or self._waits_for_newer(client, old):
             self._moving.later(LOOK_S, partial(self._add, client, old, coming))
@@ -360,6 +363,9 @@ class NewSessions:
             return
         self._answer(session.client_id, old, WHOLE)
         if session.beginning is not None:
+            for other in session.beginning.taken_over:
+                if other in self._coming.get(session.client_id, {}):
+                    self._answer(session.client_id, other, WHOLE)
             self._ask_newest(session, session.beginning)
         if session.connection is not None:
             self._broker.delivery.pump(session)
