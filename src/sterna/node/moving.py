@@ -17,7 +17,7 @@ from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.migration import messages
-from sterna.migration.directory import Directory, Whose
+from sterna.migration.directory import NEW_SESSION_STEPS, Directory, Whose
 from sterna.migration.messages import Digests, OwnerEntry, Owners
 from sterna.migration.settings import MigrationSettings
 from sterna.migration.tables import Arriving, Leaving, On
@@ -46,8 +46,6 @@ CLIENT_IS_BACK = "the client is back"
 ANOTHER_USERS = "this client identifier belongs to another user"
 #: Sessions that came here and went on, of which that is remembered.
 TAKEN_MAX = 10_000
-#: A new session's number is higher than the old one's by so much: it counts, however often the old one moves.
-NEW_SESSION_STEPS = 2**20
 #: At most so often an operator is told of numbers that cannot be.
 IMPOSSIBLE_TOLD_S = 60.0
 

@@ -29,6 +29,7 @@ from sterna.broker.session.snapshots import snapshot
 from sterna.broker.session.subscriptions import Grant
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged
+from sterna.migration.directory import NEW_SESSION_STEPS
 from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
 from sterna.mqtt.topics import SHARE
 from sterna.node.session_pages import write_down
@@ -231,6 +232,9 @@ class NewSessions:
         beginning = session.beginning
         if beginning is None or session.user != offer.user or beginning.is_clean:
             self._answer(client, old, UNWANTED)
+            return
+        if any(0 < number - offer.number < NEW_SESSION_STEPS for _, number in beginning.taken_over):
+            self._answer(client, old, WHOLE)  # it had moved from there, and has been taken over since
             return
         coming = self._coming.setdefault(client, {}).setdefault(old, TakingOver(self._broker.now))
         coming.heard_at = self._broker.now
