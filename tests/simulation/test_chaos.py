@@ -248,7 +248,7 @@ def test_so_is_what_broke_once_with_the_settings_of_a_node(seed: int, strategy: 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("block", seeds(7000, 13))
+@pytest.mark.parametrize("block", seeds(7000, 6))
 def test_a_network_that_refuses_clients_whose_nodes_are_away_keeps_every_promise(
     block: list[int], strategy: str
 ) -> None:
