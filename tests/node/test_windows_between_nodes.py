@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from broker.lone_node import Client
 from conformance.packets import Publish
 from node.faulty_nodes import FaultyTown
+from sterna.broker.expressions.parts import ExpressionPart
 
 EXPRESSION = "$QUARTERHOURLYSUM/room/+"
 
@@ -212,3 +214,21 @@ def test_what_was_safe_only_after_its_window_had_ended_counts_in_the_next_one_af
     town.pass_time(8)
     found = first + [message.payload for message in watcher.messages() if not message.dup]
     assert found == [b"[1.0]", b"[320.0]"]
+
+
+def test_no_node_keeps_the_part_of_a_window_that_nobody_waits_for(town: FaultyTown) -> None:
+    watcher = town["a"].join("watcher")
+
+    def parts() -> int:
+        gc.collect()
+        return sum(type(thing) is ExpressionPart for thing in gc.get_objects())
+
+    before = parts()
+    for number in range(30):
+        expression = f"$DAILYSUM/room/{number}/+"
+        watcher.subscribe(expression)
+        publish(town, "c", f"room/{number}/x", b"1")
+        watcher.unsubscribe(expression)
+        town.pass_time(1)
+    town.pass_time(120)  # nodes ask each other again for a while
+    assert parts() == before

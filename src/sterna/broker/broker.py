@@ -202,7 +202,8 @@ class Broker:
     def accept(self, transport: Transport, peer: ClientPeer) -> Connection:
         self.counters.connections += 1
         connection = Connection(self.connections, self.packets, transport, peer)
-        self.deadlines.at(self.clock.now + self.limits.connect_s, lambda: _connect_timeout(connection))
+        due = self.clock.now + self.limits.connect_s
+        connection.deadline = self.deadlines.replace(None, due, lambda: _connect_timeout(connection))
         return connection
 
     def report(self, event: str, **fields: Any) -> None:

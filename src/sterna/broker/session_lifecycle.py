@@ -6,7 +6,6 @@ persistent session is noted, so that it happens again after a crash.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 from sterna.broker.access.authorization import Permissions
@@ -14,7 +13,7 @@ from sterna.broker.access.bridges import is_bridge_state, may_publish
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
 from sterna.broker.commitments import Commitments
-from sterna.broker.deadlines import Deadlines
+from sterna.broker.deadlines import Deadline, Deadlines
 from sterna.broker.delivery.delivery import Delivery
 from sterna.broker.delivery.delivery_audit import AuditRecords
 from sterna.broker.ingress import Ingress
@@ -99,7 +98,7 @@ class SessionLifecycle:
         self.records: AuditRecords | None = None
         self.clients_connected = self.clients_maximum = 0
         #: Client identifier -> when its session is looked at next, for its delayed will or its end.
-        self._looks: dict[bytes, float] = {}
+        self._looks: dict[bytes, Deadline] = {}
 
     def open_session(
         self, connection: Connection, request: Connect, user: str | None, permissions: Permissions
@@ -202,6 +201,8 @@ class SessionLifecycle:
         connection.keep_alive_s = keep_alive_s * KEEP_ALIVE_GRACE
         if keep_alive_s:
             self._watch(connection)
+        else:
+            self._deadlines.cancel(connection.deadline)
 
     def _watch(self, connection: Connection) -> None:
         """Look at the connection again when its keep-alive may have run out."""
@@ -213,8 +214,9 @@ class SessionLifecycle:
         if due <= self._clock.now:
             connection.fail(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive exceeded")
         else:
-            # Not later than in a minute, so that a connection that has ended is not kept for as long as it might live.
-            self._deadlines.at(min(due, self._clock.now + WATCH_S), partial(self._watch, connection))
+            connection.deadline = self._deadlines.replace(
+                connection.deadline, min(due, self._clock.now + WATCH_S), partial(self._watch, connection)
+            )
 
     def end(self, connection: Connection, farewell: bytes, *, graceful: bool) -> None:
         """End a connection.  `graceful`: the client sent DISCONNECT, so its will is not published."""
@@ -238,8 +240,16 @@ class SessionLifecycle:
         elif farewell:
             connection.transport.write(farewell)
         connection.transport.close()
+        self._deadlines.cancel(connection.proof_deadline)
         # A peer that does not read would keep the farewell, and the socket, for ever.
-        self._deadlines.at(self._clock.now + LINGER_S, connection.transport.abort)
+        connection.deadline = self._deadlines.replace(
+            connection.deadline, self._clock.now + LINGER_S, connection.transport.abort
+        )
+
+    def lost(self, connection: Connection) -> None:
+        """Its transport is gone: end it, and keep nothing that waits for it."""
+        self.end(connection, b"", graceful=False)
+        self._deadlines.cancel(connection.deadline)
 
     def _leave(self, session: Session, *, graceful: bool) -> None:
         """A session has lost its connection: its will, its shared messages, and how long it stays."""
@@ -270,14 +280,12 @@ class SessionLifecycle:
             wait_s = min(wait_s, float(session.will.delay_s))
         due = self._clock.now + max(0.0, wait_s - (self._clock.running - session.disconnected_at))
         # A client may come and go for days, and its session to other nodes and back: one look at a time is enough.
-        if due < self._looks.get(session.client_id, math.inf):
-            self._looks[session.client_id] = due
-            self._deadlines.at(due, partial(self._look_after, session.client_id))
+        look = self._looks.get(session.client_id)
+        if look is None or due < look.instant:
+            action = partial(self._look_after, session.client_id)
+            self._looks[session.client_id] = self._deadlines.replace(look, due, action)
 
     def _look_after(self, client_id: bytes) -> None:
-        """By name, so that a session that has ended meanwhile is not kept for as long as it might have lived."""
-        if self._clock.now < self._looks.get(client_id, math.inf):
-            return  # asked for before an earlier end was in sight
         del self._looks[client_id]
         session = self._sessions.get(client_id)
         if session is None:
@@ -309,6 +317,7 @@ class SessionLifecycle:
 
     def take_apart(self, session: Session, *, moved: int | None = None) -> None:
         """What remains of a session that is no longer known here; `moved` is its number where it goes on."""
+        self._deadlines.cancel(self._looks.pop(session.client_id, None))
         shares = [share for key in session.shares if (share := self._routes.share(key)) is not None]
         for topic_filter in list(session.subscriptions):
             self._routes.unsubscribe(session, topic_filter)

@@ -127,6 +127,10 @@ class PartsTold:
     def _at(self, wait_s: float, action: Callable[[], None]) -> None:
         self._broker.deadlines.at(self._broker.now + wait_s, action)
 
+    def _look_when_due(self, part: ExpressionPart, action: Callable[[ExpressionPart], None]) -> None:
+        due = self._broker.now + max(0.0, part.due_us / 1e6 - self._broker.wall)
+        part.deadline = self._broker.deadlines.replace(part.deadline, due, partial(action, part))
+
     # -- what others want --
 
     def wanted(self, node: str, epoch: int, want: Want) -> None:
@@ -334,7 +338,7 @@ class PartsTold:
         expiring = part.topics.spatial.expiring
         if expiring:
             part.due_us = expiring[0][0]
-            self._at(max(0.0, part.due_us / 1e6 - self._broker.wall), partial(self._expire, part))
+            self._look_when_due(part, self._expire)
 
     def _expire(self, part: ExpressionPart) -> None:
         due_us, part.due_us = part.due_us, 0
@@ -351,7 +355,7 @@ class PartsTold:
         if part.windows is None or part.due_us:
             return
         part.due_us = part.windows.boundary(self._now_us()) + part.windows.length_us
-        self._at(max(0.0, part.due_us / 1e6 - self._broker.wall), partial(self._window_over, part))
+        self._look_when_due(part, self._window_over)
 
     def _window_over(self, part: ExpressionPart) -> None:
         due_us, part.due_us = part.due_us, 0

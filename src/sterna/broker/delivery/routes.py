@@ -339,7 +339,7 @@ class Routes:
         return part
 
     def release_part(self, name: bytes, holder: str) -> None:
-        part = self.computations.parts.release(name, holder)
+        part = self.computations.release_part(name, holder)
         if part is not None:
             self._forget(part.expression.topic_filter)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from sterna.broker.deadlines import Deadline
 from sterna.broker.expressions.expression_gate import ExpressionGate
 from sterna.broker.expressions.function_calls import FunctionCall, Saved
 from sterna.broker.expressions.parts import ExpressionPart
@@ -52,6 +53,7 @@ class Computation:
         "calls",
         "closed_us",
         "coming",
+        "deadline",
         "due_us",
         "engine",
         "expression",
@@ -84,6 +86,8 @@ class Computation:
         #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
         self.function = expression.function
         self.calls: deque[FunctionCall] = deque()
+        #: When the next window ends.
+        self.deadline: Deadline | None = None
         #: The deadline that is on its way, 0 if there is none; and the one that waits for the numbers before it.
         self.due_us = 0
         self.held_us = 0

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Protocol
 
 from sterna.broker.clock import BrokerClock
-from sterna.broker.deadlines import Deadlines
+from sterna.broker.deadlines import Deadline, Deadlines
 from sterna.broker.expressions.admission import Admission
 from sterna.broker.expressions.computation import (
     Computation,
@@ -134,6 +134,12 @@ class Computations:
     def hold_part(self, name: bytes, holder: str, since_us: int) -> ExpressionPart:
         return self.parts.hold(name, holder, since_us, self._now_us())
 
+    def release_part(self, name: bytes, holder: str) -> ExpressionPart | None:
+        part = self.parts.release(name, holder)
+        if part is not None and not part.is_wanted:
+            self._cancel(part.deadline)
+        return part
+
     def comes_in_parts(self, text: bytes) -> bool:
         """Are other nodes asked for their parts of it, and not for messages?"""
         return self._is_in_parts(self._admission.parsed(text))
@@ -209,8 +215,16 @@ class Computations:
             self.changed.pop(text, None)
             self.gone[text] = None
             found.calls.clear()
+            self._cancel(found.deadline)
+            if found.part is not None and not found.part.is_wanted:
+                self._cancel(found.part.deadline)
             add_troubles(self._troubles, found.engine)
         return found
+
+    def _cancel(self, deadline: Deadline | None) -> None:
+        """Nobody waits for the end of this window any more, and it may be a day away."""
+        if self._broker is not None:
+            self._broker.deadlines.cancel(deadline)
 
     def _take_no_more(self, gone: Computation) -> None:
         if gone.is_weighed:
@@ -420,7 +434,9 @@ class Computations:
         if due_us and due_us != computation.due_us:
             computation.due_us = due_us
             wait_s = max(0.0, due_us / 1e6 - broker.clock.wall)
-            broker.deadlines.at(broker.clock.now + wait_s, partial(self._window_over, computation, due_us))
+            computation.deadline = broker.deadlines.replace(
+                computation.deadline, broker.clock.now + wait_s, partial(self._window_over, computation, due_us)
+            )
 
     def _window_over(self, computation: Computation, due_us: int) -> None:
         if not computation.subscribers or computation.due_us != due_us:

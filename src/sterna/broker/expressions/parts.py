@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from sterna.broker.deadlines import Deadline
 from sterna.broker.session.session_log import SessionLog
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import FilterTree
@@ -65,6 +66,7 @@ class ExpressionPart:
         "closed_us",
         "coming",
         "computations",
+        "deadline",
         "due_us",
         "expression",
         "gathered",
@@ -115,6 +117,7 @@ class ExpressionPart:
         self.replayed = False
         #: When the next value may expire, or the window ends, if somebody is to look then.
         self.due_us = 0
+        self.deadline: Deadline | None = None
 
     def begin(self, now_us: int) -> None:
         """Remember nothing."""

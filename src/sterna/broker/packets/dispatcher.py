@@ -243,7 +243,7 @@ class PacketDispatcher(ClientHandler):
         self._lifecycle.end(connection, farewell, graceful=False)
 
     def lost(self, connection: Connection) -> None:
-        self._lifecycle.end(connection, b"", graceful=False)
+        self._lifecycle.lost(connection)
 
     def writable(self, session: Session) -> None:
         self._delivery.pump(session)

@@ -275,7 +275,7 @@ class ConnectHandshake:
         self._commitments.then(connection, welcome)
 
     def _watch_proof(self, connection: Connection, expires_at: float) -> None:
-        """End the connection when its token does.  Looked at often, so that an ended connection is soon let go."""
+        """End the connection when its token does.  Looked at often, for the clock on the wall may be set."""
         left_s = expires_at - self._clock.wall
         if connection.state == ConnectionState.CLOSED:
             return
@@ -283,7 +283,9 @@ class ConnectHandshake:
             connection.fail(Reason.NOT_AUTHORIZED, "its token has expired")
             return
         look_again = self._clock.now + min(left_s, WATCH_S)
-        self._deadlines.at(look_again, lambda: self._watch_proof(connection, expires_at))
+        connection.proof_deadline = self._deadlines.replace(
+            connection.proof_deadline, look_again, lambda: self._watch_proof(connection, expires_at)
+        )
 
     def _welcome(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
         if connection.state == ConnectionState.CLOSED or session.connection is not connection:

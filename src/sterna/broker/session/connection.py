@@ -17,6 +17,7 @@ from sterna.broker import work_budget
 from sterna.broker.access.identity import Entrance
 from sterna.broker.backpressure import Backpressure
 from sterna.broker.clock import BrokerClock
+from sterna.broker.deadlines import Deadline
 from sterna.broker.limits import Limits
 from sterna.broker.session.outbox import Transport
 from sterna.broker.statistics import Counters
@@ -148,6 +149,7 @@ class Connection:
         "asking",
         "bridge",
         "connect",
+        "deadline",
         "exchange",
         "gateway",
         "heard_at",
@@ -157,6 +159,7 @@ class Connection:
         "method",
         "parting",
         "peer",
+        "proof_deadline",
         "reading_paused",
         "session",
         "stalled",
@@ -191,6 +194,10 @@ class Connection:
         self.exchange: Exchange | None = None
         #: The method it authenticated with, which it must keep to [MQTT-4.12.1-1].
         self.method = b""
+        #: By its state: CONNECT must have come, its keep-alive is looked at, or the transport is aborted.
+        self.deadline: Deadline | None = None
+        #: When it is looked at whether its token has expired.
+        self.proof_deadline: Deadline | None = None
         #: When the client last said anything.
         self.heard_at = context.clock.now
         self.keep_alive_s = 0.0
