@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from broker.surviving_node import SurvivingNode
 from sterna.broker.limits import Limits
+from sterna.broker.session import stored_session
 from sterna.broker.session.offset_queue import PIECE_MESSAGES
-from sterna.broker.session.snapshots import Snapshot
 
 PUBACK, PUBREC = 4, 5
 
@@ -121,7 +120,7 @@ def test_a_long_queue_is_saved_by_the_piece(node: SurvivingNode) -> None:
         session.queue.push(2 * number, grant)
     waiting = list(session.queue)
     node.checkpoint()
-    saved = msgspec.msgpack.decode(node.disk.sessions["reader"], type=Snapshot)
+    saved = stored_session.decode(node.disk.sessions["reader"])
     assert len(saved.queue) == 20
     node.crash()
     assert list(node.broker.sessions[b"reader"].queue) == waiting

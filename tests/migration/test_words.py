@@ -26,7 +26,7 @@ FORGED: list[messages.Message] = [
     Absent(b"c", 1, "B", 99),
     MigTo(b"c", 1, 5, None, [], True),
     MigToAck(b"c", 1, [], []),
-    MigSync(b"c", 1, 0, [], None),
+    MigSync(b"c", 1, 0, []),
     MigSyncAck(b"c", 1, WHOLE),
     MigAck(b"c", 1),
     MigAbort(b"c", 1, ""),

@@ -520,7 +520,7 @@ def test_a_session_with_more_subscriptions_than_a_frame_holds_is_moved_in_parts(
 def test_what_no_frame_holds_breaks_no_link() -> None:
     town = row("subscription-flooding")
     moving = town["A"].network.moving
-    moving.send("C", MigSync(b"c", 1, 0, [Item(0, [], bytes(3_000_000))], None))
+    moving.send("C", MigSync(b"c", 1, 0, [Item(0, [], bytes(3_000_000))]))
     town.pass_time(1)
     assert moving.counters.too_big == 1
     assert "B" in town["A"].network.links.links

@@ -105,12 +105,13 @@ def test_commits_wait_for_the_disk(path: Path) -> None:
     assert (mode, synchronous) == ("wal", 2)
 
 
-def test_a_schema_of_the_future_is_refused_by_name(path: Path) -> None:
+@pytest.mark.parametrize("schema", [1, 12])
+def test_a_schema_of_the_past_or_the_future_is_refused_by_name(path: Path, schema: int) -> None:
     SessionStore(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 12")
+    database.execute(f"PRAGMA user_version = {schema}")
     database.close()
-    with pytest.raises(JournalError, match=f"{path} has session schema 12, this Sterna knows 1"):
+    with pytest.raises(JournalError, match=f"{path} has session schema {schema}, this Sterna knows 2"):
         SessionStore(path)
 
 

@@ -8,9 +8,10 @@ which of it the new session has not heard (`node/new_sessions.py`, `node/fenced_
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sterna.broker.session.subscriptions import Grant, Subscription, merge
+from sterna.journal.session_state import BeginningState
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE, levels_of, matches
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
@@ -187,35 +188,33 @@ class Beginning:
         """Can a session that it has taken over have delivered this message of an older one at QoS 2?"""
         return any(one.has_heard(list(one.since), topic, identity, 2) for one in self.before)
 
-    # -- as it is written down --
-
-    def fields(self) -> list[Any]:
-        return [
+    def state(self) -> BeginningState:
+        """As it is written down, and told to other nodes."""
+        return BeginningState(
             self.number,
             self.after,
             self.is_clean,
             self.has_heard_of_it,
             [(name, vector_fields(vector)) for name, vector in self.since.items()],
-            [tuple(identity) for identity in self.early],
+            list(self.early),
             vector_fields(self.left_to_old),
             vector_fields(self.resumed),
             list(self.taken_over),
-            [one.fields() for one in self.before],
+            [one.state() for one in self.before],
             list(self.went_back),
-        ]
+        )
 
 
-def beginning_from(fields: list[Any]) -> Beginning:
-    number, after, is_clean, is_told, since, early, left_to_old, resumed, taken_over, before, went_back = fields
-    found = Beginning(number, after)
-    found.is_clean, found.is_told = is_clean, is_told
-    for name, vector in since:
+def beginning_from(state: BeginningState) -> Beginning:
+    found = Beginning(state.number, state.after)
+    found.is_clean, found.is_told = state.is_clean, state.is_told
+    for name, vector in state.since:
         found.begins(name, vector_from(vector))
-    found.early = {Identity(*identity): None for identity in early}
-    found.left_to_old, found.resumed = vector_from(left_to_old), vector_from(resumed)
-    found.taken_over = dict.fromkeys((node, number) for node, number in taken_over)
-    found.before = [beginning_from(one) for one in before]
-    found.went_back = dict.fromkeys((node, number) for node, number in went_back)
+    found.early = {Identity(*identity): None for identity in state.early}
+    found.left_to_old, found.resumed = vector_from(state.left_to_old), vector_from(state.resumed)
+    found.taken_over = dict.fromkeys(state.taken_over)
+    found.before = [beginning_from(one) for one in state.before]
+    found.went_back = dict.fromkeys(state.went_back)
     return found
 
 

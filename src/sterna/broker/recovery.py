@@ -17,19 +17,19 @@ from sterna.broker.beginning import FENCED, beginning_from, owner_of
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.delivery.share_targets import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.expressions.result_identity import has_had
-from sterna.broker.session.offset_queue import OffsetQueue
+from sterna.broker.session import stored_session
 from sterna.broker.session.publisher_sequence import number_of
 from sterna.broker.session.session import Session
-from sterna.broker.session.session_log import SessionEvent, grant_from, will_from
+from sterna.broker.session.session_log import SessionEvent
 from sterna.broker.session.snapshots import (
-    Snapshot,
     restore_owners,
-    restore_queue,
     restore_retained,
     restore_share,
     restore_vector,
 )
-from sterna.broker.session.subscriptions import Grant, Subscription
+from sterna.broker.session.stored_session import Unresolved
+from sterna.broker.session.subscriptions import Grant, Subscription, grant_from
+from sterna.journal.session_state import BeginningState, will_from
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE, is_reserved
 from sterna.operators.errors import ExpressionError
@@ -50,9 +50,6 @@ RUNNING = "\0running"
 IMPOSSIBLE_TOLD_MAX = 20
 #: What an event that cannot be raises.
 _IMPOSSIBLE = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError, LinkProtocolError)
-
-#: (journal offset, grant) of a message in flight; None after PUBREC.
-Unresolved = tuple[int, Grant] | None
 
 
 class Replay:
@@ -144,39 +141,19 @@ class Replay:
             self.impossible.append(what)
 
     def _load_session(self, client_id: bytes, blob: bytes) -> None:
-        waiting: OffsetQueue[Grant] = OffsetQueue()
         try:
-            saved = msgspec.msgpack.decode(blob, type=Snapshot)
-            grants = [grant_from(fields) for fields in saved.grants]
-            restore_queue(waiting, saved.queue, grants)
-            beginning = None if saved.beginning is None else beginning_from(saved.beginning)
-        except (msgspec.DecodeError, ValueError, IndexError) as error:
+            stored = stored_session.decode(blob)
+            session = self._new_session(client_id, stored.user)
+            self._inflight[client_id] = stored_session.restore(session, stored)
+        except (ValueError, IndexError) as error:
             raise JournalError(
                 f"the checkpoint of session {client_id.decode()!r} cannot be read ({error}); "
                 "run the version of Sterna that wrote it, or restore the data directory from a copy"
             ) from error
-        session = self._new_session(client_id, saved.user)
-        session.queue = waiting
-        session.version = saved.version
-        session.expiry_s = saved.expiry_s
-        session.disconnected_at = saved.disconnected_at
-        self._state.left_at = max(self._state.left_at, saved.disconnected_at)
-        session.will = will_from(saved.will)
-        session.next_packet_id = saved.next_packet_id
-        session.received = set(saved.received)
-        session.dropped_by_retention = saved.dropped_by_retention
-        session.dropped_by_full_queue = saved.dropped_by_full_queue
-        session.sequence = saved.sequence
-        session.life = saved.life
-        session.number = self._number(client_id, saved.number)
-        session.leaving = saved.leaving
-        session.beginning = beginning
-        session.barrier = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in saved.barrier}
-        session.came = saved.came
-        session.told = {name: Stamp(epoch, upto) for name, epoch, upto in saved.told}
-        for packet_id, offset, grant in saved.inflight:
-            self._inflight[client_id][packet_id] = None if grant < 0 else (offset, grants[grant])
-        for fields in saved.subscriptions:
+        session.number = self._number(client_id, session.number)
+        self._state.left_at = max(self._state.left_at, session.disconnected_at)
+        beginning = session.beginning
+        for fields in stored.subscriptions:
             self._state.routes.subscribe(session, Subscription(*fields))
             if beginning is not None and fields[0] not in beginning.since:
                 _opens(session, fields[0])
@@ -301,7 +278,7 @@ class Replay:
 
     def _began(self, session: Session, fields: list[Any]) -> None:
         before = session.beginning
-        session.beginning = beginning_from(fields)
+        session.beginning = beginning_from(msgspec.convert(fields, BeginningState))
         if before is not None:
             session.beginning.opening = before.opening.difference(session.beginning.since)
 

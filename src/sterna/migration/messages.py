@@ -19,7 +19,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from sterna.mqtt.topics import SHARE, is_topic_filter, is_topic_name, split_share
+from sterna.journal.session_state import BeginningState, PacketIds, SessionState, check_state
+from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
 from sterna.mqtt.wire import check_text
 from sterna.vocabulary.bounds import (
     NUMBER_MAX,
@@ -32,13 +33,11 @@ from sterna.vocabulary.bounds import (
     Node,
     NodeOrNobody,
     Nodes,
-    Number,
     OwnerNumber,
     PacketId,
     Qos,
     Reason,
     Seconds,
-    Sequence,
     SubscriptionId,
     Text,
     Topic,
@@ -51,20 +50,6 @@ OWNERS_A_FRAME = 512
 BUCKETS = 256
 #: Frames in which the subscriptions of one session are told.
 PARTS_MAX = 256
-
-PacketIds = Annotated[list[PacketId], msgspec.Meta(max_length=65_535)]
-
-#: Topic, payload, QoS, whether it is retained, delay, expiry, properties, whether the payload is text.
-WillFields = tuple[
-    Topic,
-    bytes,
-    Qos,
-    bool,
-    Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)],
-    Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | None,
-    bytes,
-    bool,
-]
 
 
 class Pull(msgspec.Struct, tag=1, array_like=True, frozen=True):
@@ -121,33 +106,19 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     """With its identity, as links carry it."""
 
 
-class Rest(msgspec.Struct, array_like=True, frozen=True):
-    """Everything about a session but its messages."""
-
-    expiry_s: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-    gone_s: Annotated[float, msgspec.Meta(ge=-SECONDS_MAX, le=SECONDS_MAX)]
-    """For how long it has had no connection."""
-    will: WillFields | None
-    next_packet_id: PacketId
-    received: PacketIds
-    sequence: tuple[Sequence, Sequence]
-    dropped_by_retention: Number
-    dropped_by_full_queue: Number
-    vector: Marks
-    """What the session has been served up to."""
-    beginning: list[Any] | None = None
-    """How it began, if it may have taken another session's place."""
-
-
 class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
     client: Client
     number: OwnerNumber
     page: Annotated[int, msgspec.Meta(ge=-2, le=NUMBER_MAX)]
     items: list[Item]
-    rest: Rest | None
-    """With the last page."""
     states: list[tuple[bytes, bytes]] = []
     """What its expressions remember; of one that is long, the next piece."""
+    session: SessionState | None = None
+    """With the last page: everything but its subscriptions and messages;"""
+    gone_s: Annotated[float, msgspec.Meta(ge=-SECONDS_MAX, le=SECONDS_MAX)] = 0.0
+    """for how long it has had no connection (negative: for how long its client is to be waited for);"""
+    vector: Marks = []
+    """what it has been served up to."""
 
 
 class MigSyncAck(msgspec.Struct, tag=6, array_like=True, frozen=True):
@@ -226,7 +197,7 @@ class HandOverPage(msgspec.Struct, tag=13, array_like=True, frozen=True):
     items: list[Item]
     vector: Marks | None = None
     """With the last page: how far the fenced session has read."""
-    beginning: list[Any] | None = None
+    beginning: BeginningState | None = None
     """With the last page: how it began, if it had taken another session's place."""
 
 
@@ -289,8 +260,8 @@ def decode(body: bytes) -> Message | Evacuate:
         if isinstance(found, MigTo):
             for fields in found.subscriptions:
                 _check_filter(fields[0])
-        elif isinstance(found, MigSync) and found.rest is not None and found.rest.will is not None:
-            _check_will(found.rest.will)
+        elif isinstance(found, MigSync) and found.session is not None:
+            check_state(found.session)
     except (msgspec.MsgspecError, ValueError, RecursionError, ProtocolError) as error:
         raise LinkProtocolError(f"not a message about a session: {error}") from error
     return found
@@ -301,12 +272,6 @@ def _check_filter(topic_filter: bytes) -> None:
     shared = split_share(topic_filter) if topic_filter.startswith(SHARE) else (b"", topic_filter)
     if shared is None or not is_topic_filter(shared[1], TOPIC_LEVELS_MAX, TEXT_BYTES_MAX):
         raise ValueError("a subscription to something that is not a topic filter")
-
-
-def _check_will(will: WillFields) -> None:
-    check_text(will[0])
-    if not is_topic_name(will[0], TOPIC_LEVELS_MAX, TEXT_BYTES_MAX):
-        raise ValueError("a will for something that is not a topic")
 
 
 def decode_news(body: bytes) -> News:

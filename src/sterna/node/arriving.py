@@ -10,8 +10,8 @@ from msgspec import structs
 
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
-from sterna.broker.transfer.session_transfer import Remainder, Staged
-from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull, Rest
+from sterna.broker.transfer.session_transfer import Staged, Transferred
+from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull
 from sterna.migration.tables import ARRIVING, Arriving, Do, On
 from sterna.mqtt.packets import Will
 from sterna.node import missed
@@ -55,7 +55,7 @@ class Arrival(Side):
         #: Pages that are safe; and of the one being written, how many.
         self._pages = 0
         self._writing = 0
-        self._rest: Rest | None = None
+        self._last: MigSync | None = None
         #: We would have to ask others what it missed since it stopped.
         self._is_ahead = False
 
@@ -72,8 +72,8 @@ class Arrival(Side):
         """The client is on its way here, and the old node is about to say what of this it has acknowledged there."""
         return (
             self.state is Arriving.SERVING
-            and self._rest is not None
-            and self._rest.gone_s < 0
+            and self._last is not None
+            and self._last.gone_s < 0
             and self._session is not None
             and self._session.may_repeat
             and self._moving.router.link_to(self.source) is not None
@@ -175,14 +175,14 @@ class Arrival(Side):
 
     def page_came(self, page: MigSync) -> None:
         if self.state is not Arriving.EXPECTING:
-            self.on(On.MIGSYNC if page.rest is None else On.MIGSYNC_LAST)
-        elif page.page < self._pages and page.rest is None:
+            self.on(On.MIGSYNC if page.session is None else On.MIGSYNC_LAST)
+        elif page.page < self._pages and page.session is None:
             self._moving.send(self.source, MigSyncAck(self.client, self.number, page.page))
         elif page.page > self._pages or self._writing:
             return  # it is being written, or one before it is missing
         else:
             self._page = page
-            self.on(On.MIGSYNC if page.rest is None else On.MIGSYNC_LAST)
+            self.on(On.MIGSYNC if page.session is None else On.MIGSYNC_LAST)
 
     def _stage(self) -> None:
         page = self._page
@@ -201,39 +201,33 @@ class Arrival(Side):
         self._staged += staged
         self._states += page.states
         self._pages = page.page + 1
-        if page.rest is None:
+        if page.session is None:
             self._moving.send(self.source, MigSyncAck(self.client, self.number, page.page))
         else:
-            self._rest = page.rest
+            self._last = page
             self.on(On.STAGED)
 
     def _import(self) -> None:
         self._broker.between_groups(self._import_now)
 
     def _import_now(self) -> None:
-        session, rest, offer = self._session, self._rest, self._offer
+        session, last, offer = self._session, self._last, self._offer
         assert session is not None
-        assert rest is not None
+        assert last is not None
+        assert last.session is not None
         assert offer is not None
-        vector = _vector(rest.vector)
-        remainder = Remainder(
-            rest.expiry_s,
-            rest.gone_s,
-            rest.will,
-            rest.next_packet_id,
-            rest.received,
-            rest.sequence,
-            rest.dropped_by_retention,
-            rest.dropped_by_full_queue,
-            vector,
+        came = Transferred(
+            self.source,
+            self.number,
+            offer.subscriptions,
+            self._staged,
+            last.session,
+            last.gone_s,
+            _vector(last.vector),
             put_together(self._states),
-            rest.beginning,
         )
-        nodes = self._moving.node, self.source
         try:
-            session_transfer.complete(
-                self._broker, session, self.number, self._staged, remainder, offer.subscriptions, *nodes
-            )
+            session_transfer.complete(self._broker, session, came, self._moving.node)
         except JournalError:
             self._moving.later(AGAIN_S, self._import)  # the disk did not give what is there
             return

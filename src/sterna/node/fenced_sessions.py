@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from sterna.broker.beginning import fenced_key, in_doubt, owner_of, vector_fields, vector_from
 from sterna.broker.session.session import Session
-from sterna.broker.session.snapshots import snapshot
 from sterna.broker.transfer import session_transfer
 from sterna.migration.messages import (
     UNWANTED,
@@ -187,7 +186,7 @@ class FencedSession:
             return
         self._retries = 0
         if is_last:
-            beginning = self.session.beginning.fields() if self.session.beginning is not None else None
+            beginning = self.session.beginning.state() if self.session.beginning is not None else None
             self._page = HandOverPage(self.client, self.number, number, items, vector_fields(self._upto), beginning)
         else:
             self._page = HandOverPage(self.client, self.number, number, items)
@@ -311,6 +310,6 @@ class FencedSessions:
                 broker.routes.subscribe(kept, subscription)
         session_transfer.raise_barrier(broker, kept)
         session_transfer.watch(broker, kept)
-        broker.log.imported(kept, snapshot(kept))
+        broker.log.imported(kept)
         session_transfer.end_moved(broker, session, owner, number)
         self._begin(kept)

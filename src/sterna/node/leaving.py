@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from sterna.broker.session.session import Session
-from sterna.broker.session.session_log import subscription_fields, will_fields
+from sterna.broker.session.subscriptions import SubscriptionFields, subscription_fields
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.expression_transfer import windows_of
-from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo, Rest
+from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo
 from sterna.migration.tables import LEAVING, Do, Leaving, On
 from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.node.sides import AGAIN_S, Side
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
 #: What a subscription takes besides its filter.
 FIELDS_BYTES = 16
-
-SubscriptionFields = tuple[bytes, int, bool, bool, int]
 
 
 class Departure(Side):
@@ -43,7 +43,7 @@ class Departure(Side):
         self.target = target
         self.by_plan = by_plan
         self._window = session.window
-        self._offered: list[tuple[bytes, int, bool, bool, int]] = []
+        self._offered: list[SubscriptionFields] = []
         self._paths: dict[str, int] = {}
         #: From where on the other node hears everything.
         self._theirs: VersionVector = {}
@@ -288,9 +288,9 @@ class Departure(Side):
         except JournalError:
             self._moving.later(AGAIN_S, partial(self._next_page_again, number))
             return
-        rest = self._rest() if is_last else None
-        self._page = MigSync(self.session.client_id, self.number, number, items, rest, states)
+        self._page = MigSync(self.session.client_id, self.number, number, items, states)
         if is_last:
+            self._page = self._with_session(self._page)
             self.on(On.LAST)
         else:
             self._send_page()
@@ -300,23 +300,12 @@ class Departure(Side):
         if self.state is Leaving.SENDING and (self._page is None or self._page.page < number):
             self._next_page()
 
-    def _rest(self) -> Rest:
+    def _with_session(self, page: MigSync) -> MigSync:
         session = self.session
         self._was_connected = session.connection is not None
         away_s = self._broker.running_clock - session.disconnected_at
         gone_s = -self._moving.grace_s if session.connection else away_s
-        return Rest(
-            session.expiry_s,
-            gone_s,
-            will_fields(session.will),
-            session.next_packet_id,
-            sorted(session.received),
-            session.sequence,
-            session.dropped_by_retention,
-            session.dropped_by_full_queue,
-            _entries(self._ours),
-            None if session.beginning is None else session.beginning.fields(),
-        )
+        return structs.replace(page, session=session.state(), gone_s=gone_s, vector=_entries(self._ours))
 
     def acknowledged(self, page: int) -> None:
         if self._page is not None and self._page.page == page:

@@ -25,7 +25,6 @@ from sterna.broker.beginning import (
 )
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.session import Session
-from sterna.broker.session.snapshots import snapshot
 from sterna.broker.session.subscriptions import Grant
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged
@@ -135,7 +134,7 @@ class NewSessions:
             session.barrier = {origin: stamp for origin, stamp in vector.items() if origin != self._moving.node}
             session_transfer.raise_barrier(self._broker, session)
             if session.expiry_s:
-                self._broker.log.imported(session, snapshot(session))
+                self._broker.log.imported(session)
 
     def subscribed(self, session: Session, topic_filter: bytes) -> None:
         """From where on does it hear that?  From when everybody knows."""
@@ -358,7 +357,7 @@ class NewSessions:
         if old[1] >= beginning.after:
             for origin in [origin for origin in beginning.left_to_old if origin != UNKNOWN]:
                 beginning.resume(origin, upto.get(origin, BEFORE_ALL))
-        self._broker.log.imported(session, snapshot(session))
+        self._broker.log.imported(session)
         self._broker.when_safe(partial(self._added, session, old))
 
     def _added(self, session: Session, old: OldSession, safe: bool) -> None:

@@ -23,12 +23,12 @@ from sterna.broker.broker_state import BrokerState
 from sterna.broker.delivery.queue_retention import Sweep
 from sterna.broker.limits import Limits
 from sterna.broker.recovery import CLOCK, EVACUATION, OWNERS, RUNNING, VECTOR, Replay
+from sterna.broker.session import stored_session
 from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.snapshots import (
     owners_snapshot,
     retained_snapshot,
     share_snapshot,
-    snapshot,
     vector_snapshot,
 )
 from sterna.broker.sys_tree import SysTree
@@ -242,7 +242,9 @@ class Node:
         """
         assert not self.broker.commitments.under_way
         log, retained = self.broker.log, self.broker.retained
-        sessions = {session.name(): snapshot(session) for session in log.changed.values() if session.expiry_s}
+        sessions = {
+            session.name(): stored_session.encode(session) for session in log.changed.values() if session.expiry_s
+        }
         gone = [client_id.decode() for client_id in log.ended]
         # Once to be kept, now to end with its connection: a crash is the end of that.
         gone += [session.name() for session in log.changed.values() if not session.expiry_s]

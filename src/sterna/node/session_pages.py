@@ -10,8 +10,7 @@ import msgspec
 from sterna.broker.broker import Broker
 from sterna.broker.delivery.share_targets import FOR_NOBODY
 from sterna.broker.session.session import Session
-from sterna.broker.session.session_log import grant_from
-from sterna.broker.session.subscriptions import Grant
+from sterna.broker.session.subscriptions import Grant, grant_from
 from sterna.broker.transfer.expression_transfer import STATES_BYTES_MAX, results_of, states_of
 from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.messages import Item

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.broker.access.authorization import Permissions
-from sterna.broker.beginning import FENCED, Beginning
+from sterna.broker.beginning import FENCED, Beginning, beginning_from
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox
 from sterna.broker.session.publisher_sequence import NO_NUMBER, Number
@@ -18,6 +18,7 @@ from sterna.broker.session.qos0_hold import Qos0Hold
 from sterna.broker.session.session_quotas import SessionQuotas, will_size
 from sterna.broker.session.subscriptions import Grant, Subscription
 from sterna.broker.statistics import Counters
+from sterna.journal.session_state import SessionState, will_fields, will_from
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import MQTT_5, Will
 from sterna.vocabulary.identity import VersionVector
@@ -154,6 +155,29 @@ class Session:
         self.dropped_by_full_queue = 0
         #: Its queue is full, and the operator has been told or is about to be.
         self.is_losing = False
+
+    def state(self) -> SessionState:
+        """The part of it that survives a crash and goes along in a move."""
+        return SessionState(
+            expiry_s=self.expiry_s,
+            will=will_fields(self._will),
+            next_packet_id=self.next_packet_id,
+            received=sorted(self.received),
+            sequence=self.sequence,
+            dropped_by_retention=self.dropped_by_retention,
+            dropped_by_full_queue=self.dropped_by_full_queue,
+            beginning=None if self.beginning is None else self.beginning.state(),
+        )
+
+    def restore(self, state: SessionState) -> None:
+        self.expiry_s = state.expiry_s
+        self.will = will_from(state.will)
+        self.next_packet_id = state.next_packet_id
+        self.received = set(state.received)
+        self.sequence = state.sequence
+        self.dropped_by_retention = state.dropped_by_retention
+        self.dropped_by_full_queue = state.dropped_by_full_queue
+        self.beginning = None if state.beginning is None else beginning_from(state.beginning)
 
     @property
     def user(self) -> str | None:

@@ -1,21 +1,22 @@
 """The session log: every change of a session is an event in the journal, so that it survives a crash.
 
-An event stands in the same group as the messages of that moment, so one sync covers both.  `snapshots.py` makes old
+An event stands in the same group as the messages of that moment, so one sync covers both.  A checkpoint makes old
 events unnecessary, `recovery.py` replays the others.  Sessions that end with their connection leave no trace here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 
+from sterna.broker.session import stored_session
 from sterna.broker.session.session import Session
 from sterna.broker.session.shares import SharedSubscription
-from sterna.broker.session.subscriptions import Grant, Subscription
-from sterna.mqtt.packets import Will
+from sterna.broker.session.subscriptions import Grant, Subscription, subscription_fields
+from sterna.journal.session_state import will_fields
 from sterna.vocabulary.identity import Identity, Stamp
 
 
@@ -168,16 +169,16 @@ class SessionLog:
             self.ended[session.client_id] = None
             self._note(self._encode((SessionEvent.MOVED, session.client_id, node, number)))
 
-    def imported(self, session: Session, snapshot: bytes) -> None:
-        """It came from another node, whole."""
+    def imported(self, session: Session) -> None:
+        """It is written down whole: it came from another node, or its messages have changed by more than one event."""
         session.logged = True
         self.ended.pop(session.client_id, None)
-        self._event(session, SessionEvent.IMPORTED, session.client_id, snapshot)
+        self._event(session, SessionEvent.IMPORTED, session.client_id, stored_session.encode(session))
 
     def began(self, session: Session) -> None:
         """It may have taken another session's place; or it is known better from where on it hears."""
         if session.expiry_s and session.beginning is not None:
-            self._event(session, SessionEvent.BEGAN, session.client_id, session.beginning.fields())
+            self._event(session, SessionEvent.BEGAN, session.client_id, session.beginning.state())
 
     def owner(self, entry: tuple[bytes, str, int, str | None, int, bool]) -> None:
         """Client, the node that owns its session, the number; as which user, since when, and whether that stands."""
@@ -221,24 +222,3 @@ class SessionLog:
 
     def released(self, session: Session, packet_id: int) -> None:
         self._event(session, SessionEvent.RELEASED, session.client_id, packet_id)
-
-
-def subscription_fields(subscription: Subscription) -> tuple[bytes, int, bool, bool, int]:
-    s = subscription
-    return s.topic_filter, s.qos, s.no_local, s.retain_as_published, s.identifier
-
-
-def will_fields(will: Will | None) -> tuple[bytes, bytes, int, bool, int, int | None, bytes, bool] | None:
-    if will is None:
-        return None
-    w = will
-    return w.topic, w.payload, w.qos, w.retain, w.delay_s, w.expiry_s, w.forwarded, w.utf8_payload
-
-
-def will_from(fields: Sequence[Any] | None) -> Will | None:
-    return None if fields is None else Will(*fields)
-
-
-def grant_from(fields: Sequence[Any]) -> Grant:
-    qos, retain_as_published, identifiers, retained, share = fields
-    return Grant(qos, retain_as_published, tuple(identifiers), retained, share)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,9 @@ class Subscription:
     retain_as_published: bool = False
     identifier: int = 0
 
+
+#: A subscription as it is written down and told to other nodes.
+SubscriptionFields = tuple[bytes, int, bool, bool, int]
 
 #: About what a subscription takes besides its filter, with everything that is kept so that it is found.
 SUBSCRIPTION_BYTES = 1024
@@ -53,3 +57,13 @@ def merge(subscriptions: list[Subscription], share: bytes = b"") -> Grant:
         False,
         share,
     )
+
+
+def subscription_fields(subscription: Subscription) -> SubscriptionFields:
+    s = subscription
+    return s.topic_filter, s.qos, s.no_local, s.retain_as_published, s.identifier
+
+
+def grant_from(fields: Sequence[Any]) -> Grant:
+    qos, retain_as_published, identifiers, retained, share = fields
+    return Grant(qos, retain_as_published, tuple(identifiers), retained, share)

@@ -8,9 +8,9 @@ it heard itself and the pages that were sent after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sterna.broker.beginning import Beginning, beginning_from
 from sterna.broker.broker import Broker
@@ -21,10 +21,9 @@ from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom
 from sterna.broker.session.qos0_hold import Qos0Hold
 from sterna.broker.session.session import Session
-from sterna.broker.session.session_log import will_from
-from sterna.broker.session.snapshots import snapshot
-from sterna.broker.session.subscriptions import Grant, Subscription
+from sterna.broker.session.subscriptions import Grant, Subscription, SubscriptionFields
 from sterna.broker.transfer import expression_transfer
+from sterna.journal.session_state import SessionState
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE
 from sterna.vocabulary.identity import Identity, VersionVector
@@ -40,21 +39,21 @@ class Staged(NamedTuple):
     """None after PUBREC, when only the identifier matters."""
 
 
-class Remainder(NamedTuple):
-    """Everything about a session but its messages."""
+class Transferred(NamedTuple):
+    """A session that has come from another node, in the parts it came in."""
 
-    expiry_s: int
+    source: str
+    number: int
+    """Under which it is owned here."""
+    subscriptions: list[SubscriptionFields]
+    messages: list[Staged]
+    state: SessionState
     gone_s: float
-    will: Sequence[Any] | None
-    next_packet_id: int
-    received: list[int]
-    sequence: tuple[int, int]
-    dropped_by_retention: int
-    dropped_by_full_queue: int
+    """For how long it has had no connection; negative: for how long its client is waited for."""
     vector: VersionVector
-    states: dict[bytes, bytes]
+    """What it has been served up to."""
+    expressions: dict[bytes, bytes]
     """What its expressions remember."""
-    beginning: list[Any] | None = None
 
 
 # -- leaving --
@@ -147,7 +146,7 @@ def begin_arrival(
     client_id: bytes,
     user: str | None,
     version: int,
-    subscriptions: list[tuple[bytes, int, bool, bool, int]],
+    subscriptions: list[SubscriptionFields],
     windows: list[expression_transfer.PartName],
 ) -> Session:
     """A session that is here to listen.  It counts for nothing yet: a crash is its end.  May raise ExpressionError."""
@@ -188,26 +187,18 @@ def drop_arrival(broker: Broker, session: Session) -> None:
         broker.lifecycle.take_apart(session)
 
 
-def complete(
-    broker: Broker,
-    session: Session,
-    number: int,
-    staged: list[Staged],
-    rest: Remainder,
-    subscriptions: list[tuple[bytes, int, bool, bool, int]],
-    node: str,
-    source: str,
-) -> None:
+def complete(broker: Broker, session: Session, came: Transferred, node: str) -> None:
     """Put it together: what it was owed where it came from, then what it heard here and was not served there.
 
     Only to be called between two groups: what is delivered and what is not must be the same after a crash.  May raise
     JournalError; then nothing has changed.
     """
     read = broker.journal.read
+    staged, vector = came.messages, came.vector
     inflight = [(one, read(one.offset) if one.grant is not None else None) for one in staged if one.packet_id]
     held = session.held or Qos0Hold()
-    results = expression_transfer.Results(broker, session, rest.states, rest.vector, node)
-    beginning = None if rest.beginning is None else beginning_from(rest.beginning)
+    results = expression_transfer.Results(broker, session, came.expressions, vector, node)
+    beginning = None if came.state.beginning is None else beginning_from(came.state.beginning)
     heard = results.waiting(
         [
             (offset, grant)
@@ -226,32 +217,27 @@ def complete(
             session.inflight[one.packet_id] = None
         elif message is not None:
             session.put_in_flight(one.packet_id, message, one.grant)
-    session.number = number
-    session.expiry_s = rest.expiry_s
-    session.disconnected_at = broker.running_clock - rest.gone_s
-    session.will = will_from(rest.will)
-    session.next_packet_id = rest.next_packet_id
-    session.received = set(rest.received)
-    session.sequence = rest.sequence
-    session.dropped_by_retention = rest.dropped_by_retention
-    session.dropped_by_full_queue = rest.dropped_by_full_queue
-    session.beginning = beginning
+    session.restore(came.state)
+    session.beginning = beginning  # it has noted what it leaves to another session
+    session.number = came.number
+    session.disconnected_at = broker.running_clock - came.gone_s
     watch(broker, session)
-    session.barrier = {origin: stamp for origin, stamp in rest.vector.items() if origin != node}
+    session.barrier = {origin: stamp for origin, stamp in vector.items() if origin != node}
     session.told = results.told
-    session.came = (broker.journal.next_offset, source, *rest.vector[source]) if source in rest.vector else None
-    for fields in subscriptions:
+    source = came.source
+    session.came = (broker.journal.next_offset, source, *vector[source]) if source in vector else None
+    for fields in came.subscriptions:
         if fields[0].startswith(SHARE):
             broker.routes.subscribe(session, Subscription(*fields))
     raise_barrier(broker, session)
     if broker.records is not None:
-        broker.records.arrived(session, rest.vector)
-    expression_transfer.settle(broker, session, rest.states, rest.vector, node)
+        broker.records.arrived(session, vector)
+    expression_transfer.settle(broker, session, came.expressions, vector, node)
     if session.expiry_s:
-        broker.log.imported(session, snapshot(session))
+        broker.log.imported(session)
     session.outbox.instead = None
-    if rest.gone_s < 0:
-        _await_client(broker, session, -rest.gone_s)
+    if came.gone_s < 0:
+        _await_client(broker, session, -came.gone_s)
         broker.delivery.let_go(session)
 
 

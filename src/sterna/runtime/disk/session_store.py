@@ -22,7 +22,7 @@ from sterna.runtime.disk.disk_reserve import RESERVE_BYTES, Reserve
 from sterna.runtime.disk.private_files import make_private_directory
 from sterna.vocabulary.errors import JournalError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _TABLES = """
 CREATE TABLE sessions (client_id TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID;
