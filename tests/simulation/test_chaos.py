@@ -267,6 +267,25 @@ def test_an_expression_counts_what_was_acknowledged_once_whatever_happens(block:
         assert outcome.kept, told(outcome)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "strategy", "overlay"),
+    [
+        # A node that was started again took new parts for old ones: their count began again with its question.
+        (28, "subscription-flooding", "spanning-tree"),
+        (245, "advertisement", "spanning-tree"),
+        # A part began later than its expression, by the time that the question for it was on its way.
+        (2, "advertisement", "static"),
+        (106, "subscription-flooding", "spanning-tree"),
+        (158, "advertisement", "static"),
+    ],
+)
+def test_what_broke_once_for_expressions_is_kept(seed: int, strategy: str, overlay: str) -> None:
+    plan = Plan(seed, nodes=3, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay)
+    outcome = Chaos(replace(plan, roamers=1, gateways=1, expressions=1)).run()
+    assert outcome.kept, told(outcome)
+
+
 @pytest.mark.parametrize("block", seeds(8000, 13))
 def test_a_node_that_leaves_syncing_to_the_system_keeps_every_promise_while_there_is_power(block: list[int]) -> None:
     settings = MachineSettings(JournalSettings(durability="os", segment_bytes=16 * 1024))

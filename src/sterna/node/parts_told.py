@@ -39,6 +39,8 @@ UNHEARD_S = 15.0
 UNCLOSED_S = 5.0
 #: Wants that are younger than this came at once, and need no look at what came before.
 NEW_S = 0.05
+#: A part begins so much earlier than the age of its want says: the want has been on its way for a while, too.
+ON_ITS_WAY_S = 1.0
 #: How long a reader has to ask again for what it wanted before it, or we, were started again.
 ORPHANED_S = 10.0
 #: The least a reader that cannot be reached is kept in mind.
@@ -75,7 +77,7 @@ class Reader:
         self.node = node
         self.number = number
         self.part = part
-        #: How often it was told, and how often it is known to have heard.
+        #: The number of what it was told last, and of the last that it is known to have heard.
         self.count = 0
         self.heard = 0
         #: What it was told: how many of the topics admitted in this edition, which change of those apart, the rest.
@@ -111,6 +113,8 @@ class PartsTold:
         self._catch_up = catch_up
         self._kept_s = max(KEPT_S, expiry_s)
         self._parts = broker.routes.computations.parts
+        #: How many parts were told since this node was started.
+        self._told = 0
         #: Node -> its epoch, and by its numbers what it wants.
         self._epochs: dict[str, int] = {}
         self._readers: dict[str, dict[int, Reader]] = {}
@@ -158,7 +162,7 @@ class PartsTold:
         if part is None or node not in part.holders:
             try:
                 if refusal is None:
-                    since_us = int((self._broker.wall - want.age_s) * 1e6) if want.age_s > NEW_S else 0
+                    since_us = int((self._broker.wall - want.age_s - ON_ITS_WAY_S) * 1e6) if want.age_s > NEW_S else 0
                     part = self._broker.routes.hold_part(want.name, node, since_us)
                     self._broker.log.part(node, want.name, is_wanted=True, since_us=part.since_us)
                     if part.since_us:
@@ -296,7 +300,10 @@ class PartsTold:
         if len(parcels) == 2 and (not claims or not entries):
             parcels = [(claims, entries)]
         for place, (some, others) in enumerate(parcels):
-            reader.count += 1
+            # One count for all readers: a node that was started again remembers what it had heard before, and would take
+            # lower numbers for older news.
+            self._told += 1
+            reader.count = self._told
             more = MORE if place < len(parcels) - 1 else 0
             self._post.send(reader.node, [Told(reader.number, reader.count, flags | more, wire, some, others)])
             flags &= ~FULL
