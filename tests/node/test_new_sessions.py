@@ -8,7 +8,7 @@ import pytest
 
 from broker.lone_node import Client
 from broker.noted import RECORDED, deliveries
-from conformance.packets import Connect, Publish
+from conformance.packets import Connect, Disconnect, Publish
 from node.joined_nodes import JoinedNode, Town
 from node.test_barriers import absorb
 from sterna.broker.beginning import fenced_key, owner_of
@@ -402,6 +402,20 @@ def test_a_session_that_was_taken_over_elsewhere_is_not_taken_over_again() -> No
     town.pass_time(30)
     assert left_over(town) == []
     assert [packet.payload for packet in again.received() if isinstance(packet, Publish)] == [b"waits at C"]
+
+
+def test_a_disconnect_does_not_show_that_a_client_has_heard_of_its_new_session() -> None:
+    """A gateway says it for a client that it sends away, and may be gone before the client is back."""
+    town = row()
+    town["A"].resume("p").vanish()
+    town.cut("A", "B")
+    town.pass_time(AWAY_S)
+    client = town["C"].resume("p")
+    assert not client.connack.session_present
+    town.pass_time(0.1)
+    client.send(Disconnect())
+    town.settle()
+    assert not town["C"].resume("p").connack.session_present
 
 
 def test_any_packet_shows_that_a_client_has_heard_of_its_new_session() -> None:

@@ -210,6 +210,37 @@ def test_what_broke_once_for_new_sessions_behind_a_gateway_is_kept(
     assert outcome.kept, told(outcome)
 
 
+#: (seed, strategy, overlay): half a minute with the default settings; each broke something once.
+DEFAULTS_THAT_BROKE = [
+    (71, "advertisement", "spanning-tree"),
+    (229, "subscription-flooding", "static"),
+    (272, "advertisement", "static"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "strategy", "overlay"), DEFAULTS_THAT_BROKE)
+def test_what_broke_once_with_default_settings_is_kept(seed: int, strategy: str, overlay: str) -> None:
+    plan = Plan(seed, seconds=30, faults=KINDS, strategy=strategy, overlay=overlay, roamers=1, gateways=1)
+    outcome = Chaos(replace(plan, expressions=1)).run()
+    assert outcome.kept, told(outcome)
+
+
+#: (seed, strategy, overlay): a quarter of a minute in which owners stay away for longer; each broke something once.
+AWAY_THAT_BROKE = [
+    (1149, "publication-flooding", "spanning-tree"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "strategy", "overlay"), AWAY_THAT_BROKE)
+def test_what_broke_once_while_owners_were_away_is_kept(seed: int, strategy: str, overlay: str) -> None:
+    plan = Plan(seed, seconds=15, faults=KINDS, strategy=strategy, overlay=overlay, roamers=1, gateways=1)
+    plan = replace(plan, expressions=1, fault_pause_s=2.0, owner_absent_s=1.5, long_outages=1.0)
+    outcome = Chaos(plan).run()
+    assert outcome.kept, told(outcome)
+
+
 #: (seed, nodes, strategy, overlay): of storms with twice as many faults; each broke something once.
 HARSH = [
     (111, 3, "subscription-flooding", "static"),

@@ -117,6 +117,10 @@ class Beginning:
         self.is_told = self.has_heard_of_it
         self.told_by, self.told_at = connection, now
 
+    def left(self) -> None:
+        """DISCONNECT does not show it: a gateway says that for a client that it has not told yet."""
+        self.told_by = None
+
     def leaves_to_old(self, identity: Identity) -> bool:
         """Is this message at QoS 2 for the old session to deliver?"""
         return identity.origin in self.left_to_old or identity.stamp <= self.resumed.get(identity.origin, BEFORE_ALL)

@@ -342,6 +342,8 @@ class Requests:
                 self._change_expiry(connection.session, found[prop.SESSION_EXPIRY])
         elif body != stop:
             raise ProtocolError(Reason.MALFORMED_PACKET, "DISCONNECT with a body")
+        if connection.session is not None and connection.session.beginning is not None:
+            connection.session.beginning.left()
         self._lifecycle.end(connection, b"", graceful=code == Reason.SUCCESS)
 
     def _change_expiry(self, session: Session, expiry_s: int) -> None:
