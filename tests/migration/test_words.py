@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from node.joined_nodes import Town
@@ -68,3 +70,9 @@ def test_nobody_speaks_for_a_node_that_is_not_behind_it() -> None:
     town["C"].network.router.send_control("B", Frame.LETTER, link_frames.encode(forged))
     town.settle()
     assert town["B"].network.router.counters.refused == refused + 1
+
+
+def test_every_kind_of_message_has_one_that_takes_it() -> None:
+    words = Town("A")["A"].network.moving._words
+    assert set(words.takers) == {*get_args(messages.Message), messages.Evacuate}
+    assert set(words.news_takers) == set(get_args(messages.News))

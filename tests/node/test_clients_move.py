@@ -16,7 +16,7 @@ from sterna.migration.messages import Item, MigSync, MigSyncAck, MigToAck
 from sterna.migration.settings import MigrationSettings
 from sterna.mqtt import gateway_packets
 from sterna.node.meeting import MEET_S
-from sterna.node.moving import Moving
+from sterna.node.move_host import MoveHost
 from sterna.vocabulary.errors import MigrationError
 
 REFERENCES = MigrationSettings(server_references=True)
@@ -491,10 +491,10 @@ def test_a_session_that_may_be_lost_with_its_new_node_does_not_hold_its_client_u
     client = town["A"].resume("c")
     client.subscribe("t", 1)
     moving = town["C"].network.moving
-    moving.send = lambda node, message: (  # type: ignore[method-assign]
-        None if isinstance(message, MigSyncAck) else Moving.send(moving, node, message)
+    moving.host.send = lambda node, message: (  # type: ignore[method-assign]
+        None if isinstance(message, MigSyncAck) else MoveHost.send(moving.host, node, message)
     )
-    moving.learn = lambda *news, **how: None  # type: ignore[method-assign]
+    moving.news.learn = lambda *news, **how: None  # type: ignore[method-assign]
     town["A"].network.moving.plans.move(b"c", "C")
     town.pass_time(1)
     assert town["A"].session("c").leaving is not None, "in doubt"
@@ -520,7 +520,7 @@ def test_a_session_with_more_subscriptions_than_a_frame_holds_is_moved_in_parts(
 def test_what_no_frame_holds_breaks_no_link() -> None:
     town = row("subscription-flooding")
     moving = town["A"].network.moving
-    moving.send("C", MigSync(b"c", 1, 0, [Item(0, [], bytes(3_000_000))]))
+    moving.host.send("C", MigSync(b"c", 1, 0, [Item(0, [], bytes(3_000_000))]))
     town.pass_time(1)
     assert moving.counters.too_big == 1
     assert "B" in town["A"].network.links.links
@@ -531,8 +531,8 @@ def test_who_came_first_does_not_take_the_session_from_who_came_later() -> None:
     town = row("subscription-flooding")
     town["A"].resume("c").subscribe("t", 1)
     moving = town["B"].network.moving
-    moving.send = lambda node, message: (  # type: ignore[method-assign]
-        None if isinstance(message, MigToAck) else Moving.send(moving, node, message)
+    moving.host.send = lambda node, message: (  # type: ignore[method-assign]
+        None if isinstance(message, MigToAck) else MoveHost.send(moving.host, node, message)
     )
     ghost = town["B"].dial()
     ghost.send(Connect("c", False, properties={"session_expiry": 100}))

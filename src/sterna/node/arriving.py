@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import structs
 
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged, Transferred
+from sterna.migration.directory import Directory
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull
 from sterna.migration.tables import ARRIVING, Arriving, Do, On
 from sterna.mqtt.packets import Will
 from sterna.node import missed
+from sterna.node.move_host import MoveHost
+from sterna.node.predecessors import Predecessors
 from sterna.node.session_pages import State, check_size, put_together, write_down
 from sterna.node.sides import AGAIN_S, Side
 from sterna.operators.errors import ExpressionError
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import Stamp, VersionVector
 
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
-
 #: How often everybody is asked whether they have heard, before the move is given up.
 ASKED_MAX = 5
+
+
+class ArrivalOwner(Protocol):
+    """Keeps the moves to this node that are under way, and hears how each one goes."""
+
+    @property
+    def arrivals(self) -> Mapping[bytes, Arrival]: ...
+    @property
+    def directory(self) -> Directory: ...
+    @property
+    def predecessors(self) -> Predecessors: ...
+    def took_over(self, arrival: Arrival) -> None:
+        """All of it is safe: this node owns the session."""
+
+    def settled(self, arrival: Arrival) -> None:
+        """The client's session is here, or will not come this way."""
+
+    def arrived(self, arrival: Arrival) -> None:
+        """It is over, either way."""
 
 
 class Arrival(Side):
     progress = On.MIGSYNC
 
-    def __init__(self, moving: Moving, client: bytes, source: str, number: int) -> None:
-        super().__init__(moving, ARRIVING, Arriving.AWAITING, source, number)
+    def __init__(self, host: MoveHost, owner: ArrivalOwner, client: bytes, source: str, number: int) -> None:
+        super().__init__(host, ARRIVING, Arriving.AWAITING, source, number)
+        self._owner = owner
         #: That came along, and when it is published if nothing is heard of its client.
         self._will: Will | None = None
         self._will_due = 0.0
@@ -76,7 +96,7 @@ class Arrival(Side):
             and self._last.gone_s < 0
             and self._session is not None
             and self._session.may_repeat
-            and self._moving.router.link_to(self.source) is not None
+            and self._host.router.link_to(self.source) is not None
         )
 
     def begin(self, *, pull: bool) -> None:
@@ -85,7 +105,7 @@ class Arrival(Side):
         self._ask_again_later()
 
     def _is_under_way(self) -> bool:
-        return self._moving.arrivals.get(self.client) is self
+        return self._owner.arrivals.get(self.client) is self
 
     def _do(self, what: Do) -> None:
         _DOES[what](self)
@@ -93,7 +113,7 @@ class Arrival(Side):
     # -- what the table says --
 
     def _send_pull(self) -> None:
-        self._moving.send(self.source, Pull(self.client, self.number, self.user, self.ends))
+        self._host.send(self.source, Pull(self.client, self.number, self.user, self.ends))
 
     def offered(self, offer: MigTo) -> None:
         if self.state is Arriving.AWAITING:
@@ -116,7 +136,7 @@ class Arrival(Side):
         assert offer is not None
         vector = _vector(offer.vector or [])
         filters = [fields[0] for fields in offer.subscriptions]
-        own = missed.of_our_own(self._moving, self.source, vector, filters) if offer.vector is not None else []
+        own = missed.of_our_own(self._host, self.source, vector, filters) if offer.vector is not None else []
         if own is None:
             self._is_ahead = True
             self._broker.turns.ask(self._cannot_follow)
@@ -131,7 +151,7 @@ class Arrival(Side):
         if offer.vector is None:
             self._ask()
         else:
-            missed.hear(self._moving, self._session, self.source, vector, own)
+            missed.hear(self._host, self._session, self.source, vector, own)
             self._heard(vector, [])
 
     def _cannot_follow(self) -> bool:
@@ -145,23 +165,23 @@ class Arrival(Side):
     def _ask(self) -> None:
         """Have every node know what the session wants, and learn from where on it comes."""
         self._asked += 1
-        if self._moving.router.strategy.everything():
-            vector = self._moving.heard_up_to()
-            self._broker.commitments.in_turn(partial(self._heard, vector, [self._moving.node]))
+        if self._host.router.strategy.everything():
+            vector = self._host.heard_up_to()
+            self._broker.commitments.in_turn(partial(self._heard, vector, [self._host.node]))
         else:
-            self._moving.ask_everybody(self._heard_from)
+            self._host.ask_everybody(self._heard_from)
 
     def _heard_from(self, frontiers: VersionVector) -> None:
         """Whoever cannot be reached is read from where we were, with the new wishes, when it is back."""
         if self.state is not Arriving.LISTENING:
             return
-        silent = [origin for origin in self._moving.router.paths.origins if origin not in frontiers]
+        silent = [origin for origin in self._host.router.paths.origins if origin not in frontiers]
         if silent and self._asked < ASKED_MAX:
             self._ask()
         elif silent:
             self.trouble(f"{silent[0]} does not answer")
         else:
-            self._heard({**self._moving.heard_up_to(), **frontiers}, [*frontiers, self._moving.node])
+            self._heard({**self._host.heard_up_to(), **frontiers}, [*frontiers, self._host.node])
 
     def _heard(self, vector: VersionVector, heard: list[str]) -> None:
         if self.state is Arriving.LISTENING:
@@ -171,13 +191,13 @@ class Arrival(Side):
 
     def _send_migtoack(self) -> None:
         vector = [(origin, *stamp) for origin, stamp in self._vector.items()]
-        self._moving.send(self.source, MigToAck(self.client, self.number, vector, self._heard_lately))
+        self._host.send(self.source, MigToAck(self.client, self.number, vector, self._heard_lately))
 
     def page_came(self, page: MigSync) -> None:
         if self.state is not Arriving.EXPECTING:
             self.on(On.MIGSYNC if page.session is None else On.MIGSYNC_LAST)
         elif page.page < self._pages and page.session is None:
-            self._moving.send(self.source, MigSyncAck(self.client, self.number, page.page))
+            self._host.send(self.source, MigSyncAck(self.client, self.number, page.page))
         elif page.page > self._pages or self._writing:
             return  # it is being written, or one before it is missing
         else:
@@ -191,7 +211,7 @@ class Arrival(Side):
         if self._session is not None and self._offer is not None and self._offer.vector is None:
             session_transfer.count_missed(self._session)  # we have listened; else the old node does
         self._writing += 1
-        staged = write_down(self._broker, self._moving.node, page.items)
+        staged = write_down(self._broker, self._host.node, page.items)
         self._broker.when_safe(partial(self._written, page, staged))
 
     def _written(self, page: MigSync, staged: list[Staged], safe: bool) -> None:
@@ -202,7 +222,7 @@ class Arrival(Side):
         self._states += page.states
         self._pages = page.page + 1
         if page.session is None:
-            self._moving.send(self.source, MigSyncAck(self.client, self.number, page.page))
+            self._host.send(self.source, MigSyncAck(self.client, self.number, page.page))
         else:
             self._last = page
             self.on(On.STAGED)
@@ -229,13 +249,13 @@ class Arrival(Side):
         try:
             session_transfer.complete(self._broker, session, came, self._moving.node)
         except JournalError:
-            self._moving.later(AGAIN_S, self._import)  # the disk did not give what is there
+            self._host.later(AGAIN_S, self._import)  # the disk did not give what is there
             return
-        self._will, self._will_due = session.will, self._broker.now + self._moving.grace_s
+        self._will, self._will_due = session.will, self._broker.now + self._host.grace_s
         if session.expiry_s:
-            whose = self._moving.directory.whose(self.client)
+            whose = self._owner.directory.whose(self.client)
             since = whose.since if whose.user == session.user else self.number
-            self._broker.log.owner((self.client, self._moving.node, self.number, session.user, since, False))
+            self._broker.log.owner((self.client, self._host.node, self.number, session.user, since, False))
         self._broker.when_safe(self._imported)
 
     def _imported(self, safe: bool) -> None:
@@ -269,29 +289,29 @@ class Arrival(Side):
 
     def _announce(self) -> None:
         assert self._session is not None
-        self._moving.predecessors.came(self._session)
+        self._owner.predecessors.came(self._session)
         session_transfer.settle_down(self._broker, self._session)
         # Ahead of the answer: what waited for the last member at the old node is handed over to where members are.
-        self._moving.router.announce_pending()
-        self._moving.took_over(self)
+        self._host.router.announce_pending()
+        self._owner.took_over(self)
         if self._session is not None:
-            self._moving.later(self._moving.grace_s, partial(self._broker.delivery.let_go, self._session))
+            self._host.later(self._host.grace_s, partial(self._broker.delivery.let_go, self._session))
 
     def _send_whole(self) -> None:
-        self._moving.send(self.source, MigSyncAck(self.client, self.number, WHOLE))
+        self._host.send(self.source, MigSyncAck(self.client, self.number, WHOLE))
 
     def _send_migrefuse(self) -> None:
-        self._moving.send(self.source, MigRefuse(self.client, self.number, self.reason, self._is_ahead))
+        self._host.send(self.source, MigRefuse(self.client, self.number, self.reason, self._is_ahead))
 
     def _drop(self) -> None:
         if self._session is not None:
             session_transfer.drop_arrival(self._broker, self._session)
 
     def _tell_client(self) -> None:
-        self._moving.settled(self)
+        self._owner.settled(self)
 
     def _end(self) -> None:
-        self._moving.arrived(self)
+        self._owner.arrived(self)
 
 
 def _vector(entries: list[tuple[str, int, int]]) -> VersionVector:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from sterna.broker.beginning import fenced_key, in_doubt, owner_of, vector_fields, vector_from
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
+from sterna.migration.directory import Directory
 from sterna.migration.messages import (
     UNWANTED,
     WHOLE,
@@ -25,13 +25,11 @@ from sterna.migration.messages import (
     MigAbort,
 )
 from sterna.mqtt.topics import SHARE
+from sterna.node.move_host import MoveHost
 from sterna.node.session_pages import Pages
 from sterna.node.sides import pause_s
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
-
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
 
 #: How often something that is waited for is looked at.
 LOOK_S = 0.02
@@ -40,9 +38,12 @@ LOOK_S = 0.02
 class FencedSession:
     """One of them, on its way."""
 
-    def __init__(self, moving: Moving, session: Session, forget: Callable[[FencedSession], None]) -> None:
-        self._moving = moving
-        self._broker = moving.broker
+    def __init__(
+        self, host: MoveHost, directory: Directory, session: Session, forget: Callable[[FencedSession], None]
+    ) -> None:
+        self._host = host
+        self._directory = directory
+        self._broker = host.broker
         self._forget = forget
         self.session = session
         self.client, self.number = owner_of(session.client_id)
@@ -77,15 +78,15 @@ class FencedSession:
             self._ask(*self.session.leaving)
         else:
             self.offer()
-        settings = self._moving.settings
-        self._moving.later(min(pause_s(settings.retry_s, self._retries), settings.patience_s), self.tick)
+        settings = self._host.settings
+        self._host.later(min(pause_s(settings.retry_s, self._retries), settings.patience_s), self.tick)
         self._retries += 1
 
     # -- a move that had not come to an end when the new session began --
 
     def _ask(self, target: str, number: int) -> None:
         """It was handed to another node that was lost before it could say whether it has it."""
-        self._moving.send(target, MigAbort(self.client, number, "its client has a new session"))
+        self._host.send(target, MigAbort(self.client, number, "its client has a new session"))
 
     def settle(self, target: str, number: int, *, is_there: bool) -> None:
         """That node answers, or shows by offering the session that it had it."""
@@ -103,7 +104,7 @@ class FencedSession:
     # -- the hand-over --
 
     def offer(self) -> None:
-        owner, _ = self._moving.directory.get(self.client)
+        owner, _ = self._directory.get(self.client)
         if self.session.leaving is not None:
             return  # not before it is known whether it is ours to offer
         if owner != self._target:
@@ -113,11 +114,11 @@ class FencedSession:
         if not owner:
             return
         if self._page is not None:
-            self._moving.send(owner, self._page)
+            self._host.send(owner, self._page)
         elif self._wanted is None:
             session = self.session
             opened_s = self._broker.now - session.opened_at if session.opened_at else None
-            self._moving.send(owner, HandOver(self.client, self.number, session.user, opened_s))
+            self._host.send(owner, HandOver(self.client, self.number, session.user, opened_s))
 
     def wanted(self, source: str, vector: VersionVector) -> None:
         """The new session begins here; asked again if it has come to begin later, or has forgotten earlier pages."""
@@ -134,32 +135,32 @@ class FencedSession:
         """Until every origin has been read as far as that."""
         if self._wanted is not wanted or self._page is not None or not self._is_there:
             return
-        router, read = self._moving.router, self._moving.router.streams.vector
+        router, read = self._host.router, self._host.router.streams.vector
         behind = [
             origin
             for origin, stamp in wanted.items()
-            if origin != self._moving.node and read.get(origin, BEFORE_ALL) < stamp
+            if origin != self._host.node and read.get(origin, BEFORE_ALL) < stamp
         ]
         if any(router.link_to(origin) is None for origin in behind):
-            self._moving.later(self._moving.settings.retry_s, partial(self._read_on, wanted))
+            self._host.later(self._host.settings.retry_s, partial(self._read_on, wanted))
         elif behind:
-            self._moving.ask_everybody(partial(self._answered, wanted, behind))
+            self._host.ask_everybody(partial(self._answered, wanted, behind))
         else:
             self._mark(wanted)
 
     def _answered(self, wanted: VersionVector, behind: list[str], frontiers: VersionVector) -> None:
         """Links keep the order: all that was published before an origin answered has come, if its stream is in step."""
-        streams = self._moving.router.streams
+        streams = self._host.router.streams
         if all(frontiers.get(name, BEFORE_ALL) >= wanted[name] and streams.synced(name) for name in behind):
             self._mark(wanted)
         else:
-            self._moving.later(LOOK_S, partial(self._read_on, wanted))
+            self._host.later(LOOK_S, partial(self._read_on, wanted))
 
     def _mark(self, wanted: VersionVector) -> None:
         """All of that is in our hands; and safe, before it is told."""
         if self._wanted is not wanted or self._page is not None:
             return
-        self._upto = dict(self._moving.vector())
+        self._upto = dict(self._host.vector())
         for origin, stamp in wanted.items():
             self._upto[origin] = max(stamp, self._upto.get(origin, BEFORE_ALL))
         self._broker.when_safe(partial(self._marked, wanted))
@@ -168,10 +169,10 @@ class FencedSession:
         if self._wanted is not wanted or self._page is not None or not self._is_there:
             return
         if not safe:
-            self._moving.later(LOOK_S, partial(self._read_on, wanted))
+            self._host.later(LOOK_S, partial(self._read_on, wanted))
             return
-        self._upto[self._moving.node] = self._moving.frontier()  # not more than was published: others compare it
-        self._pages = Pages(self._broker, self._moving.node, self.session)
+        self._upto[self._host.node] = self._host.frontier()  # not more than was published: others compare it
+        self._pages = Pages(self._broker, self._host.node, self.session)
         self._next_page()
 
     def _next_page(self) -> None:
@@ -182,7 +183,7 @@ class FencedSession:
         except JournalError:  # the disk did not give what is there
             self._pages = self._page = None
             if self._wanted is not None:
-                self._moving.later(LOOK_S, partial(self._read_on, self._wanted))
+                self._host.later(LOOK_S, partial(self._read_on, self._wanted))
             return
         self._retries = 0
         if is_last:
@@ -190,7 +191,7 @@ class FencedSession:
             self._page = HandOverPage(self.client, self.number, number, items, vector_fields(self._upto), beginning)
         else:
             self._page = HandOverPage(self.client, self.number, number, items)
-        self._moving.send(self._target, self._page)
+        self._host.send(self._target, self._page)
 
     def acknowledged(self, source: str, page: int) -> None:
         if source != self._target:
@@ -203,12 +204,12 @@ class FencedSession:
     def _end(self, *, is_lost: bool) -> None:
         left = len(self.session.queue)
         if is_lost:
-            self._moving.counters.not_handed_over += left
+            self._host.counters.not_handed_over += left
             if left:
                 self._broker.counters.dropped("owned-elsewhere", left)
             self._broker.report("a fenced session was not wanted", client=self.client.decode(), messages=left)
         else:
-            self._moving.counters.handed_over += left
+            self._host.counters.handed_over += left
         session_transfer.barriers_of(self._broker).unwatch(self.session.client_id)
         self._broker.lifecycle.end_session(self.session)
         self._forget(self)
@@ -217,9 +218,10 @@ class FencedSession:
 class FencedSessions:
     """All of this node's."""
 
-    def __init__(self, moving: Moving) -> None:
-        self._moving = moving
-        self._broker = moving.broker
+    def __init__(self, host: MoveHost, directory: Directory) -> None:
+        self._host = host
+        self._directory = directory
+        self._broker = host.broker
         #: client -> those of this client, by number.
         self._sessions: dict[bytes, dict[int, FencedSession]] = {}
 
@@ -232,9 +234,9 @@ class FencedSessions:
                 self._begin(session)
 
     def _begin(self, session: Session) -> None:
-        fenced = FencedSession(self._moving, session, self._forget)
+        fenced = FencedSession(self._host, self._directory, session, self._forget)
         self._sessions.setdefault(fenced.client, {})[fenced.number] = fenced
-        self._moving.later(0.0, fenced.tick)
+        self._host.later(0.0, fenced.tick)
 
     def _forget(self, fenced: FencedSession) -> None:
         mine = self._sessions.get(fenced.client, {})
@@ -258,13 +260,13 @@ class FencedSessions:
 
     def node_found(self, node: str) -> None:
         for client in list(self._sessions):
-            if self._moving.directory.get(client)[0] == node:
+            if self._directory.get(client)[0] == node:
                 self.owner_changed(client)
 
     def came(self, source: str, message: HandOverWanted | HandOverAck) -> None:
         fenced = self._sessions.get(message.client, {}).get(message.number)
         if fenced is None:
-            self._moving.counters.refused += 1
+            self._host.counters.refused += 1
         elif isinstance(message, HandOverAck):
             fenced.acknowledged(source, message.page)
         else:
@@ -273,13 +275,13 @@ class FencedSessions:
     def fence(self, session: Session) -> None:
         """Another node owns the client's session.  Not before everything that is safe has been delivered."""
         session.will = None
-        self._moving.take_over(session)
-        session.leaving = session.leaving or (self._moving.node, 0)
+        self._host.take_over(session)
+        session.leaving = session.leaving or (self._host.node, 0)
         self._broker.between_groups(partial(self._fence, session))
 
     def _fence(self, session: Session) -> None:
-        moving, broker = self._moving, self._broker
-        owner, number = moving.directory.get(session.client_id)
+        host, broker = self._host, self._broker
+        owner, number = self._directory.get(session.client_id)
         if broker.sessions.get(session.client_id) is not session:
             return
         sent = in_doubt(session)
@@ -289,12 +291,12 @@ class FencedSessions:
         )
         for packet_id in sent:  # only the client knows whether it has them, and nothing comes twice at QoS 2
             broker.delivery.passed_on(session, packet_id, "owned-elsewhere")
-        moving.counters.in_flight_dropped += len(sent)
+        host.counters.in_flight_dropped += len(sent)
         key = fenced_key(session.client_id, session.number)
         kept = broker.state.new_session(key, session.user, session.permissions)
         kept.version, kept.expiry_s, kept.needs = session.version, session.expiry_s, (session.version, False, False)
         kept.disconnected_at = broker.running_clock
-        if session.leaving is not None and session.leaving[0] != moving.node:
+        if session.leaving is not None and session.leaving[0] != host.node:
             kept.leaving = session.leaving
         kept.beginning = session.beginning
         kept.barrier, kept.told = session.barrier, session.told

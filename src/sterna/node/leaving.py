@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import structs
 
+from sterna.broker.session.connection import Connection
 from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import SubscriptionFields, subscription_fields
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.expression_transfer import windows_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo
 from sterna.migration.tables import LEAVING, Do, Leaving, On
+from sterna.node.move_host import MoveHost
 from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.node.sides import AGAIN_S, Side
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
-
 #: What a subscription takes besides its filter.
 FIELDS_BYTES = 16
+
+
+class ClientsOnTheWay(Protocol):
+    """What clients, and gateways of theirs, are told of a move."""
+
+    def prepare(self, session: Session, target: str) -> bool: ...
+    def cancel(self, session: Session) -> None: ...
+    def farewell(self, connection: Connection, target: str) -> bytes: ...
+
+
+class DepartureOwner(Protocol):
+    """Keeps the moves from this node that are under way, and hears how each one goes."""
+
+    @property
+    def departures(self) -> Mapping[bytes, Departure]: ...
+    @property
+    def clients(self) -> ClientsOnTheWay: ...
+    def next_number_of_move(self, client_id: bytes) -> int: ...
+    def has_moved(self, departure: Departure) -> None:
+        """It is noted that the other node owns the session."""
+
+    def departed(self, departure: Departure) -> None:
+        """It is over, either way."""
 
 
 class Departure(Side):
     progress = On.MIGSYNCACK
 
-    def __init__(self, moving: Moving, session: Session, target: str, number: int, *, by_plan: bool) -> None:
+    def __init__(
+        self, host: MoveHost, owner: DepartureOwner, session: Session, target: str, number: int, *, by_plan: bool
+    ) -> None:
         in_doubt = session.leaving is not None
-        may_go_at_once = not in_doubt and moving.has_nobody_but(target) and not _computes(session)
+        may_go_at_once = not in_doubt and host.has_nobody_but(target) and not _computes(session)
         #: Nobody else has to be asked: the session is sent along with the offer.
-        self._at_once = may_go_at_once and moving.has_heard_lately(target)
+        self._at_once = may_go_at_once and host.has_heard_lately(target)
         state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
-        super().__init__(moving, LEAVING, state, target, number)
+        super().__init__(host, LEAVING, state, target, number)
         #: It could, but is the other node there?  What is sent to one that is not leaves the session in doubt.
         self._asks_first = may_go_at_once and not self._at_once
+        self._owner = owner
         self.session = session
         self.target = target
         self.by_plan = by_plan
@@ -79,7 +104,7 @@ class Departure(Side):
         self._ask_again_later()
 
     def _is_under_way(self) -> bool:
-        return self._moving.departures.get(self.session.client_id) is self
+        return self._owner.departures.get(self.session.client_id) is self
 
     def _do(self, what: Do) -> None:
         _DOES[what](self)
@@ -88,7 +113,7 @@ class Departure(Side):
 
     def _offer(self) -> None:
         if self._asks_first:
-            self._moving.ask_everybody(self._answered)
+            self._host.ask_everybody(self._answered)
         else:
             self._send_offer()
 
@@ -96,7 +121,7 @@ class Departure(Side):
         self._asks_first = False
         if self.state is not Leaving.OFFERED:
             return
-        if self.target in frontiers and self._moving.has_nobody_but(self.target):
+        if self.target in frontiers and self._host.has_nobody_but(self.target):
             self._at_once = True
             self.on(On.HEARD)
         else:
@@ -109,7 +134,7 @@ class Departure(Side):
 
     def _offer_anew(self) -> None:
         """It goes on here until the other node has found out from where on it hears everything."""
-        self.number = max(self.number + 1, self._moving.next_number_of_move(self.session.client_id))
+        self.number = max(self.number + 1, self._owner.next_number_of_move(self.session.client_id))
         self._at_once = self._was_frozen = False
         self._pages = self._page = None
         self._sent_page = -1
@@ -123,13 +148,13 @@ class Departure(Side):
             return
         session = self.session
         vector = _entries(self._ours) if self._at_once else None
-        self._paths = self._moving.digests_of_paths()
+        self._paths = self._host.digests_of_paths()
         about = (session.client_id, self.number, session.version, session.user)
         parts = in_parts(self._offered)
         windows = windows_of(self._broker, session)
         for part, subscriptions in enumerate(parts):
             named = [] if part else windows
-            self._moving.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), named, vector))
+            self._host.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), named, vector))
 
     def theirs(self, vector: VersionVector, heard: list[str]) -> None:
         """What the other node said in MIGTOACK."""
@@ -140,7 +165,7 @@ class Departure(Side):
             self.on(On.MIGTOACK)
 
     def _prepare(self) -> None:
-        self._prepared = self._moving.plans.prepare(self.session, self.target)
+        self._prepared = self._owner.clients.prepare(self.session, self.target)
 
     def _catch_up(self) -> None:
         """Serve the session until nothing is left that the other node has not heard.
@@ -151,9 +176,9 @@ class Departure(Side):
         if self.state is not Leaving.CATCHING_UP:
             return
         if self._is_behind():
-            self._paths = self._moving.digests_of_paths()
-            self._moving.ask_everybody(self._heard_from)
-        self._moving.once(self._is_to_catch_up_no_more, self._read_enough)
+            self._paths = self._host.digests_of_paths()
+            self._host.ask_everybody(self._heard_from)
+        self._host.once(self._is_to_catch_up_no_more, self._read_enough)
 
     def _is_to_catch_up_no_more(self) -> bool:
         return self.state is not Leaving.CATCHING_UP or not self._is_behind()
@@ -165,27 +190,27 @@ class Departure(Side):
     def _heard_from(self, frontiers: VersionVector) -> None:
         self._frontiers = frontiers
         self._heard.clear()  # that was by another way
-        self._moving.later(self._moving.settings.retry_s / 5, self._ask_again)
+        self._host.later(self._host.settings.retry_s / 5, self._ask_again)
 
     def _ask_again(self) -> None:
         if self.state is Leaving.CATCHING_UP and self._is_behind():
-            self._paths = self._moving.digests_of_paths()
-            self._moving.ask_everybody(self._heard_from)
+            self._paths = self._host.digests_of_paths()
+            self._host.ask_everybody(self._heard_from)
 
     def _caught_up(self, safe: bool) -> None:
         if safe:
             self.on(On.CAUGHT_UP)
         else:
-            self._moving.later(AGAIN_S, self._catch_up)  # what was read is about to be taken back
+            self._host.later(AGAIN_S, self._catch_up)  # what was read is about to be taken back
 
     def _is_behind(self) -> bool:
         """Is there a node whose messages we may not have read as far as needed?"""
-        streams = self._moving.router.streams
-        now = self._moving.digests_of_paths()
+        streams = self._host.router.streams
+        now = self._host.digests_of_paths()
         barrier = self.session.barrier
         for origin, stamp in self._theirs.items():
             read = max(streams.vector.get(origin, BEFORE_ALL), barrier.get(origin, BEFORE_ALL))
-            if origin == self._moving.node or read >= stamp:
+            if origin == self._host.node or read >= stamp:
                 continue
             is_steady = origin in now and now[origin] == self._paths.get(origin) and streams.synced(origin)
             is_told = origin in self._heard or (self._frontiers or {}).get(origin, BEFORE_ALL) >= stamp
@@ -197,10 +222,10 @@ class Departure(Side):
         session = self.session
         session.leaving = (self.target, self.number)
         self._window = session_transfer.drain(session)
-        self._drained_by = self._broker.now + self._moving.settings.drain_s
+        self._drained_by = self._broker.now + self._host.settings.drain_s
         if session.shares:
-            self._moving.later(self._moving.settings.drain_s, self._moving.flush)
-        self._moving.once(self._is_drained, self._drained)
+            self._host.later(self._host.settings.drain_s, self._host.look_again)
+        self._host.once(self._is_drained, self._drained)
 
     def _drained(self) -> None:
         self.on(On.DRAINED)
@@ -222,8 +247,8 @@ class Departure(Side):
             self._broker.turns.ask(self._changed_its_mind)
             return
         self._was_frozen = True
-        self._drained_by = self._broker.now + self._moving.settings.drain_s
-        self._held = set(self._moving.router.own.held())
+        self._drained_by = self._broker.now + self._host.settings.drain_s
+        self._held = set(self._host.router.own.held())
         self._kept_up = session_transfer.freeze(self._broker, session, self._acknowledged_some)
         self._broker.log.leaving(session)
         self._mark()
@@ -234,7 +259,7 @@ class Departure(Side):
 
     def _mark(self) -> None:
         """The vector of now, taken together with what has been delivered when everything up to it has been."""
-        self._moving.once(self._is_to_be_marked, self._mark_now)
+        self._host.once(self._is_to_be_marked, self._mark_now)
 
     def _is_to_be_marked(self) -> bool:
         waits = self._is_behind() or self._is_holding() or self._is_opening()
@@ -243,7 +268,7 @@ class Departure(Side):
     def _mark_now(self) -> None:
         if self.state is not Leaving.FREEZING:
             return
-        vector = self._moving.vector()
+        vector = self._host.vector()
         for origin, stamp in self.session.barrier.items():  # of where it came from before we have read as far
             vector[origin] = max(stamp, vector.get(origin, BEFORE_ALL))
         self._ours = vector
@@ -254,24 +279,24 @@ class Departure(Side):
             return
         if not safe:
             # What could not be written was not delivered either, and is about to be taken back.
-            self._moving.later(AGAIN_S, self._mark)
+            self._host.later(AGAIN_S, self._mark)
             return
         # Not more than was published: others compare it with how far they have read.
-        self._ours[self._moving.node] = self._moving.frontier()
+        self._ours[self._host.node] = self._host.frontier()
         session_transfer.stopped(
             self._broker, self.session, kept_up=self._kept_up, is_heard_elsewhere=not self._at_once
         )
         self._in_flight = set(self.session.inflight)
         try:
-            self._pages = Pages(self._broker, self._moving.node, self.session)
+            self._pages = Pages(self._broker, self._host.node, self.session)
         except JournalError:
-            self._moving.later(AGAIN_S, self._mark)
+            self._host.later(AGAIN_S, self._mark)
             return
         self.on(On.FROZEN)
 
     def _is_holding(self) -> bool:
         """Has the client had messages at QoS 0 that our links have not?  They must not meet it again."""
-        own = self._moving.router.own
+        own = self._host.router.own
         self._held = {topic for topic in self._held if own.is_holding(topic)}
         return bool(self._held)
 
@@ -286,7 +311,7 @@ class Departure(Side):
         try:
             items, states, is_last = self._pages.next()
         except JournalError:
-            self._moving.later(AGAIN_S, partial(self._next_page_again, number))
+            self._host.later(AGAIN_S, partial(self._next_page_again, number))
             return
         self._page = MigSync(self.session.client_id, self.number, number, items, states)
         if is_last:
@@ -304,7 +329,7 @@ class Departure(Side):
         session = self.session
         self._was_connected = session.connection is not None
         away_s = self._broker.running_clock - session.disconnected_at
-        gone_s = -self._moving.grace_s if session.connection else away_s
+        gone_s = -self._host.grace_s if session.connection else away_s
         return structs.replace(page, session=session.state(), gone_s=gone_s, vector=_entries(self._ours))
 
     def acknowledged(self, page: int) -> None:
@@ -318,7 +343,7 @@ class Departure(Side):
             if self._page.page == self._sent_page:
                 session_transfer.count_missed(self.session)  # nobody may be there to do it
             self._sent_page = self._page.page
-            self._moving.send(self.target, self._page)
+            self._host.send(self.target, self._page)
         else:
             self._send_migabort()  # it was we who were killed meanwhile: ask how it stands
 
@@ -326,7 +351,7 @@ class Departure(Side):
 
     def _part(self) -> None:
         session_transfer.is_served_elsewhere(self.session)
-        self._moving.later(max(0.0, self._drained_by - self._broker.now), self._acknowledged_some)
+        self._host.later(max(0.0, self._drained_by - self._broker.now), self._acknowledged_some)
         self._acknowledged_some()
 
     def _acknowledged_some(self) -> None:
@@ -344,15 +369,15 @@ class Departure(Side):
     def _send_migack(self) -> None:
         gone = self._is_gone, self._politely
         word = MigAck(self.session.client_id, self.number, *gone, self._acknowledged, self._received)
-        self._moving.send(self.target, word)
+        self._host.send(self.target, word)
 
     def _send_migabort(self) -> None:
-        self._moving.send(self.target, MigAbort(self.session.client_id, self.number, self.reason))
+        self._host.send(self.target, MigAbort(self.session.client_id, self.number, self.reason))
 
     def _thaw(self) -> None:
         if self._broker.sessions.get(self.session.client_id) is self.session:
             if self._prepared:
-                self._moving.plans.cancel(self.session)
+                self._owner.clients.cancel(self.session)
             session_transfer.thaw(self._broker, self.session, self._window, was_frozen=self._was_frozen)
 
     def _send_away(self) -> None:
@@ -365,13 +390,12 @@ class Departure(Side):
             self.has_sent_away = True
             parting = session.connection.parting
             self._received = sorted(parting.put_aside) if parting is not None else []
-            farewell = self._moving.farewell(session.connection, self.target)
+            farewell = self._owner.clients.farewell(session.connection, self.target)
         session_transfer.part_from(self._broker, session, farewell)
 
     def _note_moved(self) -> None:
         session_transfer.end_moved(self._broker, self.session, self.target, self.number)
-        self._moving.learn(self.session.client_id, self.target, self.number, self.session.user, noted=True)
-        self._moving.predecessors.went()
+        self._owner.has_moved(self)
         self._broker.when_safe(self._noted)
 
     def _noted(self, safe: bool) -> None:
@@ -381,7 +405,7 @@ class Departure(Side):
             self._broker.when_safe(self._noted)
 
     def _end(self) -> None:
-        self._moving.departed(self)
+        self._owner.departed(self)
 
 
 def in_parts(subscriptions: list[SubscriptionFields]) -> list[list[SubscriptionFields]]:

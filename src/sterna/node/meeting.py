@@ -11,33 +11,30 @@ have their old sessions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from sterna.broker.beginning import in_doubt
 from sterna.broker.session.session import Session
-
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
+from sterna.node.move_host import MoveHost
 
 #: How long a node that finds nobody keeps clients waiting that it does not know, if they may have a second session.
 MEET_S = 2.0
 
 
 class Meeting:
-    def __init__(self, moving: Moving, then: Callable[[], None]) -> None:
+    def __init__(self, host: MoveHost, then: Callable[[], None]) -> None:
         """`then`: those who wait may come in."""
-        self._moving = moving
+        self._host = host
         self._then = then
-        self.is_over = moving.broker.journal.epoch <= 1
+        self.is_over = host.broker.journal.epoch <= 1
         #: It is told by others what it may have forgotten.
         self.has_met = self.is_over
-        self._gives_new_sessions = moving.settings.owner_unreachable == "new-session"
-        segments = moving.broker.journal.segments()
-        silent_s = moving.broker.wall - (segments[-1].newest_us / 1e6 if segments else 0.0)
+        self._gives_new_sessions = host.settings.owner_unreachable == "new-session"
+        segments = host.broker.journal.segments()
+        silent_s = host.broker.wall - (segments[-1].newest_us / 1e6 if segments else 0.0)
         #: As far as the journal tells; others may have missed it for longer.
-        self._was_away = silent_s >= moving.settings.owner_absent_s / 2
+        self._was_away = silent_s >= host.settings.owner_absent_s / 2
         if not self.is_over:
-            moving.later(MEET_S if self._gives_new_sessions else moving.settings.owner_absent_s, self._end)
+            host.later(MEET_S if self._gives_new_sessions else host.settings.owner_absent_s, self._end)
 
     def keeps_waiting(self, session: Session) -> bool:
         """May its client have a new session since?  Then it would get something twice from what is here, or what it
@@ -47,24 +44,24 @@ class Meeting:
     @property
     def has_forgotten(self) -> bool:
         """It was started before, and does not know a single other node yet."""
-        moving = self._moving
-        return not self.has_met and all(origin == moving.node for origin in moving.router.streams.vector)
+        host = self._host
+        return not self.has_met and all(origin == host.node for origin in host.router.streams.vector)
 
     def link_started(self) -> None:
         """It is told of differences before it answers: links keep the order."""
         if not self.has_met:
-            self._moving.router.when_heard(self._heard)
+            self._host.router.when_heard(self._heard)
 
     def _heard(self) -> None:
         self._end()
-        self._moving.later(self._moving.settings.retry_s / 5, self._met)
+        self._host.later(self._host.settings.retry_s / 5, self._met)
 
     def _met(self) -> None:
-        if not self.has_met and self._moving.router.paths.origins:
+        if not self.has_met and self._host.router.paths.origins:
             self.has_met = True
 
     def _end(self) -> None:
         if not self.is_over:
             self.is_over = True
             # By then it is known where those are that own something, too.
-            self._moving.later(self._moving.settings.retry_s / 5, self._then)
+            self._host.later(self._host.settings.retry_s / 5, self._then)

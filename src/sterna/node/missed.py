@@ -6,29 +6,25 @@ the other node's did we read as after any interruption: from where we are, with 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
+from sterna.mqtt.message import Message
 from sterna.node.excerpts import read_own
+from sterna.node.move_host import MoveHost
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
-if TYPE_CHECKING:
-    from sterna.mqtt.message import Message
-    from sterna.node.moving import Moving
 
-
-def of_our_own(moving: Moving, source: str, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
+def of_our_own(host: MoveHost, source: str, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
     """What our clients have published after it; None if we cannot see to it that nothing at all is missed."""
-    router, node = moving.router, moving.node
-    read = moving.vector()
+    router, node = host.router, host.node
+    read = host.vector()
     if not set(router.paths.origins) <= {source} or source not in read or node not in vector:
         return None
     if any(stamp > vector.get(origin, BEFORE_ALL) for origin, stamp in read.items() if origin != node):
         return None  # we have read on, for others, past what it would have wanted
     try:
-        excerpt = read_own(moving.broker.journal, vector[node], moving.frontier(), filters)
+        excerpt = read_own(host.broker.journal, vector[node], host.frontier(), filters)
     except JournalError:
         return None
     if excerpt.lost or not excerpt.complete:
@@ -36,11 +32,11 @@ def of_our_own(moving: Moving, source: str, vector: VersionVector, filters: list
     return [message for _, _, message in excerpt.messages]
 
 
-def hear(moving: Moving, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
+def hear(host: MoveHost, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
     """It listens from now on: have it miss nothing."""
     for message in missed:
-        session_transfer.hear(session, moving.broker, message)
-    streams = moving.router.streams
+        session_transfer.hear(session, host.broker, message)
+    streams = host.router.streams
     streams.passed(source, vector[source])
-    if not moving.router.strategy.everything():
+    if not host.router.strategy.everything():
         streams.read_anew(source)

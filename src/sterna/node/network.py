@@ -21,6 +21,7 @@ from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.excerpts import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
+from sterna.node.move_host import MoveHost
 from sterna.node.moving import Moving
 from sterna.node.network_settings import NetworkSettings, NetworkWorld
 from sterna.node.partials import Partials
@@ -96,7 +97,7 @@ class Network:
         self._partials = Partials(broker, self.node, self._epoch, self.router, list(vector), lambda: self._frontier)
         self._watch_interest()
         #: Sessions that come from other nodes, and go to them.
-        self.moving = Moving(broker, self, settings.migration)
+        self.moving = Moving(MoveHost(self.node, broker, self.router, self.links, self, settings.migration))
 
     def _strategy(self, output: RoutingOutput) -> Strategy:
         settings = self._settings

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from sterna.broker.beginning import (
     UNKNOWN,
@@ -28,15 +27,13 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged
-from sterna.migration.directory import NEW_SESSION_STEPS
+from sterna.migration.directory import NEW_SESSION_STEPS, Directory
 from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
 from sterna.mqtt.topics import SHARE
+from sterna.node.move_host import MoveHost
 from sterna.node.session_pages import write_down
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
-
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
 
 #: A client with a new session has subscribed to all it wants when it has not subscribed for so long.
 SETTLE_S = 1.0
@@ -62,9 +59,10 @@ class TakingOver:
 
 
 class NewSessions:
-    def __init__(self, moving: Moving) -> None:
-        self._moving = moving
-        self._broker = moving.broker
+    def __init__(self, host: MoveHost, directory: Directory) -> None:
+        self._host = host
+        self._directory = directory
+        self._broker = host.broker
         self._coming: dict[bytes, dict[OldSession, TakingOver]] = {}
         #: Clients whose sessions do not hear all origins at QoS 2 yet.
         self._waiting: dict[bytes, None] = {}
@@ -84,7 +82,7 @@ class NewSessions:
                 continue
             if beginning.opening:  # it is not known any more who had heard of them
                 for name in sorted(beginning.opening):
-                    beginning.begins(name, _later(self._moving.heard_up_to(), session.barrier))
+                    beginning.begins(name, _later(self._host.heard_up_to(), session.barrier))
                 self._broker.log.began(session)
             if beginning.left_to_old:
                 self._waiting[session.client_id] = None
@@ -96,20 +94,20 @@ class NewSessions:
         beginning.is_clean = beginning.is_told = clean
         beginning.began_at = self._broker.now
         if not clean:
-            beginning.left_to_old = {origin: BEFORE_ALL for origin in missing if origin != self._moving.node}
+            beginning.left_to_old = {origin: BEFORE_ALL for origin in missing if origin != self._host.node}
         self._broker.log.began(session)
         if not clean:
-            self._moving.ask_everybody(partial(self._begins, session))
+            self._host.ask_everybody(partial(self._begins, session))
         self._wait_for_origins(session)
 
     def arrived(self, session: Session) -> None:
         """It has come from another node."""
         self._coming.pop(session.client_id, None)
-        beginning, node = session.beginning, self._moving.node
+        beginning, node = session.beginning, self._host.node
         if beginning is not None:
             beginning.began_at = self._broker.now
             if node in beginning.left_to_old:  # nothing of that is missing here
-                beginning.resume(node, self._moving.frontier())
+                beginning.resume(node, self._host.frontier())
                 self._broker.log.began(session)
         self._wait_for_origins(session)
 
@@ -124,14 +122,14 @@ class NewSessions:
         """What was published before is not for it, even if we read it later: the old session is in charge of it."""
         beginning = session.beginning
         if beginning is not None and beginning.after:  # nodes that did not answer cannot be reached either
-            silent = [name for name in self._moving.router.streams.vector if name not in frontiers]
+            silent = [name for name in self._host.router.streams.vector if name not in frontiers]
             for origin in silent:
-                if origin != self._moving.node and origin not in beginning.resumed:
+                if origin != self._host.node and origin not in beginning.resumed:
                     beginning.left_to_old.setdefault(origin, BEFORE_ALL)
             self._wait_for_origins(session)
         if self._broker.sessions.get(session.client_id) is session and not session.subscriptions:
-            vector = _later(self._moving.heard_up_to(), frontiers)
-            session.barrier = {origin: stamp for origin, stamp in vector.items() if origin != self._moving.node}
+            vector = _later(self._host.heard_up_to(), frontiers)
+            session.barrier = {origin: stamp for origin, stamp in vector.items() if origin != self._host.node}
             session_transfer.raise_barrier(self._broker, session)
             if session.expiry_s:
                 self._broker.log.imported(session)
@@ -145,10 +143,10 @@ class NewSessions:
         beginning.subscribed_at = self._broker.now
         if not topic_filter.startswith(SHARE):
             beginning.opening.add(topic_filter)
-            self._moving.ask_everybody(partial(self._known, session, topic_filter))
+            self._host.ask_everybody(partial(self._known, session, topic_filter))
 
     def _known(self, session: Session, topic_filter: bytes, frontiers: VersionVector) -> None:
-        vector = _later(self._moving.heard_up_to(), frontiers)
+        vector = _later(self._host.heard_up_to(), frontiers)
         self._broker.commitments.in_turn(partial(self._hears, session, topic_filter, vector))
 
     def _hears(self, session: Session, topic_filter: bytes, vector: VersionVector) -> None:
@@ -168,14 +166,14 @@ class NewSessions:
             self._await(origin)
 
     def _await(self, origin: str) -> None:
-        router = self._moving.router
+        router = self._host.router
         if origin not in self._awaited and router.link_to(origin) is not None:
             self._awaited.add(origin)
             is_read = partial(self._is_read_or_lost, origin)
-            self._moving.once(is_read, partial(self._moving.ask_everybody, partial(self._answered, origin)))
+            self._host.once(is_read, partial(self._host.ask_everybody, partial(self._answered, origin)))
 
     def _is_read_or_lost(self, origin: str) -> bool:
-        return self._moving.router.streams.synced(origin) or self._moving.router.link_to(origin) is None
+        return self._host.router.streams.synced(origin) or self._host.router.link_to(origin) is None
 
     def _answered(self, origin: str, frontiers: VersionVector) -> None:
         """A link that is still there may be dead: it is in step if it answers."""
@@ -183,10 +181,10 @@ class NewSessions:
         if origin in frontiers:
             self._broker.between_groups(partial(self._resume, origin))
         else:
-            self._moving.later(self._moving.settings.retry_s, partial(self._await, origin))
+            self._host.later(self._host.settings.retry_s, partial(self._await, origin))
 
     def _resume(self, origin: str) -> None:
-        streams = self._moving.router.streams
+        streams = self._host.router.streams
         if not streams.synced(origin):
             return
         for client in list(self._waiting):
@@ -206,8 +204,8 @@ class NewSessions:
 
     def came(self, source: str, message: HandOver | HandOverPage) -> None:
         session = self._broker.sessions.get(message.client)
-        owner, _ = self._moving.directory.get(message.client)
-        if session is None or session.is_moving or owner != self._moving.node:
+        owner, _ = self._directory.get(message.client)
+        if session is None or session.is_moving or owner != self._host.node:
             return  # it will be offered again, here or elsewhere
         if isinstance(message, HandOver):
             self._offered(session, source, message)
@@ -221,7 +219,7 @@ class NewSessions:
             coming.pop(old, None)
             if not coming:
                 self._coming.pop(client, None)
-        self._moving.send(source, HandOverAck(client, number, page))
+        self._host.send(source, HandOverAck(client, number, page))
 
     def _offered(self, session: Session, source: str, offer: HandOver) -> None:
         client, old = offer.client, (source, offer.number)
@@ -253,13 +251,13 @@ class NewSessions:
         self._broker.report(event, client=session.name(), in_flight=len(sent))
         for packet_id in sent:
             self._broker.delivery.passed_on(session, packet_id, "owned-elsewhere")
-        self._moving.counters.in_flight_dropped += len(sent)
+        self._host.counters.in_flight_dropped += len(sent)
         for packet_id in [packet_id for packet_id, entry in session.inflight.items() if entry is None]:
             session.out_of_flight(packet_id)
             self._broker.log.acknowledged(session, packet_id)
         beginning.is_told, beginning.told_by = False, None
         self._broker.log.began(session)
-        self._moving.take_over(session)
+        self._host.take_over(session)
 
     def _ask_newest(self, session: Session, beginning: Beginning) -> None:
         """One old session after the other, the newest first: a newer one tells which messages of an older one its
@@ -270,12 +268,12 @@ class NewSessions:
             return
         waited_s = self._broker.now - coming[newest].offered_at
         is_known = self._is_known_who_came_between(session, beginning, newest)
-        if is_known or waited_s > self._moving.settings.patience_s:
+        if is_known or waited_s > self._host.settings.patience_s:
             self._ask(session.client_id, newest, beginning)
 
     def _ask(self, client: bytes, old: OldSession, beginning: Beginning) -> None:
         source, number = old
-        self._moving.send(source, HandOverWanted(client, number, vector_fields(beginning.needed())))
+        self._host.send(source, HandOverWanted(client, number, vector_fields(beginning.needed())))
 
     def _is_ready(self, session: Session, beginning: Beginning) -> bool:
         """Has the client subscribed to what it wants, as far as can be known?  What it does not want is dropped."""
@@ -287,13 +285,13 @@ class NewSessions:
         if session.subscriptions:
             return quiet_s >= SETTLE_S
         # One that stays connected and does not subscribe has been told, and wants nothing.
-        return session.connection is not None and quiet_s > self._moving.settings.patience_s
+        return session.connection is not None and quiet_s > self._host.settings.patience_s
 
     def _page_came(self, session: Session, source: str, page: HandOverPage) -> None:
         old = source, page.number
         coming = self._coming.get(page.client, {}).get(old)
         if coming is None:
-            self._moving.counters.refused += 1
+            self._host.counters.refused += 1
             if session.beginning is not None and old in session.beginning.taken_over:
                 self._answer(page.client, old, WHOLE)
             elif session.beginning is not None:  # this node was started again meanwhile
@@ -309,7 +307,7 @@ class NewSessions:
             self._ask(page.client, old, session.beginning)
         elif page.page == coming.pages and len(coming.staged) < ITEMS_MAX:
             coming.is_writing = True
-            staged = write_down(self._broker, self._moving.node, page.items)
+            staged = write_down(self._broker, self._host.node, page.items)
             self._broker.when_safe(partial(self._written, old, coming, page, staged))
 
     def _written(
@@ -342,7 +340,7 @@ class NewSessions:
             return
         upto = vector_from(last.vector or [])
         if beginning.opening or self._waits_for_newer(client, old):
-            self._moving.later(LOOK_S, partial(self._add, client, old, coming))
+            self._host.later(LOOK_S, partial(self._add, client, old, coming))
             return
         if any(stamp > upto.get(origin, BEFORE_ALL) for origin, stamp in beginning.needed().items()):
             coming.last, coming.pages, coming.staged = None, 0, []
@@ -351,7 +349,7 @@ class NewSessions:
         try:
             self._merge(session, beginning, old, coming, upto)
         except JournalError:
-            self._moving.later(LOOK_S, partial(self._add, client, old, coming))
+            self._host.later(LOOK_S, partial(self._add, client, old, coming))
             return
         beginning.took_over(*old, None if last.beginning is None else beginning_from(last.beginning))
         if old[1] >= beginning.after:
@@ -378,7 +376,7 @@ class NewSessions:
     ) -> None:
         """What waited there up to this vector and was not heard here, then what waits here.  May raise JournalError;
         then nothing has changed."""
-        moving, counters = self._moving, self._moving.counters
+        counters = self._host.counters
         filters = sure_filters(session)
         is_known = self._is_known_who_came_between(session, beginning, old)
         front: list[tuple[int, Grant]] = []
@@ -392,7 +390,7 @@ class NewSessions:
                 unwanted += 1
                 continue
             epoch = self._broker.journal.epoch_of(message.offset)
-            identity = message.identity or Identity(moving.node, epoch, message.offset)
+            identity = message.identity or Identity(self._host.node, epoch, message.offset)
             qos = min(message.qos, grant.qos)
             if identity.stamp > upto.get(identity.origin, identity.stamp):
                 continue  # the new session hears that by itself
@@ -422,7 +420,7 @@ class NewSessions:
 
     def _waits_for_newer(self, client: bytes, old: OldSession) -> bool:
         """Has a newer one been offered meanwhile, and is it still there?"""
-        since = self._broker.now - self._moving.settings.patience_s
+        since = self._broker.now - self._host.settings.patience_s
         others = self._coming.get(client, {}).items()
         return any(number > old[1] and one.heard_at > since for (_, number), one in others)
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.session import Session
-from sterna.migration.messages import Evacuate, Migrate, encode
+from sterna.migration.directory import Directory
+from sterna.migration.messages import Evacuate, Migrate
 from sterna.migration.tables import Leaving
 from sterna.mqtt import gateway_packets
 from sterna.mqtt import properties as prop
@@ -25,11 +27,8 @@ from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
 from sterna.node.leaving import Departure
-from sterna.routing.link_frames import About
+from sterna.node.move_host import MoveHost
 from sterna.vocabulary.errors import MigrationError
-
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
 
 #: Clients that were turned away from a node that is being emptied, of whom that is remembered.
 TURNED_AWAY_MAX = 10_000
@@ -78,9 +77,19 @@ class NotMoved(NamedTuple):
 
 
 class Plans:
-    def __init__(self, moving: Moving) -> None:
-        self._moving = moving
-        self._broker = moving.broker
+    def __init__(
+        self,
+        host: MoveHost,
+        directory: Directory,
+        departures: Mapping[bytes, Departure],
+        depart: Callable[[Session, str], None],
+    ) -> None:
+        """`depart`: begin to move a session to a node."""
+        self._host = host
+        self._directory = directory
+        self._departures = departures
+        self._depart = depart
+        self._broker = host.broker
         self.evacuation: Evacuation | None = None
         #: The last of them that did not come about, for whoever ordered them at another node.
         self.not_moved: deque[NotMoved] = deque(maxlen=NOT_MOVED_SHOWN)
@@ -91,56 +100,56 @@ class Plans:
 
     def move(self, client: bytes, target: str) -> str:
         """Begin to move a client's session; the node that does it.  MigrationError if nobody can."""
-        owner, _ = self._moving.directory.get(client)
+        owner, _ = self._directory.get(client)
         session = self._broker.sessions.get(client)
         self._see_that_it_can_go_to(target)
         if session is not None and not session.is_arriving:
             self._move(session, target)
-            return self._moving.node
-        if not owner or owner == self._moving.node:
+            return self._host.node
+        if not owner or owner == self._host.node:
             raise MigrationError(f"no node has a session of client {client.decode()!r} that outlives its connection")
         if owner == target:
             raise MigrationError(f"client {client.decode()!r} is at node {target} already")
-        if self._moving.router.link_to(owner) is None:
+        if self._host.router.link_to(owner) is None:
             raise MigrationError(f"its session is at node {owner}, which cannot be reached")
-        self._moving.send(owner, Migrate(client, 0, target))
+        self._host.send(owner, Migrate(client, 0, target))
         return owner
 
     def _see_that_it_can_go_to(self, target: str) -> None:
-        if target == self._moving.node:
+        if target == self._host.node:
             is_closed = self.evacuation is not None
         else:
             self._see_that_it_can_be_reached(target)
-            is_closed = target not in self._moving.router.paths.open_origins
+            is_closed = target not in self._host.router.paths.open_origins
         if is_closed:
             raise MigrationError(f"node {target} is being emptied")
 
     def _see_that_it_can_be_reached(self, node: str) -> None:
-        paths = self._moving.router.paths
+        paths = self._host.router.paths
         if paths.link_to(node) is None:
             others = sorted(paths.origins)
             named = ", ".join([*others[:NODES_NAMED], *(["..."] if len(others) > NODES_NAMED else [])])
-            reaches = f"node {self._moving.node} reaches {named or 'no other'}"
+            reaches = f"node {self._host.node} reaches {named or 'no other'}"
             raise MigrationError(f"node {node} cannot be reached; {reaches}")
 
     def _move(self, session: Session, target: str) -> None:
-        moving = self._moving
-        if target == moving.node:
+        if target == self._host.node:
             raise MigrationError(f"client {session.name()!r} is at node {target} already")
-        if session.client_id in moving.departures or session.is_moving:
+        if session.client_id in self._departures or session.is_moving:
             raise MigrationError(f"client {session.name()!r} is on its way already")
         if not session.persistent:
             raise MigrationError(f"the session of client {session.name()!r} ends with its connection")
-        if len(moving.departures) >= moving.settings.at_once:
-            raise MigrationError(f"{moving.settings.at_once} clients are on their way already")
-        moving.depart(session, target, moving.next_number_of_move(session.client_id), by_plan=True)
+        at_once = self._host.settings.at_once
+        if len(self._departures) >= at_once:
+            raise MigrationError(f"{at_once} clients are on their way already")
+        self._depart(session, target)
 
     def ordered(self, source: str, order: Migrate) -> None:
         """Another node was asked to; what comes of it is seen here."""
         session = self._broker.sessions.get(order.client)
         try:
             if session is None:
-                raise MigrationError(f"node {self._moving.node} has no session of client {order.client.decode()!r}")
+                raise MigrationError(f"node {self._host.node} has no session of client {order.client.decode()!r}")
             self._see_that_it_can_go_to(order.target)
             self._move(session, order.target)
         except MigrationError as error:
@@ -154,10 +163,10 @@ class Plans:
     # -- what clients are told --
 
     def farewell(self, connection: Connection, target: str) -> bytes:
-        server = self._moving.router.paths.clients_of(target)
+        server = self._host.router.paths.clients_of(target)
         if connection.gateway and server:
             return gateway_packets.encode(Redirect(server))
-        if connection.version != MQTT_5 or not self._moving.settings.server_references:
+        if connection.version != MQTT_5 or not self._host.settings.server_references:
             return b""
         code = Reason.USE_ANOTHER_SERVER if self.evacuation is None else Reason.SERVER_MOVED
         bare = encode_disconnect(code)
@@ -165,7 +174,7 @@ class Plans:
 
     def prepare(self, session: Session, target: str) -> bool:
         """Have a gateway open the way to the new node; False if there is none."""
-        server = self._moving.router.paths.clients_of(target)
+        server = self._host.router.paths.clients_of(target)
         if session.connection is None or not session.connection.gateway or not server:
             return False
         session.connection.send(gateway_packets.encode(Prepare(server)))
@@ -191,8 +200,8 @@ class Plans:
             evacuation.staying[client] = connection
             return False
         evacuation.turn_away(who, now)
-        owner, _ = self._moving.directory.get(client)
-        paths = self._moving.router.paths
+        owner, _ = self._directory.get(client)
+        paths = self._host.router.paths
         # Where its session is, if clients may go there; else whoever is next will fetch it.
         where = owner if owner in paths.open_origins else self._target() or ""
         self._broker.handshake.turn_away(connection, paths.clients_of(where), BEING_EMPTIED)
@@ -212,7 +221,7 @@ class Plans:
             self._is_not_moved(client, departure.target, departure.reason)
             if evacuation is not None:
                 evacuation.failed += 1
-                evacuation.waiting[client] = self._broker.now + self._moving.settings.retry_s
+                evacuation.waiting[client] = self._broker.now + self._host.settings.retry_s
 
     # -- all of them --
 
@@ -227,14 +236,14 @@ class Plans:
 
     def _begin(self, rate: float) -> Evacuation:
         self.evacuation = Evacuation(len(self._broker.sessions), rate)
-        self._moving.router.close_to_clients(True)
-        self._moving.later(0.0, partial(self._step, self.evacuation))
+        self._host.router.close_to_clients(True)
+        self._host.later(0.0, partial(self._step, self.evacuation))
         return self.evacuation
 
     def stay(self) -> None:
         """Stop emptying it, and let clients in again."""
         self.evacuation = None
-        self._moving.router.close_to_clients(False)
+        self._host.router.close_to_clients(False)
         self._remember(0.0)
 
     def _remember(self, rate: float) -> None:
@@ -245,10 +254,10 @@ class Plans:
     def evacuate_elsewhere(self, node: str, rate: float | None, *, stops: bool) -> None:
         """Tell another node to; what comes of it is seen there."""
         self._see_that_it_can_be_reached(node)
-        self._moving.router.post(node, About.MOVES, encode(Evacuate(rate, stops)))
+        self._host.order(node, Evacuate(rate, stops))
 
-    def told_to_evacuate(self, order: Evacuate) -> None:
-        rate = order.rate or self._moving.settings.rate
+    def told_to_evacuate(self, source: str, order: Evacuate) -> None:
+        rate = order.rate or self._host.settings.rate
         if order.stops:
             self.stay()
         elif math.isfinite(rate) and rate > 0:
@@ -259,17 +268,17 @@ class Plans:
 
     def _target(self) -> str | None:
         """Nodes that take clients take turns."""
-        nodes = sorted(self._moving.router.paths.open_origins)
+        nodes = sorted(self._host.router.paths.open_origins)
         return nodes[(self.evacuation.turn if self.evacuation else 0) % len(nodes)] if nodes else None
 
     def _step(self, evacuation: Evacuation) -> None:
         if self.evacuation is not evacuation:
             return
-        now, departures = self._broker.now, self._moving.departures
+        now, departures = self._broker.now, self._departures
         evacuation.allowance = min(evacuation.allowance + evacuation.rate * STEP_S, max(1.0, evacuation.rate))
         self._let_go(evacuation)
         for session in list(self._broker.sessions.values()):
-            if evacuation.allowance < 1 or len(departures) >= self._moving.settings.at_once:
+            if evacuation.allowance < 1 or len(departures) >= self._host.settings.at_once:
                 break
             client = session.client_id
             if client in departures or client in evacuation.staying or evacuation.waiting.get(client, 0.0) > now:
@@ -279,7 +288,7 @@ class Plans:
                 evacuation.turn += 1
                 evacuation.allowance -= 1
                 self._evacuate(session, target, evacuation)
-        self._moving.later(STEP_S, partial(self._step, evacuation))
+        self._host.later(STEP_S, partial(self._step, evacuation))
 
     def _let_go(self, evacuation: Evacuation) -> None:
         """Clients that stayed and have hung up since: their sessions are moved like the others."""

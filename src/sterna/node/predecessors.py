@@ -11,24 +11,23 @@ All this is bounded: what cannot be read for too long is not waited for.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from sterna.broker.session.session import Session
 from sterna.migration.messages import OwnerEntry
+from sterna.node.move_host import MoveHost
 from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
-
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
 
 #: Publishers of whom it is remembered when they came; one of long ago everybody has heard of.
 PUBLISHERS_MAX = 10_000
 
 
 class Predecessors:
-    def __init__(self, moving: Moving) -> None:
-        self._moving = moving
+    def __init__(self, host: MoveHost, let_in: Callable[[bytes], None]) -> None:
+        """`let_in`: a client that was held up may come in."""
+        self._host = host
+        self._then = let_in
         #: What is published here from this offset on, in order -> comes after these messages of other nodes.
         self._offsets: list[int] = []
         self._before: list[VersionVector] = []
@@ -41,7 +40,7 @@ class Predecessors:
 
     def went(self) -> None:
         """A client, from here: all it published has been given to the links."""
-        self._untold[self._moving.node] = self._moving.frontier()
+        self._untold[self._host.node] = self._host.frontier()
 
     def recover(self, sessions: Iterable[Session]) -> None:
         for session in sorted((one for one in sessions if one.came is not None), key=lambda one: one.came or ()):
@@ -69,28 +68,28 @@ class Predecessors:
         stamp = Stamp(epoch, sequence)
         self._untold[node] = max(stamp, self._untold.get(node, BEFORE_ALL))
         # What a node says about a session comes by the way of its messages, behind them.
-        self._moving.has_read(node, stamp)
+        self._host.has_read(node, stamp)
 
     def holds_up(self, client: bytes) -> bool:
         """Is it not to be let in yet, because here somebody else would hear what it says now before what it said?"""
-        session = self._moving.broker.sessions.get(client)
+        session = self._host.broker.sessions.get(client)
         if session is None or session.came is None:
             return False
         _, node, epoch, sequence = session.came
-        stamp, streams = Stamp(epoch, sequence), self._moving.router.streams
+        stamp, streams = Stamp(epoch, sequence), self._host.router.streams
         if streams.is_read(node, stamp):
             return False
         if client not in self._held_up:
             self._held_up[client] = None
-            self._moving.once(partial(streams.is_read, node, stamp), partial(self._let_in, client, node, stamp))
-            self._moving.later(self._moving.settings.patience_s, partial(self._let_in, client, node, stamp))
+            self._host.once(partial(streams.is_read, node, stamp), partial(self._let_in, client, node, stamp))
+            self._host.later(self._host.settings.patience_s, partial(self._let_in, client, node, stamp))
         return True
 
     def _let_in(self, client: bytes, node: str, stamp: Stamp) -> None:
         if client in self._held_up:
             del self._held_up[client]
-            self._moving.router.streams.count_as_read(node, stamp)
-            self._moving.fetch(client)
+            self._host.router.streams.count_as_read(node, stamp)
+            self._then(client)
 
     # -- readers --
 
@@ -100,9 +99,9 @@ class Predecessors:
 
     def told(self, after: list[tuple[str, int, int]], entries: list[OwnerEntry]) -> None:
         """Clients have gone from these nodes to those."""
-        owners = sorted({owner for _, owner, *_ in entries if owner and owner != self._moving.node})
+        owners = sorted({owner for _, owner, *_ in entries if owner and owner != self._host.node})
         for node, epoch, sequence in after:
-            self._moving.router.streams.needed(node, Stamp(epoch, sequence), owners)
+            self._host.router.streams.needed(node, Stamp(epoch, sequence), owners)
 
     def first_unread(self, start: int, have: VersionVector) -> tuple[int, str, Stamp] | None:
         """For somebody who reads on from `start` and has read that far of others: where to stop, and until when."""

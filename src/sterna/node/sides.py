@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from sterna.migration.tables import Do, Machine, On, Table
-
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
+from sterna.node.move_host import MoveHost
 
 #: How soon something is tried again that the disk did not do.
 AGAIN_S = 0.005
@@ -27,14 +24,14 @@ class Side:
     #: Of the events that change no state, the one that shows that it goes on.
     progress: On
 
-    def __init__(self, moving: Moving, table: Table, state: StrEnum, peer: str, number: int) -> None:
-        self._moving = moving
-        self._broker = moving.broker
+    def __init__(self, host: MoveHost, table: Table, state: StrEnum, peer: str, number: int) -> None:
+        self._host = host
+        self._broker = host.broker
         self._machine = Machine(table, state)
         self._peer = peer
         self.number = number
         self.reason = ""
-        self.started_at = self._changed_at = moving.broker.now
+        self.started_at = self._changed_at = host.broker.now
         self._retries = 0
 
     def _is_under_way(self) -> bool:
@@ -62,10 +59,10 @@ class Side:
 
     def path_found(self) -> None:
         """Say it again, and twice more: the other node may not have found the way to us yet; it hears nobody before."""
-        retry_s = self._moving.settings.retry_s
+        retry_s = self._host.settings.retry_s
         self._say_again()
-        self._moving.later(retry_s / 5, self._say_again)
-        self._moving.later(retry_s, self._say_again)
+        self._host.later(retry_s / 5, self._say_again)
+        self._host.later(retry_s, self._say_again)
 
     def _say_again(self) -> None:
         if self._is_under_way():
@@ -73,16 +70,16 @@ class Side:
 
     def _ask_again_later(self) -> None:
         """Ever more seldom: what is said again may be a page that a thin line has not carried yet."""
-        settings = self._moving.settings
+        settings = self._host.settings
         left_s = max(settings.retry_s, self._changed_at + settings.patience_s - self._broker.now)
-        self._moving.later(min(pause_s(settings.retry_s, self._retries), left_s), self._tick)
+        self._host.later(min(pause_s(settings.retry_s, self._retries), left_s), self._tick)
         self._retries += 1
 
     def _tick(self) -> None:
         """Time has passed: say it again, or give up."""
         if not self._is_under_way():
             return
-        if self._broker.now - self._changed_at >= self._moving.settings.patience_s:
+        if self._broker.now - self._changed_at >= self._host.settings.patience_s:
             self.reason = self.reason or f"no answer from {self._peer}"
             self.on(On.GIVE_UP)
             self._changed_at = self._broker.now

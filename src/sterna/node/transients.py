@@ -5,14 +5,11 @@ Such a session has no owner to ask.  Everybody is told who has come and when, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sterna.broker.session.session import Session
 from sterna.migration import messages
 from sterna.migration.messages import ClaimEntry, Claims
-
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
+from sterna.node.identifier_users import IdentifierUsers
+from sterna.node.move_host import MoveHost
 
 #: Of the client identifiers the broker makes up, which nobody else has.
 MADE_UP = b"auto-"
@@ -21,10 +18,11 @@ GATHER_S = 0.05
 
 
 class Transients:
-    def __init__(self, moving: Moving) -> None:
-        self._moving = moving
-        self._broker = moving.broker
-        self._router = moving.router
+    def __init__(self, host: MoveHost, users: IdentifierUsers) -> None:
+        self._host = host
+        self._users = users
+        self._broker = host.broker
+        self._router = host.router
         #: Clients -> when they came, as all nodes are told.
         self._came: dict[bytes, float] = {}
         self._due: list[ClaimEntry] = []
@@ -48,13 +46,13 @@ class Transients:
     def _claim(self, client: bytes, user: str | None, *, stands: bool = False) -> None:
         """Tell everybody, together with those who come at nearly the same time."""
         if not self._due:
-            self._moving.later(GATHER_S, self._tell)
+            self._host.later(GATHER_S, self._tell)
         self._due.append((client, self._came[client], user, stands))
 
     def _tell(self) -> None:
         due, self._due = self._due, []
         for start in range(0, len(due), messages.OWNERS_A_FRAME):
-            claims = Claims(self._moving.node, due[start : start + messages.OWNERS_A_FRAME])
+            claims = Claims(self._host.node, due[start : start + messages.OWNERS_A_FRAME])
             self._router.tell(self._router.links(), messages.encode(claims))
 
     def claimed(self, node: str, client: bytes, wall: float, user: str | None, stands: bool) -> None:
@@ -66,8 +64,8 @@ class Transients:
         if session.user not in (None, user):
             self._settle_users(node, session, wall, stands=stands)
             return
-        if (wall, node) > (ours, self._moving.node):
-            self._moving.take_over(session)
+        if (wall, node) > (ours, self._host.node):
+            self._host.take_over(session)
         elif ours:
             self._claim(client, session.user)  # it has a clock that is behind: the later word counts
 
@@ -76,9 +74,9 @@ class Transients:
         so, and stays.  If both do, the earlier one; only then clocks matter."""
         client = session.client_id
         ours = self._came.get(client, 0.0)
-        if stands and (client not in self._standing or (wall, node) < (ours, self._moving.node)):
-            self._moving.yield_to_first(session)
+        if stands and (client not in self._standing or (wall, node) < (ours, self._host.node)):
+            self._users.yield_to_first(session)
         elif not stands:
             self._standing[client] = None
-            self._moving.counters.identifiers_kept += 1
+            self._host.counters.identifiers_kept += 1
             self._claim(client, session.user, stands=True)

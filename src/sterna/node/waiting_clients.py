@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sterna.broker.session.connection import Connection, ConnectionState
+from sterna.migration.directory import Directory
 from sterna.mqtt.reasons import Reason
-
-if TYPE_CHECKING:
-    from sterna.node.moving import Moving
-
+from sterna.node.move_host import MoveHost
+from sterna.node.node_absence import NodeAbsence
 
 #: A client that may have a new session soon waits so much longer for that.
 EXTRA_S = 5.0
@@ -31,8 +30,10 @@ class Parked(NamedTuple):
 
 
 class WaitingClients:
-    def __init__(self, moving: Moving) -> None:
-        self._moving = moving
+    def __init__(self, host: MoveHost, directory: Directory, absence: NodeAbsence) -> None:
+        self._host = host
+        self._directory = directory
+        self._absence = absence
         self._parked: dict[bytes, list[Parked]] = {}
 
     def __contains__(self, client: bytes) -> bool:
@@ -43,7 +44,7 @@ class WaitingClients:
 
     def park(self, client: bytes, parked: Parked) -> None:
         self._parked.setdefault(client, []).append(parked)
-        self._moving.later(self._moving.settings.patience_s, partial(self._too_long, client, parked))
+        self._host.later(self._host.settings.patience_s, partial(self._too_long, client, parked))
 
     def still_there(self, client: bytes) -> list[Parked]:
         parked = [one for one in self._parked.get(client, ()) if one.connection.state != ConnectionState.CLOSED]
@@ -66,11 +67,11 @@ class WaitingClients:
         waiting = self._parked.get(client, [])
         if parked not in waiting or parked.connection.state == ConnectionState.CLOSED:
             return
-        owner, _ = self._moving.directory.get(client)
-        is_lost = owner not in ("", self._moving.node) and self._moving.router.link_to(owner) is None
-        left_s = self._moving.absence_left_s(owner) if is_lost else math.inf
+        owner, _ = self._directory.get(client)
+        is_lost = owner not in ("", self._host.node) and self._host.router.link_to(owner) is None
+        left_s = self._absence.left_s(owner) if is_lost else math.inf
         if 0 < left_s <= EXTRA_S:
-            self._moving.later(left_s + EXTRA_S / 10, partial(self._too_long, client, parked))
+            self._host.later(left_s + EXTRA_S / 10, partial(self._too_long, client, parked))
             return
         waiting.remove(parked)
         lost = f"its session is on node {owner}, which cannot be reached"

@@ -1,0 +1,139 @@
+"""A node as its moves see it: its clock, its broker, and the ways to say something to other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from sterna.broker.broker import Broker
+from sterna.broker.session.session import Session
+from sterna.migration import messages
+from sterna.migration.settings import MigrationSettings
+from sterna.node.moving_counters import MovingCounters
+from sterna.overlay.link_table import Links
+from sterna.routing.link_frames import About
+from sterna.routing.router import Router
+from sterna.vocabulary.identity import Stamp, VersionVector
+
+#: What a link adds to what two nodes say to each other.
+FRAME_OVERHEAD_BYTES = 512
+
+
+class Reading(Protocol):
+    """How far this node has read the others, and how far others can read it."""
+
+    def settled_vector(self) -> VersionVector: ...
+    def note_vector(self) -> None: ...
+    def frontier(self) -> Stamp: ...
+
+
+def _nobody(source: str, body: bytes) -> None:
+    raise AssertionError("a message to this node itself before its moves have begun")
+
+
+class MoveHost:
+    def __init__(
+        self, node: str, broker: Broker, router: Router, links: Links, reading: Reading, settings: MigrationSettings
+    ) -> None:
+        self.node = node
+        self.broker = broker
+        self.router = router
+        self.settings = settings
+        self.grace_s = settings.patience_s
+        self.counters = MovingCounters()
+        #: Takes what this node says to itself.
+        self.receive: Callable[[str, bytes], None] = _nobody
+        self._links = links
+        self._reading = reading
+        self._awaited: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+
+    # -- later --
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.broker.deadlines.at(self.broker.now + seconds, action)
+
+    def once(self, is_so: Callable[[], bool], action: Callable[[], None]) -> None:
+        """Do this when it is so: now, or after the turn that made it so."""
+        if is_so():
+            action()
+        else:
+            self._awaited.append((is_so, action))
+
+    def look_again(self) -> None:
+        """At the end of a turn: has something come about that is waited for?"""
+        if self._awaited:
+            awaited, self._awaited = self._awaited, []
+            for is_so, action in awaited:
+                if is_so():
+                    self.later(0.0, action)
+                else:
+                    self._awaited.append((is_so, action))
+
+    # -- other nodes --
+
+    def send(self, node: str, message: messages.Message) -> None:
+        body = messages.encode(message)
+        if len(body) + FRAME_OVERHEAD_BYTES > self._links.settings.frame_bytes:
+            # A link would break under it: the move is given up in the end, and the session stays where it is.
+            self.counters.too_big += 1
+            self.broker.tell(
+                "a session is too big to be moved", {"client": message.client.decode(), "bytes": len(body)}
+            )
+            return
+        if node == self.node:  # the client is back where it was before
+            self.later(0.0, partial(self.receive, node, body))
+        else:
+            self.router.post(node, About.MOVES, body)
+
+    def order(self, node: str, message: messages.Evacuate) -> None:
+        self.router.post(node, About.MOVES, messages.encode(message))
+
+    def ask_everybody(self, action: Callable[[VersionVector], None]) -> None:
+        """How far had everybody's messages come when they heard what we want?"""
+        if self.router.has_links:
+            self.router.probes.ask(action)
+        else:
+            action({})
+
+    def digests_of_paths(self) -> dict[str, int]:
+        return {origin: path.digest for origin, path in self.router.paths.known.items()}
+
+    def has_nobody_but(self, node: str) -> bool:
+        """Is it the only other one, and there as far as we can tell?"""
+        link = self._links.links.get(self.router.link_to(node) or "")
+        return self.router.paths.origins == [node] and link is not None and link.connected
+
+    def has_heard_lately(self, node: str) -> bool:
+        """It may vanish at any time; a link that misses a keep-alive may be dead without anybody knowing."""
+        link = self._links.links.get(self.router.link_to(node) or "")
+        line = link.line if link is not None else None
+        silence_s = self._links.settings.keep_alive_s + self.settings.retry_s
+        return line is not None and self.broker.now - line.heard <= silence_s
+
+    # -- how far messages have come --
+
+    def vector(self) -> VersionVector:
+        """What we have read of everybody, our own messages included."""
+        journal = self.broker.journal
+        return {**self._reading.settled_vector(), self.node: Stamp(journal.epoch, journal.next_offset - 1)}
+
+    def frontier(self) -> Stamp:
+        """The last of our own messages that has been delivered."""
+        return self._reading.frontier()
+
+    def heard_up_to(self) -> VersionVector:
+        """What a session that begins to listen now has not heard: what came before."""
+        return {**self.vector(), self.node: self.frontier()}
+
+    def has_read(self, node: str, stamp: Stamp) -> None:
+        """It says so itself, by the way its messages take: a restart is to know."""
+        self.router.streams.passed(node, stamp)
+        self._reading.note_vector()
+
+    # -- clients --
+
+    def take_over(self, session: Session) -> None:
+        """Its client is served elsewhere: end the connection it has here."""
+        if session.connection is not None:
+            self.broker.lifecycle.take_over(session.connection)

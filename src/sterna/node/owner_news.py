@@ -1,0 +1,59 @@
+"""Who owns which session: the directory, and its changes of this turn, of which every neighbour is told at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sterna.migration import messages
+from sterna.migration.directory import Directory
+from sterna.migration.messages import OwnerEntry, Owners
+from sterna.node.move_host import MoveHost
+
+#: At most so often an operator is told of numbers that cannot be.
+IMPOSSIBLE_TOLD_S = 60.0
+
+
+class OwnerNews:
+    def __init__(self, host: MoveHost, directory: Directory) -> None:
+        self._host = host
+        self._directory = directory
+        self._news: list[OwnerEntry] = []
+        #: Clients with new sessions that are not safe yet: nobody is to hear of them.
+        self.unsafe: dict[bytes, None] = {}
+        self._impossible_told_at = -IMPOSSIBLE_TOLD_S
+
+    def learn(self, client: bytes, node: str, number: int, user: str | None = None, *, noted: bool = False) -> None:
+        if self._directory.learn(client, node, number, user, noted=noted):
+            self._news.append(self._directory.entry(client))
+
+    def learn_new_session(self, client: bytes, number: int, user: str | None) -> None:
+        """Nodes that hear of it end their own: not before it is safe that there is this one."""
+        self._directory.learn(client, self._host.node, number, user)
+        self.unsafe[client] = None
+
+    def is_safe(self, client: bytes, number: int) -> None:
+        self.unsafe.pop(client, None)
+        if self._directory.get(client) == (self._host.node, number):
+            self._news.append(self._directory.entry(client))
+
+    def flush(self, after: Callable[[], list[tuple[str, int, int]]]) -> None:
+        """`after`: how far the messages had come of nodes from which clients went."""
+        if self._news:
+            news, self._news = self._news, []
+            router = self._host.router
+            links, marks = router.links(), after()
+            for start in range(0, len(news), messages.OWNERS_A_FRAME):
+                some = news[start : start + messages.OWNERS_A_FRAME]
+                router.tell(links, messages.encode(Owners(some, marks, is_fresh=True)))
+
+    def is_impossible(self, node: str, client: bytes, number: int) -> bool:
+        """Does a node name a number that no clock can have given?  It is not believed, nor passed on."""
+        if self._directory.can_be(client, number):
+            return False
+        broker = self._host.broker
+        self._host.counters.impossible += 1
+        if broker.now >= self._impossible_told_at + IMPOSSIBLE_TOLD_S:
+            self._impossible_told_at = broker.now
+            reason = f"number {number} of an owner; see node {node}, and its clock"
+            broker.report("a node said what cannot be", node=node, client=client.decode(), reason=reason)
+        return True
