@@ -93,9 +93,9 @@ HOT_MODULES = [
     "src/sterna/node/committing.py",
     "src/sterna/node/driver.py",
     "src/sterna/node/network.py",
-    "src/sterna/node/partials.py",
-    "src/sterna/node/parts_asked.py",
-    "src/sterna/node/shares.py",
+    "src/sterna/node/part_exchange.py",
+    "src/sterna/node/part_client.py",
+    "src/sterna/node/remote_shares.py",
     "src/sterna/node/write_pacing.py",
 ]
 

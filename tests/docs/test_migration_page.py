@@ -14,7 +14,7 @@ from live.nodes import LiveNode, wait_until
 from live.test_moves import sterna
 from sterna.measure.harness.ports import free_port
 from sterna.migration.tables import ARRIVING, LEAVING, Arriving, Do, Leaving, Table, drawing
-from sterna.node import arriving, leaving
+from sterna.node import arrival, departure
 
 NODES = (Path(__file__).parents[2] / "docs/network.md").read_text()
 PORTS = ("1883", "1884", "7883", "7884", "9883", "9884")
@@ -33,8 +33,8 @@ def test_every_state_can_be_reached_and_every_action_is_known() -> None:
     ):
         assert reached(table, first) == states
         assert {state for state, _ in table} == states - last, "only an end has no way on"
-    assert actions(LEAVING) == set(leaving._DOES)
-    assert actions(ARRIVING) == set(arriving._DOES)
+    assert actions(LEAVING) == set(departure._DOES)
+    assert actions(ARRIVING) == set(arrival._DOES)
 
 
 def reached(table: Table, first: object) -> set[object]:

@@ -73,6 +73,6 @@ def test_nobody_speaks_for_a_node_that_is_not_behind_it() -> None:
 
 
 def test_every_kind_of_message_has_one_that_takes_it() -> None:
-    words = Town("A")["A"].network.moving._words
-    assert set(words.takers) == {*get_args(messages.Message), messages.Evacuate}
-    assert set(words.news_takers) == set(get_args(messages.News))
+    dispatch = Town("A")["A"].network.moving._dispatch
+    assert set(dispatch.takers) == {*get_args(messages.Message), messages.Evacuate}
+    assert set(dispatch.news_takers) == set(get_args(messages.News))

@@ -9,8 +9,8 @@ from broker.lone_node import Client
 from conformance.packets import Connect
 from node.joined_nodes import JoinedNode, Town
 from sterna.mqtt.message import Message
-from sterna.node.part_words import Want
-from sterna.node.part_words import encode as part
+from sterna.node.part_messages import Want
+from sterna.node.part_messages import encode as part
 from sterna.overlay.quarantine import FORGIVEN_S, PAUSE_MAX_S, PAUSE_S, Quarantine
 from sterna.routing import link_frames, routing_frames
 from sterna.routing.link_frames import About, Announce, Frame, Letter, Lost, Page

@@ -15,8 +15,8 @@ from node.joined_nodes import Town
 from sterna.migration.messages import Item, MigSync, MigSyncAck, MigToAck
 from sterna.migration.settings import MigrationSettings
 from sterna.mqtt import gateway_packets
-from sterna.node.meeting import MEET_S
 from sterna.node.move_host import MoveHost
+from sterna.node.restart_grace import MEET_S
 from sterna.vocabulary.errors import MigrationError
 
 REFERENCES = MigrationSettings(server_references=True)

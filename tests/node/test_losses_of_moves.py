@@ -15,7 +15,7 @@ from sterna.broker.session.outbox import packets_in
 from sterna.broker.transfer.session_transfer import Staged
 from sterna.mqtt.packets import encode_disconnect
 from sterna.mqtt.reasons import Reason
-from sterna.node import arriving
+from sterna.node import arrival
 from sterna.node.session_pages import write_down
 
 
@@ -57,7 +57,7 @@ def test_a_message_arrives_or_is_counted_once(
         town["B"].disk_stalls = stalled > 0
         return write_down(*page)
 
-    monkeypatch.setattr(arriving, "write_down", write_slowly)
+    monkeypatch.setattr(arrival, "write_down", write_slowly)
     town["A"].network.moving.plans.move(b"c", "B")
     for number in range(40):
         publisher.publish("t", b"%d" % number)

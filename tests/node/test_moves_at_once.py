@@ -12,7 +12,7 @@ from node.joined_nodes import Town
 from sterna.migration import messages
 from sterna.migration.messages import MigRefuse, MigSync, MigTo
 from sterna.migration.tables import Leaving
-from sterna.node.moving import Moving
+from sterna.node.move_manager import MoveManager
 from sterna.overlay.link import Line
 
 ONE_WAY_S = 0.5
@@ -206,15 +206,15 @@ def test_a_node_that_has_read_past_the_offer_says_so_and_gets_another(monkeypatc
     other = town["B"].join("other")
     other.subscribe("u", 1)
     said: list[object] = []
-    original = Moving.directed_came
+    original = MoveManager.directed_came
 
-    def directed_came(moving: Moving, source: str, body: bytes) -> None:
+    def directed_came(moving: MoveManager, source: str, body: bytes) -> None:
         message = messages.decode(body)
         said.append(message)
         if not (isinstance(message, MigTo | MigSync) and len(said) <= 2):
             original(moving, source, body)
 
-    monkeypatch.setattr(Moving, "directed_came", directed_came)
+    monkeypatch.setattr(MoveManager, "directed_came", directed_came)
     publisher = town["A"].join("p")
     town["A"].network.moving.plans.move(b"c", "B")
     town.settle()

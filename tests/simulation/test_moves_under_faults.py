@@ -14,7 +14,7 @@ from faulty_moves import FAULTS, Fault, begun, checked, ordered
 from town import Town
 
 from sterna.migration import messages
-from sterna.node.moving import Moving
+from sterna.node.move_manager import MoveManager
 
 QUICK = ("MigSync", "MigSyncAck")
 """Where the session changes its owner; the others are for `make test`."""
@@ -31,9 +31,9 @@ def kinds(*names: str) -> list[object]:
 def at_message(kind: str, town: Town, fault: Fault, *, before: bool) -> Iterator[list[str]]:
     """Something goes wrong when the first message of this kind arrives: before it is heard, or after."""
     heard: list[str] = []
-    original = Moving.directed_came
+    original = MoveManager.directed_came
 
-    def directed_came(moving: Moving, source: str, body: bytes) -> None:
+    def directed_came(moving: MoveManager, source: str, body: bytes) -> None:
         name = type(messages.decode(body)).__name__
         first = name == kind and kind not in heard
         heard.append(name)
@@ -44,11 +44,11 @@ def at_message(kind: str, town: Town, fault: Fault, *, before: bool) -> Iterator
         if first:
             town.scene.kernel.after(0.0, fault, town)
 
-    Moving.directed_came = directed_came  # type: ignore[method-assign, assignment]
+    MoveManager.directed_came = directed_came  # type: ignore[method-assign, assignment]
     try:
         yield heard
     finally:
-        Moving.directed_came = original  # type: ignore[method-assign]
+        MoveManager.directed_came = original  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["instead of it", "after it"])

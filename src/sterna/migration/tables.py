@@ -3,7 +3,7 @@
 A row says: in this state, on this event, do that, and be in that state.  An event that has no row in a state is old, or
 forged, or none of the other side's business there: it is counted and changes nothing.
 
-What a row does is done in order by `node/leaving.py` and `node/arriving.py`.  That a session has changed its owner is
+What a row does is done in order by `node/departure.py` and `node/arrival.py`.  That a session has changed its owner is
 decided at one place: when the new owner has all of it safe (IMPORTING to SERVING).  Before that the new owner holds
 nothing that counts; from the moment it might, until it has said so, the old one serves nobody.
 """

@@ -26,8 +26,8 @@ from sterna.migration.messages import (
 )
 from sterna.mqtt.topics import SHARE
 from sterna.node.move_host import MoveHost
+from sterna.node.move_side import pause_s
 from sterna.node.session_pages import Pages
-from sterna.node.sides import pause_s
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 

@@ -10,7 +10,7 @@ from sterna.broker.broker import Broker
 from sterna.broker.session.session import Session
 from sterna.migration import messages
 from sterna.migration.settings import MigrationSettings
-from sterna.node.moving_counters import MovingCounters
+from sterna.node.move_counters import MoveCounters
 from sterna.overlay.link_table import Links
 from sterna.routing.link_frames import About
 from sterna.routing.router import Router
@@ -41,7 +41,7 @@ class MoveHost:
         self.router = router
         self.settings = settings
         self.grace_s = settings.patience_s
-        self.counters = MovingCounters()
+        self.counters = MoveCounters()
         #: Takes what this node says to itself.
         self.receive: Callable[[str, bytes], None] = _nobody
         self._links = links

@@ -19,14 +19,14 @@ from sterna.broker.session.outbox import send_to_all
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
-from sterna.node.excerpts import Excerpt, read_own, retained_page
+from sterna.node.journal_pages import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
 from sterna.node.move_host import MoveHost
-from sterna.node.moving import Moving
+from sterna.node.move_manager import MoveManager
 from sterna.node.network_settings import NetworkSettings, NetworkWorld
-from sterna.node.partials import Partials
+from sterna.node.part_exchange import PartExchange
+from sterna.node.remote_shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.node.share_decisions import decide
-from sterna.node.shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.operators.grammar import is_expression
 from sterna.overlay.channel import Channel
 from sterna.overlay.link import Link, LinkTransport
@@ -94,10 +94,10 @@ class Network:
         if self._membership.is_new:
             broker.log.seen(self.node, self._membership.first)
         self._look_at_parts = False
-        self._partials = Partials(broker, self.node, self._epoch, self.router, list(vector), lambda: self._frontier)
+        self._partials = PartExchange(broker, self.node, self._epoch, self.router, list(vector), lambda: self._frontier)
         self._watch_interest()
         #: Sessions that come from other nodes, and go to them.
-        self.moving = Moving(MoveHost(self.node, broker, self.router, self.links, self, settings.migration))
+        self.moving = MoveManager(MoveHost(self.node, broker, self.router, self.links, self, settings.migration))
 
     def _strategy(self, output: RoutingOutput) -> Strategy:
         settings = self._settings
@@ -436,7 +436,7 @@ class Network:
 
     def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> Excerpt:
         journal, until = self._broker.journal, self.frontier()
-        unread = self.moving.predecessors.first_unread(journal.offset_after(after), have)
+        unread = self.moving.publisher_order.first_unread(journal.offset_after(after), have)
         if unread is None:
             return read_own(journal, after, until, filters, reader)
         offset, origin, stamp = unread

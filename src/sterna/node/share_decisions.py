@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sterna.broker.broker import Broker
 from sterna.broker.delivery.share_targets import encode_decision
-from sterna.node.shares import SharedElsewhere
+from sterna.node.remote_shares import SharedElsewhere
 
 #: What a shared subscription takes besides its name, with a node's name, in a decision.
 DECIDED_OVERHEAD_BYTES = 80

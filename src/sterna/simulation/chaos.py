@@ -17,7 +17,7 @@ from itertools import combinations
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import for_strategy
 from sterna.node.node import Node
-from sterna.node.plans import Plans
+from sterna.node.planned_moves import PlannedMoves
 from sterna.operators.settings import Settings as OperatorSettings
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
@@ -389,6 +389,6 @@ class Chaos:
         )
 
 
-def _move(plans: Plans, client: bytes, target: str) -> None:
+def _move(plans: PlannedMoves, client: bytes, target: str) -> None:
     with suppress(MigrationError):
         plans.move(client, target)

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from sterna.broker.broker import Broker
 from sterna.broker.session.session import Session
 from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
-from sterna.node.moving import Moving
-from sterna.node.moving_counters import MovingCounters
+from sterna.node.move_counters import MoveCounters
+from sterna.node.move_manager import MoveManager
 from sterna.vocabulary.errors import MigrationError
 
 ALONE = "this node is alone, its configuration has no [network] table"
@@ -82,7 +82,7 @@ class LoneMoveApi:
 
     def migrations(self) -> dict[str, Any]:
         nothing: dict[str, Any] = {"leaving": [], "arriving": [], "not_moved": [], "evacuation": None}
-        return {"node": self._node, **nothing, "counters": asdict(MovingCounters())}
+        return {"node": self._node, **nothing, "counters": asdict(MoveCounters())}
 
     def move(self, client: str, to: str) -> dict[str, Any]:
         raise MigrationError(f"there is no node {to} to move {client} to: {ALONE}")
@@ -92,7 +92,7 @@ class LoneMoveApi:
 
 
 class NetworkMoveApi:
-    def __init__(self, moving: Moving, server: WorkingServer, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, moving: MoveManager, server: WorkingServer, clock: Callable[[], float] = time.monotonic) -> None:
         self._moving = moving
         self._server = server
         self._clock = clock

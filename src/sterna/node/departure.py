@@ -16,8 +16,8 @@ from sterna.broker.transfer.expression_transfer import windows_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo
 from sterna.migration.tables import LEAVING, Do, Leaving, On
 from sterna.node.move_host import MoveHost
+from sterna.node.move_side import AGAIN_S, MoveSide
 from sterna.node.session_pages import PAGE_BYTES, Pages
-from sterna.node.sides import AGAIN_S, Side
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
@@ -49,7 +49,7 @@ class DepartureOwner(Protocol):
         """It is over, either way."""
 
 
-class Departure(Side):
+class Departure(MoveSide):
     progress = On.MIGSYNCACK
 
     def __init__(

@@ -23,7 +23,7 @@ from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
 PUBLISHERS_MAX = 10_000
 
 
-class Predecessors:
+class PublisherOrder:
     def __init__(self, host: MoveHost, let_in: Callable[[bytes], None]) -> None:
         """`let_in`: a client that was held up may come in."""
         self._host = host

@@ -35,15 +35,15 @@ from sterna.migration.messages import (
     Pull,
 )
 from sterna.migration.tables import Arriving, On
-from sterna.node.arriving import Arrival
+from sterna.node.arrival import Arrival
+from sterna.node.departure import Departure
 from sterna.node.fenced_sessions import FencedSessions
-from sterna.node.leaving import Departure
 from sterna.node.move_host import MoveHost
 from sterna.node.new_sessions import NewSessions
 from sterna.node.owner_news import OwnerNews
-from sterna.node.plans import Plans
-from sterna.node.predecessors import Predecessors
-from sterna.node.transients import Transients
+from sterna.node.planned_moves import PlannedMoves
+from sterna.node.publisher_order import PublisherOrder
+from sterna.node.transient_claims import TransientClaims
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.identity import Stamp
 
@@ -56,7 +56,7 @@ class Moves(Protocol):
     @property
     def arrivals(self) -> Mapping[bytes, Arrival]: ...
     @property
-    def predecessors(self) -> Predecessors: ...
+    def publisher_order(self) -> PublisherOrder: ...
     def depart(self, session: Session, target: str, number: int, *, by_plan: bool) -> None: ...
     def expect(self, client: bytes, source: str, number: int) -> Arrival: ...
     def fence(self, session: Session) -> None: ...
@@ -66,17 +66,17 @@ class Moves(Protocol):
     ) -> None: ...
 
 
-class Words:
+class MoveDispatch:
     def __init__(
         self,
         host: MoveHost,
         moves: Moves,
         directory: Directory,
         news: OwnerNews,
-        plans: Plans,
+        plans: PlannedMoves,
         fenced_sessions: FencedSessions,
         new_sessions: NewSessions,
-        transients: Transients,
+        claims: TransientClaims,
     ) -> None:
         self._host = host
         self._moves = moves
@@ -84,7 +84,7 @@ class Words:
         self._news = news
         self._plans = plans
         self._fenced_sessions = fenced_sessions
-        self._transients = transients
+        self._claims = claims
         #: For each kind of message about one session, or one node: who takes it from the node that sent it.
         self.takers: dict[type, Callable[[str, Any], None]] = {
             Evacuate: plans.told_to_evacuate,
@@ -136,7 +136,7 @@ class Words:
             entries = [entry for entry, _ in fresh]
             others = [other for other in router.links() if other != link]
             router.tell(others, messages.encode(Owners(entries, news.after, news.is_fresh)))
-            self._moves.predecessors.told(news.after, entries)
+            self._moves.publisher_order.told(news.after, entries)
             for (client, owner, number, *_), before in fresh:
                 self._moves.owner_changed(client, owner, number, before, is_fresh=news.is_fresh)
 
@@ -150,7 +150,7 @@ class Words:
         if router.link_to(news.node) == link:
             router.tell([other for other in router.links() if other != link], messages.encode(news))
             for entry in news.entries:
-                self._transients.claimed(news.node, *entry)
+                self._claims.claimed(news.node, *entry)
         else:
             self._host.counters.refused += 1
 

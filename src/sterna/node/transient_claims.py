@@ -17,7 +17,7 @@ MADE_UP = b"auto-"
 GATHER_S = 0.05
 
 
-class Transients:
+class TransientClaims:
     def __init__(self, host: MoveHost, users: IdentifierUsers) -> None:
         self._host = host
         self._users = users

@@ -18,20 +18,20 @@ from sterna.migration.directory import NEW_SESSION_STEPS, Directory, Whose
 from sterna.migration.messages import Digests
 from sterna.migration.tables import Arriving, Leaving, On
 from sterna.mqtt.reasons import Reason
-from sterna.node.arriving import Arrival
+from sterna.node.arrival import Arrival
+from sterna.node.departure import ClientsOnTheWay, Departure
 from sterna.node.fenced_sessions import FencedSessions
 from sterna.node.identifier_users import ANOTHER_USERS, IdentifierUsers
-from sterna.node.leaving import ClientsOnTheWay, Departure
-from sterna.node.meeting import Meeting
+from sterna.node.move_dispatch import MoveDispatch
 from sterna.node.move_host import MoveHost
 from sterna.node.new_sessions import NewSessions
 from sterna.node.node_absence import NodeAbsence
 from sterna.node.owner_news import OwnerNews
-from sterna.node.plans import Plans
-from sterna.node.predecessors import Predecessors
-from sterna.node.transients import Transients
+from sterna.node.planned_moves import PlannedMoves
+from sterna.node.publisher_order import PublisherOrder
+from sterna.node.restart_grace import RestartGrace
+from sterna.node.transient_claims import TransientClaims
 from sterna.node.waiting_clients import EXTRA_S, Parked, WaitingClients
-from sterna.node.words import Words
 
 #: Why a session stays where it is, as the node says that was to have it.
 CLIENT_IS_BACK = "the client is back"
@@ -39,7 +39,7 @@ CLIENT_IS_BACK = "the client is back"
 TAKEN_MAX = 10_000
 
 
-class Moving:
+class MoveManager:
     def __init__(self, host: MoveHost) -> None:
         broker = host.broker
         self.host = host
@@ -60,12 +60,12 @@ class Moving:
         self._absence = NodeAbsence(host)
         self._waiting = WaitingClients(host, self.directory, self._absence)
         self._users = IdentifierUsers(host, self.directory)
-        self.plans = Plans(host, self.directory, self.departures, self._depart_by_plan)
+        self.plans = PlannedMoves(host, self.directory, self.departures, self._depart_by_plan)
         self.fenced_sessions = FencedSessions(host, self.directory)
         self.new_sessions = NewSessions(host, self.directory)
-        self.predecessors = Predecessors(host, self.fetch)
-        self._transients = Transients(host, self._users)
-        self._words = Words(
+        self.publisher_order = PublisherOrder(host, self.fetch)
+        self._claims = TransientClaims(host, self._users)
+        self._dispatch = MoveDispatch(
             host,
             self,
             self.directory,
@@ -73,10 +73,10 @@ class Moving:
             self.plans,
             self.fenced_sessions,
             self.new_sessions,
-            self._transients,
+            self._claims,
         )
-        self._meeting = Meeting(host, self._fetch_all)
-        host.receive = self._words.came
+        self._restart_grace = RestartGrace(host, self._fetch_all)
+        host.receive = self._dispatch.came
         broker.attach_keeper(self)
         self._recover()
 
@@ -103,7 +103,7 @@ class Moving:
                 self.directory.learn(client, "", number + 1)
         self.fenced_sessions.recover()
         self.new_sessions.recover()
-        self.predecessors.recover(self.broker.sessions.values())
+        self.publisher_order.recover(self.broker.sessions.values())
 
     def _number_again(self, session: Session) -> int:
         """Of a session that has none: it began before this node had joined others, or its number could not be."""
@@ -112,22 +112,22 @@ class Moving:
     def flush(self) -> None:
         """The end of a turn."""
         self.host.look_again()
-        self.news.flush(self.predecessors.news)
+        self.news.flush(self.publisher_order.news)
 
     # -- the broker asks --
 
     def is_at_home(self, client_id: bytes, *, clean: bool = False) -> bool:
-        if not self.plans.is_open_to(client_id) or self.predecessors.holds_up(client_id):
+        if not self.plans.is_open_to(client_id) or self.publisher_order.holds_up(client_id):
             return False
         session = self.broker.sessions.get(client_id)
         arrival = self.arrivals.get(client_id)
         if session is not None:
             is_here = not session.is_moving and (arrival is None or not arrival.awaits_word)
-            return is_here and not self._meeting.keeps_waiting(session)
+            return is_here and not self._restart_grace.keeps_waiting(session)
         if arrival is not None:
             return False
         owner, _ = self.directory.get(client_id)
-        return owner == self.node or (not owner and (clean or self._meeting.is_over))
+        return owner == self.node or (not owner and (clean or self._restart_grace.is_over))
 
     def bring(self, connection: Connection, user: str | None, then: Callable[[], None]) -> None:
         assert connection.connect is not None
@@ -154,7 +154,7 @@ class Moving:
                 return False
             owner, after = self._replaced.pop(client, ("", 0))
             missing = self._absence.missing()
-            is_new = bool(owner or missing or self._meeting.has_forgotten)
+            is_new = bool(owner or missing or self._restart_grace.has_forgotten)
             if is_new:
                 self.new_sessions.begun(session, after, self._unread(owner, missing), clean=_is_clean(session))
             self._users.opened(session)
@@ -164,13 +164,13 @@ class Moving:
             else:
                 self.news.learn(client, self.node, session.number, session.user)
             return True
-        self._transients.opened(client, session.user)
+        self._claims.opened(client, session.user)
         return False
 
     def _unread(self, owner: str, missing: list[str]) -> list[str]:
         """Nodes whose messages an old session may have delivered before they are read here."""
         if not owner:
-            return [UNKNOWN] if self._meeting.has_forgotten else []
+            return [UNKNOWN] if self._restart_grace.has_forgotten else []
         unread = [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
         return [owner, *missing, *unread]
 
@@ -179,7 +179,7 @@ class Moving:
 
     def ended(self, session: Session) -> None:
         client = session.client_id
-        self._transients.ended(client)
+        self._claims.ended(client)
         self.new_sessions.ended(client)
         departure = self.departures.get(client)
         if departure is not None:
@@ -278,7 +278,7 @@ class Moving:
     def has_moved(self, departure: Departure) -> None:
         session = departure.session
         self.news.learn(session.client_id, departure.target, departure.number, session.user, noted=True)
-        self.predecessors.went()
+        self.publisher_order.went()
 
     def departed(self, departure: Departure) -> None:
         client = departure.session.client_id
@@ -313,7 +313,7 @@ class Moving:
     def settled(self, arrival: Arrival) -> None:
         """The client's session is here, or will not come this way."""
         if arrival.state is Arriving.SERVING:
-            if not arrival.awaits_word and not self.predecessors.holds_up(arrival.client):
+            if not arrival.awaits_word and not self.publisher_order.holds_up(arrival.client):
                 self._waiting.release(arrival.client)
         elif arrival.reason == "user":
             self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, ANOTHER_USERS)
@@ -335,11 +335,11 @@ class Moving:
     # -- who owns what --
 
     def directed_came(self, source: str, body: bytes) -> None:
-        self._words.came(source, body)
+        self._dispatch.came(source, body)
 
     def link_started(self, peer: str) -> None:
         self.router.tell([peer], messages.encode(Digests(self.directory.digests())))
-        self._meeting.link_started()
+        self._restart_grace.link_started()
 
     def origin_lost(self, origin: str) -> None:
         self._absence.lost(origin)
@@ -361,7 +361,7 @@ class Moving:
         self._fetch_all()
 
     def news_came(self, link: str, body: bytes) -> None:
-        self._words.told(link, body)
+        self._dispatch.told(link, body)
 
     def _check_owner(self, client: bytes) -> None:
         owner, number = self.directory.get(client)
@@ -390,7 +390,7 @@ class Moving:
         elif session is None or session.is_moving:
             return  # how that ends decides
         elif self._users.has_another(session, owner):
-            self._users.settle(session, number, before, self._transients.came(client), is_fresh=is_fresh)
+            self._users.settle(session, number, before, self._claims.came(client), is_fresh=is_fresh)
         elif not session.number:
             if session.connection is not None and owner:
                 self.host.take_over(session)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class MovingCounters:
+class MoveCounters:
     """Since the node started."""
 
     arrived: int = 0

@@ -12,7 +12,7 @@ from functools import partial
 
 from sterna.broker.broker import Broker
 from sterna.broker.expressions.parts import ExpressionPart
-from sterna.node.part_words import (
+from sterna.node.part_messages import (
     CAUGHT_UP,
     FULL,
     MORE,
@@ -28,7 +28,7 @@ from sterna.node.part_words import (
     Word,
     pages,
 )
-from sterna.node.parts_told import Post
+from sterna.node.part_server import Post
 from sterna.operators.errors import StateError
 from sterna.operators.stages import Outgrown
 

@@ -20,7 +20,7 @@ from sterna.node.move_host import MoveHost
 MEET_S = 2.0
 
 
-class Meeting:
+class RestartGrace:
     def __init__(self, host: MoveHost, then: Callable[[], None]) -> None:
         """`then`: those who wait may come in."""
         self._host = host

@@ -20,7 +20,7 @@ def pause_s(retry_s: float, retries: int) -> float:
     return retry_s * 2.0 ** min(retries, DOUBLINGS_MAX)
 
 
-class Side:
+class MoveSide:
     #: Of the events that change no state, the one that shows that it goes on.
     progress: On
 

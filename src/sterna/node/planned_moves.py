@@ -26,7 +26,7 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
-from sterna.node.leaving import Departure
+from sterna.node.departure import Departure
 from sterna.node.move_host import MoveHost
 from sterna.vocabulary.errors import MigrationError
 
@@ -76,7 +76,7 @@ class NotMoved(NamedTuple):
     at: float
 
 
-class Plans:
+class PlannedMoves:
     def __init__(
         self,
         host: MoveHost,

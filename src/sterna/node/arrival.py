@@ -15,11 +15,11 @@ from sterna.migration.directory import Directory
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull
 from sterna.migration.tables import ARRIVING, Arriving, Do, On
 from sterna.mqtt.packets import Will
-from sterna.node import missed
+from sterna.node import two_node_move
 from sterna.node.move_host import MoveHost
-from sterna.node.predecessors import Predecessors
+from sterna.node.move_side import AGAIN_S, MoveSide
+from sterna.node.publisher_order import PublisherOrder
 from sterna.node.session_pages import State, check_size, put_together, write_down
-from sterna.node.sides import AGAIN_S, Side
 from sterna.operators.errors import ExpressionError
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import Stamp, VersionVector
@@ -36,7 +36,7 @@ class ArrivalOwner(Protocol):
     @property
     def directory(self) -> Directory: ...
     @property
-    def predecessors(self) -> Predecessors: ...
+    def publisher_order(self) -> PublisherOrder: ...
     def took_over(self, arrival: Arrival) -> None:
         """All of it is safe: this node owns the session."""
 
@@ -47,7 +47,7 @@ class ArrivalOwner(Protocol):
         """It is over, either way."""
 
 
-class Arrival(Side):
+class Arrival(MoveSide):
     progress = On.MIGSYNC
 
     def __init__(self, host: MoveHost, owner: ArrivalOwner, client: bytes, source: str, number: int) -> None:
@@ -136,7 +136,7 @@ class Arrival(Side):
         assert offer is not None
         vector = _vector(offer.vector or [])
         filters = [fields[0] for fields in offer.subscriptions]
-        own = missed.of_our_own(self._host, self.source, vector, filters) if offer.vector is not None else []
+        own = two_node_move.of_our_own(self._host, self.source, vector, filters) if offer.vector is not None else []
         if own is None:
             self._is_ahead = True
             self._broker.turns.ask(self._cannot_follow)
@@ -151,7 +151,7 @@ class Arrival(Side):
         if offer.vector is None:
             self._ask()
         else:
-            missed.hear(self._host, self._session, self.source, vector, own)
+            two_node_move.hear(self._host, self._session, self.source, vector, own)
             self._heard(vector, [])
 
     def _cannot_follow(self) -> bool:
@@ -289,7 +289,7 @@ class Arrival(Side):
 
     def _announce(self) -> None:
         assert self._session is not None
-        self._owner.predecessors.came(self._session)
+        self._owner.publisher_order.came(self._session)
         session_transfer.settle_down(self._broker, self._session)
         # Ahead of the answer: what waited for the last member at the old node is handed over to where members are.
         self._host.router.announce_pending()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.mqtt.message import Message
-from sterna.node.excerpts import read_own
+from sterna.node.journal_pages import read_own
 from sterna.node.move_host import MoveHost
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector

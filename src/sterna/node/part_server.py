@@ -14,7 +14,7 @@ from typing import Protocol
 
 from sterna.broker.broker import Broker
 from sterna.broker.expressions.parts import ExpressionPart
-from sterna.node.part_words import (
+from sterna.node.part_messages import (
     CAUGHT_UP,
     FULL,
     MORE,

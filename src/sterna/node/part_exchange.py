@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from sterna.broker.broker import Broker
 from sterna.broker.expressions.parts import ExpressionPart
-from sterna.node.catching_up import catch_up
-from sterna.node.part_words import (
+from sterna.node.part_backfill import catch_up
+from sterna.node.part_client import PartsAsked
+from sterna.node.part_messages import (
     All,
     Apart,
     Done,
@@ -25,13 +26,12 @@ from sterna.node.part_words import (
     decode,
     letters,
 )
-from sterna.node.parts_asked import PartsAsked
-from sterna.node.parts_told import PartsTold
+from sterna.node.part_server import PartsTold
 from sterna.routing.link_frames import About
 from sterna.routing.router import Router
 
 
-class Partials:
+class PartExchange:
     def __init__(
         self, broker: Broker, node: str, epoch: int, router: Router, known: list[str], frontier: Callable[[], int]
     ) -> None:
