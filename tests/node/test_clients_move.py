@@ -13,10 +13,10 @@ from conformance.properties import Properties
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
 from sterna.migration.messages import Item, MigSync, MigSyncAck, MigToAck
+from sterna.migration.restart_grace import MEET_S
 from sterna.migration.settings import MigrationSettings
 from sterna.mqtt import gateway_packets
-from sterna.node.move_host import MoveHost
-from sterna.node.restart_grace import MEET_S
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.vocabulary.errors import MigrationError
 
 REFERENCES = MigrationSettings(server_references=True)
@@ -492,7 +492,7 @@ def test_a_session_that_may_be_lost_with_its_new_node_does_not_hold_its_client_u
     client.subscribe("t", 1)
     moving = town["C"].network.moving
     moving.host.send = lambda node, message: (  # type: ignore[method-assign]
-        None if isinstance(message, MigSyncAck) else MoveHost.send(moving.host, node, message)
+        None if isinstance(message, MigSyncAck) else NodeMoveHost.send(moving.host, node, message)
     )
     moving.news.learn = lambda *news, **how: None  # type: ignore[method-assign]
     town["A"].network.moving.plans.move(b"c", "C")
@@ -532,7 +532,7 @@ def test_who_came_first_does_not_take_the_session_from_who_came_later() -> None:
     town["A"].resume("c").subscribe("t", 1)
     moving = town["B"].network.moving
     moving.host.send = lambda node, message: (  # type: ignore[method-assign]
-        None if isinstance(message, MigToAck) else MoveHost.send(moving.host, node, message)
+        None if isinstance(message, MigToAck) else NodeMoveHost.send(moving.host, node, message)
     )
     ghost = town["B"].dial()
     ghost.send(Connect("c", False, properties={"session_expiry": 100}))

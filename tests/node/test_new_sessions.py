@@ -13,7 +13,7 @@ from node.joined_nodes import JoinedNode, Town
 from node.test_barriers import absorb
 from sterna.broker.beginning import fenced_key, owner_of
 from sterna.migration.messages import HandOverAck, HandOverPage, HandOverWanted
-from sterna.node.move_host import MoveHost
+from sterna.node.node_move_host import NodeMoveHost
 
 AWAY_S = 15
 
@@ -270,7 +270,7 @@ def test_a_crash_of_either_at_any_step_loses_nothing_and_repeats_nothing() -> No
             publisher.publish("t/1", b"2", 2)
             host = town["A" if step is HandOverPage else "C"].network.moving.host
             host.send = lambda node, message, host=host, step=step: (  # type: ignore[method-assign, misc]
-                None if isinstance(message, step) else MoveHost.send(host, node, message)
+                None if isinstance(message, step) else NodeMoveHost.send(host, node, message)
             )
             town.connect("AB")
             town.pass_time(5)
@@ -356,9 +356,9 @@ def test_two_old_sessions_hand_over_the_newer_one_first(qos: int, monkeypatch: p
     town = row()
     client, publisher = new_session(town, qos)
     publisher.publish("t/1", b"while A was cut off", qos)
-    original = MoveHost.send
+    original = NodeMoveHost.send
     monkeypatch.setattr(
-        MoveHost, "send", lambda *to: None if isinstance(to[2], HandOverWanted) else original(*to), raising=True
+        NodeMoveHost, "send", lambda *to: None if isinstance(to[2], HandOverWanted) else original(*to), raising=True
     )
     town.connect("AB")
     client.vanish()
@@ -369,7 +369,7 @@ def test_two_old_sessions_hand_over_the_newer_one_first(qos: int, monkeypatch: p
     again = town["C"].resume("c")
     assert not again.connack.session_present
     again.subscribe("t/#", qos)
-    monkeypatch.setattr(MoveHost, "send", original)
+    monkeypatch.setattr(NodeMoveHost, "send", original)
     town.connect_now("AB")
     assert len(left_over(town)) == 2
     town.pass_time(30)
@@ -385,7 +385,7 @@ def test_a_session_that_was_taken_over_elsewhere_is_not_taken_over_again() -> No
     client, _ = new_session(town)
     host = town["C"].network.moving.host
     host.send = lambda node, message: (  # type: ignore[method-assign]
-        None if isinstance(message, HandOverAck) else MoveHost.send(host, node, message)
+        None if isinstance(message, HandOverAck) else NodeMoveHost.send(host, node, message)
     )
     town.connect("AB")
     town.pass_time(5)

@@ -12,7 +12,7 @@ import pytest
 from broker.lone_node import Client
 from node.faulty_nodes import FaultyTown
 from operators.expression_making import ORDINARY, RULES
-from sterna.node.restart_grace import MEET_S
+from sterna.migration.restart_grace import MEET_S
 from sterna.operators.grammar import parse
 from sterna.operators.reference import Reference
 from sterna.operators.settings import Settings

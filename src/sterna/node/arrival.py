@@ -13,12 +13,12 @@ from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged, Transferred
 from sterna.migration.directory import Directory
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull
+from sterna.migration.move_side import AGAIN_S, MoveSide
+from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.tables import ARRIVING, Arriving, Do, On
 from sterna.mqtt.packets import Will
 from sterna.node import two_node_move
-from sterna.node.move_host import MoveHost
-from sterna.node.move_side import AGAIN_S, MoveSide
-from sterna.node.publisher_order import PublisherOrder
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.session_pages import State, check_size, put_together, write_down
 from sterna.operators.errors import ExpressionError
 from sterna.vocabulary.errors import JournalError
@@ -49,9 +49,11 @@ class ArrivalOwner(Protocol):
 
 class Arrival(MoveSide):
     progress = On.MIGSYNC
+    _host: NodeMoveHost
 
-    def __init__(self, host: MoveHost, owner: ArrivalOwner, client: bytes, source: str, number: int) -> None:
+    def __init__(self, host: NodeMoveHost, owner: ArrivalOwner, client: bytes, source: str, number: int) -> None:
         super().__init__(host, ARRIVING, Arriving.AWAITING, source, number)
+        self._broker = host.broker
         self._owner = owner
         #: That came along, and when it is published if nothing is heard of its client.
         self._will: Will | None = None

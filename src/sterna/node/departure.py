@@ -14,9 +14,9 @@ from sterna.broker.session.subscriptions import SubscriptionFields, subscription
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.expression_transfer import windows_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo
+from sterna.migration.move_side import AGAIN_S, MoveSide
 from sterna.migration.tables import LEAVING, Do, Leaving, On
-from sterna.node.move_host import MoveHost
-from sterna.node.move_side import AGAIN_S, MoveSide
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
@@ -51,9 +51,10 @@ class DepartureOwner(Protocol):
 
 class Departure(MoveSide):
     progress = On.MIGSYNCACK
+    _host: NodeMoveHost
 
     def __init__(
-        self, host: MoveHost, owner: DepartureOwner, session: Session, target: str, number: int, *, by_plan: bool
+        self, host: NodeMoveHost, owner: DepartureOwner, session: Session, target: str, number: int, *, by_plan: bool
     ) -> None:
         in_doubt = session.leaving is not None
         may_go_at_once = not in_doubt and host.has_nobody_but(target) and not _computes(session)
@@ -63,6 +64,7 @@ class Departure(MoveSide):
         super().__init__(host, LEAVING, state, target, number)
         #: It could, but is the other node there?  What is sent to one that is not leaves the session in doubt.
         self._asks_first = may_go_at_once and not self._at_once
+        self._broker = host.broker
         self._owner = owner
         self.session = session
         self.target = target

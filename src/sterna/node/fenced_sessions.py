@@ -24,9 +24,9 @@ from sterna.migration.messages import (
     HandOverWanted,
     MigAbort,
 )
+from sterna.migration.move_side import pause_s
 from sterna.mqtt.topics import SHARE
-from sterna.node.move_host import MoveHost
-from sterna.node.move_side import pause_s
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.session_pages import Pages
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
@@ -39,7 +39,7 @@ class FencedSession:
     """One of them, on its way."""
 
     def __init__(
-        self, host: MoveHost, directory: Directory, session: Session, forget: Callable[[FencedSession], None]
+        self, host: NodeMoveHost, directory: Directory, session: Session, forget: Callable[[FencedSession], None]
     ) -> None:
         self._host = host
         self._directory = directory
@@ -218,7 +218,7 @@ class FencedSession:
 class FencedSessions:
     """All of this node's."""
 
-    def __init__(self, host: MoveHost, directory: Directory) -> None:
+    def __init__(self, host: NodeMoveHost, directory: Directory) -> None:
         self._host = host
         self._directory = directory
         self._broker = host.broker

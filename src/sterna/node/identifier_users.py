@@ -10,13 +10,13 @@ from sterna.migration import messages
 from sterna.migration.directory import Directory, Whose
 from sterna.migration.messages import Owners
 from sterna.mqtt.reasons import Reason
-from sterna.node.move_host import MoveHost
+from sterna.node.node_move_host import NodeMoveHost
 
 ANOTHER_USERS = "this client identifier belongs to another user"
 
 
 class IdentifierUsers:
-    def __init__(self, host: MoveHost, directory: Directory) -> None:
+    def __init__(self, host: NodeMoveHost, directory: Directory) -> None:
         self._host = host
         self._directory = directory
         #: Clients whose sessions have just begun here: another node may yet say that another user has the identifier.

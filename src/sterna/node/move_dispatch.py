@@ -34,16 +34,16 @@ from sterna.migration.messages import (
     Owners,
     Pull,
 )
+from sterna.migration.owner_news import OwnerNews
+from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.tables import Arriving, On
+from sterna.migration.transient_claims import TransientClaims
 from sterna.node.arrival import Arrival
 from sterna.node.departure import Departure
 from sterna.node.fenced_sessions import FencedSessions
-from sterna.node.move_host import MoveHost
 from sterna.node.new_sessions import NewSessions
-from sterna.node.owner_news import OwnerNews
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.planned_moves import PlannedMoves
-from sterna.node.publisher_order import PublisherOrder
-from sterna.node.transient_claims import TransientClaims
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.identity import Stamp
 
@@ -69,7 +69,7 @@ class Moves(Protocol):
 class MoveDispatch:
     def __init__(
         self,
-        host: MoveHost,
+        host: NodeMoveHost,
         moves: Moves,
         directory: Directory,
         news: OwnerNews,

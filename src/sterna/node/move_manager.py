@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from sterna.broker.beginning import UNKNOWN
+from sterna.broker.beginning import UNKNOWN, in_doubt
 from sterna.broker.session.connection import Connection
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.migration import messages
 from sterna.migration.directory import NEW_SESSION_STEPS, Directory, Whose
 from sterna.migration.messages import Digests
+from sterna.migration.node_absence import NodeAbsence
+from sterna.migration.owner_news import OwnerNews
+from sterna.migration.publisher_order import PublisherOrder
+from sterna.migration.restart_grace import RestartGrace
 from sterna.migration.tables import Arriving, Leaving, On
+from sterna.migration.transient_claims import TransientClaims
 from sterna.mqtt.reasons import Reason
 from sterna.node.arrival import Arrival
 from sterna.node.departure import ClientsOnTheWay, Departure
 from sterna.node.fenced_sessions import FencedSessions
 from sterna.node.identifier_users import ANOTHER_USERS, IdentifierUsers
 from sterna.node.move_dispatch import MoveDispatch
-from sterna.node.move_host import MoveHost
 from sterna.node.new_sessions import NewSessions
-from sterna.node.node_absence import NodeAbsence
-from sterna.node.owner_news import OwnerNews
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.planned_moves import PlannedMoves
-from sterna.node.publisher_order import PublisherOrder
-from sterna.node.restart_grace import RestartGrace
-from sterna.node.transient_claims import TransientClaims
 from sterna.node.waiting_clients import EXTRA_S, Parked, WaitingClients
 
 #: Why a session stays where it is, as the node says that was to have it.
@@ -40,7 +40,7 @@ TAKEN_MAX = 10_000
 
 
 class MoveManager:
-    def __init__(self, host: MoveHost) -> None:
+    def __init__(self, host: NodeMoveHost) -> None:
         broker = host.broker
         self.host = host
         self.broker = broker
@@ -64,7 +64,7 @@ class MoveManager:
         self.fenced_sessions = FencedSessions(host, self.directory)
         self.new_sessions = NewSessions(host, self.directory)
         self.publisher_order = PublisherOrder(host, self.fetch)
-        self._claims = TransientClaims(host, self._users)
+        self._claims = TransientClaims(host, self._take_over, self._yield_to_first)
         self._dispatch = MoveDispatch(
             host,
             self,
@@ -75,7 +75,13 @@ class MoveManager:
             self.new_sessions,
             self._claims,
         )
-        self._restart_grace = RestartGrace(host, self._fetch_all)
+        segments = broker.journal.segments()
+        self._restart_grace = RestartGrace(
+            host,
+            self._fetch_all,
+            is_first_start=broker.journal.epoch <= 1,
+            silent_s=broker.wall - (segments[-1].newest_us / 1e6 if segments else 0.0),
+        )
         host.receive = self._dispatch.came
         broker.attach_keeper(self)
         self._recover()
@@ -123,7 +129,7 @@ class MoveManager:
         arrival = self.arrivals.get(client_id)
         if session is not None:
             is_here = not session.is_moving and (arrival is None or not arrival.awaits_word)
-            return is_here and not self._restart_grace.keeps_waiting(session)
+            return is_here and not self._restart_grace.keeps_waiting(has_in_flight=bool(in_doubt(session)))
         if arrival is not None:
             return False
         owner, _ = self.directory.get(client_id)
@@ -403,6 +409,12 @@ class MoveManager:
 
     def belongs_to_another(self, client_id: bytes, user: str | None) -> bool:
         return self._users.belongs_to_another(client_id, user)
+
+    def _take_over(self, client: bytes) -> None:
+        self.host.take_over(self.broker.sessions[client])
+
+    def _yield_to_first(self, client: bytes) -> None:
+        self._users.yield_to_first(self.broker.sessions[client])
 
     def fence(self, session: Session) -> None:
         """Another node has come to own its client's session while we could not be reached."""

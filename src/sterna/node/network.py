@@ -21,9 +21,9 @@ from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.journal_pages import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
-from sterna.node.move_host import MoveHost
 from sterna.node.move_manager import MoveManager
 from sterna.node.network_settings import NetworkSettings, NetworkWorld
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.part_exchange import PartExchange
 from sterna.node.remote_shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.node.share_decisions import decide
@@ -97,7 +97,7 @@ class Network:
         self._partials = PartExchange(broker, self.node, self._epoch, self.router, list(vector), lambda: self._frontier)
         self._watch_interest()
         #: Sessions that come from other nodes, and go to them.
-        self.moving = MoveManager(MoveHost(self.node, broker, self.router, self.links, self, settings.migration))
+        self.moving = MoveManager(NodeMoveHost(self.node, broker, self.router, self.links, self, settings.migration))
 
     def _strategy(self, output: RoutingOutput) -> Strategy:
         settings = self._settings

@@ -30,7 +30,7 @@ from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.directory import NEW_SESSION_STEPS, Directory
 from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
 from sterna.mqtt.topics import SHARE
-from sterna.node.move_host import MoveHost
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.session_pages import write_down
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
@@ -59,7 +59,7 @@ class TakingOver:
 
 
 class NewSessions:
-    def __init__(self, host: MoveHost, directory: Directory) -> None:
+    def __init__(self, host: NodeMoveHost, directory: Directory) -> None:
         self._host = host
         self._directory = directory
         self._broker = host.broker

@@ -27,7 +27,7 @@ from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
 from sterna.node.departure import Departure
-from sterna.node.move_host import MoveHost
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.vocabulary.errors import MigrationError
 
 #: Clients that were turned away from a node that is being emptied, of whom that is remembered.
@@ -79,7 +79,7 @@ class NotMoved(NamedTuple):
 class PlannedMoves:
     def __init__(
         self,
-        host: MoveHost,
+        host: NodeMoveHost,
         directory: Directory,
         departures: Mapping[bytes, Departure],
         depart: Callable[[Session, str], None],

@@ -10,12 +10,12 @@ from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.mqtt.message import Message
 from sterna.node.journal_pages import read_own
-from sterna.node.move_host import MoveHost
+from sterna.node.node_move_host import NodeMoveHost
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
 
-def of_our_own(host: MoveHost, source: str, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
+def of_our_own(host: NodeMoveHost, source: str, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
     """What our clients have published after it; None if we cannot see to it that nothing at all is missed."""
     router, node = host.router, host.node
     read = host.vector()
@@ -32,7 +32,7 @@ def of_our_own(host: MoveHost, source: str, vector: VersionVector, filters: list
     return [message for _, _, message in excerpt.messages]
 
 
-def hear(host: MoveHost, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
+def hear(host: NodeMoveHost, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
     """It listens from now on: have it miss nothing."""
     for message in missed:
         session_transfer.hear(session, host.broker, message)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.migration.directory import Directory
+from sterna.migration.node_absence import NodeAbsence
 from sterna.mqtt.reasons import Reason
-from sterna.node.move_host import MoveHost
-from sterna.node.node_absence import NodeAbsence
+from sterna.node.node_move_host import NodeMoveHost
 
 #: A client that may have a new session soon waits so much longer for that.
 EXTRA_S = 5.0
@@ -30,7 +30,7 @@ class Parked(NamedTuple):
 
 
 class WaitingClients:
-    def __init__(self, host: MoveHost, directory: Directory, absence: NodeAbsence) -> None:
+    def __init__(self, host: NodeMoveHost, directory: Directory, absence: NodeAbsence) -> None:
         self._host = host
         self._directory = directory
         self._absence = absence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sterna.node.move_host import MoveHost
+from sterna.migration.move_host import MoveHost
 
 
 class NodeAbsence:
@@ -12,10 +12,10 @@ class NodeAbsence:
         self._host = host
         #: Nodes that cannot be reached any more -> since when; others were not there when this one came.
         self._lost_at: dict[str, float] = {}
-        self._started_at = host.broker.now
+        self._started_at = host.now
 
     def lost(self, origin: str) -> None:
-        self._lost_at[origin] = self._host.broker.now
+        self._lost_at[origin] = self._host.now
 
     def found(self, origin: str) -> None:
         self._lost_at.pop(origin, None)
@@ -26,7 +26,7 @@ class NodeAbsence:
         settings = self._host.settings
         if settings.owner_unreachable == "refuse":
             return math.inf
-        return self._lost_at.get(owner, self._started_at) + settings.owner_absent_s - self._host.broker.now
+        return self._lost_at.get(owner, self._started_at) + settings.owner_absent_s - self._host.now
 
     def missing(self) -> list[str]:
         """Nodes that may give our clients new sessions, because neither of us can reach the other."""

@@ -12,34 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sterna.broker.beginning import in_doubt
-from sterna.broker.session.session import Session
-from sterna.node.move_host import MoveHost
+from sterna.migration.move_host import MoveHost
 
 #: How long a node that finds nobody keeps clients waiting that it does not know, if they may have a second session.
 MEET_S = 2.0
 
 
 class RestartGrace:
-    def __init__(self, host: MoveHost, then: Callable[[], None]) -> None:
-        """`then`: those who wait may come in."""
+    def __init__(self, host: MoveHost, then: Callable[[], None], *, is_first_start: bool, silent_s: float) -> None:
+        """`then`: those who wait may come in.  `silent_s`: since the node last wrote something down."""
         self._host = host
         self._then = then
-        self.is_over = host.broker.journal.epoch <= 1
+        self.is_over = is_first_start
         #: It is told by others what it may have forgotten.
         self.has_met = self.is_over
         self._gives_new_sessions = host.settings.owner_unreachable == "new-session"
-        segments = host.broker.journal.segments()
-        silent_s = host.broker.wall - (segments[-1].newest_us / 1e6 if segments else 0.0)
         #: As far as the journal tells; others may have missed it for longer.
         self._was_away = silent_s >= host.settings.owner_absent_s / 2
         if not self.is_over:
             host.later(MEET_S if self._gives_new_sessions else host.settings.owner_absent_s, self._end)
 
-    def keeps_waiting(self, session: Session) -> bool:
-        """May its client have a new session since?  Then it would get something twice from what is here, or what it
-        sends again be published twice."""
-        return not self.is_over and self._gives_new_sessions and (self._was_away or bool(in_doubt(session)))
+    def keeps_waiting(self, *, has_in_flight: bool) -> bool:
+        """May the client of a session that is here have a new one since?  Then it would get something twice from what
+        is here, or what it sends again be published twice."""
+        return not self.is_over and self._gives_new_sessions and (self._was_away or has_in_flight)
 
     @property
     def has_forgotten(self) -> bool:

@@ -14,9 +14,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from sterna.broker.session.session import Session
 from sterna.migration.messages import OwnerEntry
-from sterna.node.move_host import MoveHost
+from sterna.migration.move_host import HostedSession, MoveHost
 from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
 
 #: Publishers of whom it is remembered when they came; one of long ago everybody has heard of.
@@ -42,11 +41,11 @@ class PublisherOrder:
         """A client, from here: all it published has been given to the links."""
         self._untold[self._host.node] = self._host.frontier()
 
-    def recover(self, sessions: Iterable[Session]) -> None:
+    def recover(self, sessions: Iterable[HostedSession]) -> None:
         for session in sorted((one for one in sessions if one.came is not None), key=lambda one: one.came or ()):
             self._note(session)
 
-    def _note(self, session: Session) -> None:
+    def _note(self, session: HostedSession) -> None:
         if session.came is None:
             return
         offset, node, epoch, sequence = session.came
@@ -59,7 +58,7 @@ class PublisherOrder:
         before = self._before[-1]
         before[node] = max(Stamp(epoch, sequence), before.get(node, BEFORE_ALL))
 
-    def came(self, session: Session) -> None:
+    def came(self, session: HostedSession) -> None:
         """A client, to stay here; over there everything up to the stamp was published before."""
         self._note(session)
         if session.came is None:
@@ -72,7 +71,7 @@ class PublisherOrder:
 
     def holds_up(self, client: bytes) -> bool:
         """Is it not to be let in yet, because here somebody else would hear what it says now before what it said?"""
-        session = self._host.broker.sessions.get(client)
+        session = self._host.sessions.get(client)
         if session is None or session.came is None:
             return False
         _, node, epoch, sequence = session.came

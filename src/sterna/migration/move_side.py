@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from sterna.migration.move_host import MoveHost
 from sterna.migration.tables import Do, Machine, On, Table
-from sterna.node.move_host import MoveHost
 
 #: How soon something is tried again that the disk did not do.
 AGAIN_S = 0.005
@@ -26,12 +26,11 @@ class MoveSide:
 
     def __init__(self, host: MoveHost, table: Table, state: StrEnum, peer: str, number: int) -> None:
         self._host = host
-        self._broker = host.broker
         self._machine = Machine(table, state)
         self._peer = peer
         self.number = number
         self.reason = ""
-        self.started_at = self._changed_at = host.broker.now
+        self.started_at = self._changed_at = host.now
         self._retries = 0
 
     def _is_under_way(self) -> bool:
@@ -47,7 +46,7 @@ class MoveSide:
         if does is None:
             return False
         if self._machine.state is not before or event is self.progress:
-            self._changed_at = self._broker.now
+            self._changed_at = self._host.now
             self._retries = 0
         for one in does:
             self._do(one)
@@ -71,7 +70,7 @@ class MoveSide:
     def _ask_again_later(self) -> None:
         """Ever more seldom: what is said again may be a page that a thin line has not carried yet."""
         settings = self._host.settings
-        left_s = max(settings.retry_s, self._changed_at + settings.patience_s - self._broker.now)
+        left_s = max(settings.retry_s, self._changed_at + settings.patience_s - self._host.now)
         self._host.later(min(pause_s(settings.retry_s, self._retries), left_s), self._tick)
         self._retries += 1
 
@@ -79,10 +78,10 @@ class MoveSide:
         """Time has passed: say it again, or give up."""
         if not self._is_under_way():
             return
-        if self._broker.now - self._changed_at >= self._host.settings.patience_s:
+        if self._host.now - self._changed_at >= self._host.settings.patience_s:
             self.reason = self.reason or f"no answer from {self._peer}"
             self.on(On.GIVE_UP)
-            self._changed_at = self._broker.now
+            self._changed_at = self._host.now
         else:
             self.on(On.RETRY)
         self._ask_again_later()

@@ -5,11 +5,11 @@ Such a session has no owner to ask.  Everybody is told who has come and when, an
 
 from __future__ import annotations
 
-from sterna.broker.session.session import Session
+from collections.abc import Callable
+
 from sterna.migration import messages
 from sterna.migration.messages import ClaimEntry, Claims
-from sterna.node.identifier_users import IdentifierUsers
-from sterna.node.move_host import MoveHost
+from sterna.migration.move_host import HostedSession, MoveHost
 
 #: Of the client identifiers the broker makes up, which nobody else has.
 MADE_UP = b"auto-"
@@ -18,10 +18,13 @@ GATHER_S = 0.05
 
 
 class TransientClaims:
-    def __init__(self, host: MoveHost, users: IdentifierUsers) -> None:
+    def __init__(
+        self, host: MoveHost, take_over: Callable[[bytes], None], yield_to_first: Callable[[bytes], None]
+    ) -> None:
+        """`take_over`: a client of ours is served elsewhere.  `yield_to_first`: another user had its identifier."""
         self._host = host
-        self._users = users
-        self._broker = host.broker
+        self._take_over = take_over
+        self._yield_to_first = yield_to_first
         self._router = host.router
         #: Clients -> when they came, as all nodes are told.
         self._came: dict[bytes, float] = {}
@@ -31,7 +34,7 @@ class TransientClaims:
 
     def opened(self, client: bytes, user: str | None) -> None:
         if not client.startswith(MADE_UP):
-            self._came[client] = max(self._broker.wall, self._came.get(client, 0.0))
+            self._came[client] = max(self._host.wall, self._came.get(client, 0.0))
             if self._router.has_links:
                 self._claim(client, user)
 
@@ -57,7 +60,7 @@ class TransientClaims:
 
     def claimed(self, node: str, client: bytes, wall: float, user: str | None, stands: bool) -> None:
         """A client of this name has come to another node."""
-        session = self._broker.sessions.get(client)
+        session = self._host.sessions.get(client)
         if session is None or session.number or session.connection is None:
             return
         ours = self._came.get(client, 0.0)
@@ -65,17 +68,17 @@ class TransientClaims:
             self._settle_users(node, session, wall, stands=stands)
             return
         if (wall, node) > (ours, self._host.node):
-            self._host.take_over(session)
+            self._take_over(client)
         elif ours:
             self._claim(client, session.user)  # it has a clock that is behind: the later word counts
 
-    def _settle_users(self, node: str, session: Session, wall: float, *, stands: bool) -> None:
+    def _settle_users(self, node: str, session: HostedSession, wall: float, *, stands: bool) -> None:
         """Another user has come to another node under the same name: whoever was here when it heard of the other says
         so, and stays.  If both do, the earlier one; only then clocks matter."""
         client = session.client_id
         ours = self._came.get(client, 0.0)
         if stands and (client not in self._standing or (wall, node) < (ours, self._host.node)):
-            self._users.yield_to_first(session)
+            self._yield_to_first(client)
         elif not stands:
             self._standing[client] = None
             self._host.counters.identifiers_kept += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sterna.migration import messages
 from sterna.migration.directory import Directory
 from sterna.migration.messages import OwnerEntry, Owners
-from sterna.node.move_host import MoveHost
+from sterna.migration.move_host import MoveHost
 
 #: At most so often an operator is told of numbers that cannot be.
 IMPOSSIBLE_TOLD_S = 60.0
@@ -50,10 +50,10 @@ class OwnerNews:
         """Does a node name a number that no clock can have given?  It is not believed, nor passed on."""
         if self._directory.can_be(client, number):
             return False
-        broker = self._host.broker
-        self._host.counters.impossible += 1
-        if broker.now >= self._impossible_told_at + IMPOSSIBLE_TOLD_S:
-            self._impossible_told_at = broker.now
+        host = self._host
+        host.counters.impossible += 1
+        if host.now >= self._impossible_told_at + IMPOSSIBLE_TOLD_S:
+            self._impossible_told_at = host.now
             reason = f"number {number} of an owner; see node {node}, and its clock"
-            broker.report("a node said what cannot be", node=node, client=client.decode(), reason=reason)
+            host.report("a node said what cannot be", node=node, client=client.decode(), reason=reason)
         return True

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
 from sterna.broker.broker import Broker
 from sterna.broker.session.session import Session
 from sterna.migration import messages
+from sterna.migration.move_counters import MoveCounters
 from sterna.migration.settings import MigrationSettings
-from sterna.node.move_counters import MoveCounters
 from sterna.overlay.link_table import Links
 from sterna.routing.link_frames import About
 from sterna.routing.router import Router
@@ -32,7 +32,7 @@ def _nobody(source: str, body: bytes) -> None:
     raise AssertionError("a message to this node itself before its moves have begun")
 
 
-class MoveHost:
+class NodeMoveHost:
     def __init__(
         self, node: str, broker: Broker, router: Router, links: Links, reading: Reading, settings: MigrationSettings
     ) -> None:
@@ -47,6 +47,21 @@ class MoveHost:
         self._links = links
         self._reading = reading
         self._awaited: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+
+    @property
+    def sessions(self) -> Mapping[bytes, Session]:
+        return self.broker.sessions
+
+    @property
+    def now(self) -> float:
+        return self.broker.now
+
+    @property
+    def wall(self) -> float:
+        return self.broker.wall
+
+    def report(self, event: str, **fields: object) -> None:
+        self.broker.tell(event, fields)
 
     # -- later --
 
