@@ -70,11 +70,11 @@ class TransientClaims:
         if (wall, node) > (ours, self._host.node):
             self._take_over(client)
         elif ours:
-            self._claim(client, session.user)  # it has a clock that is behind: the later word counts
+            self._claim(client, session.user)  # it has a clock that is behind: the later claim counts
 
     def _settle_users(self, node: str, session: HostedSession, wall: float, *, stands: bool) -> None:
-        """Another user has come to another node under the same name: whoever was here when it heard of the other says
-        so, and stays.  If both do, the earlier one; only then clocks matter."""
+        """Another user has come to another node under the same name.  The one that was here when its node
+        heard of the other stays, and its node says so.  If both nodes do, the earlier one; only then clocks matter."""
         client = session.client_id
         ours = self._came.get(client, 0.0)
         if stands and (client not in self._standing or (wall, node) < (ours, self._host.node)):

@@ -174,7 +174,7 @@ class Arrival(MoveSide):
             self._host.ask_everybody(self._heard_from)
 
     def _heard_from(self, frontiers: VersionVector) -> None:
-        """Whoever cannot be reached is read from where we were, with the new wishes, when it is back."""
+        """A node that cannot be reached is read from where we were, with the new wishes, when it is back."""
         if self.state is not Arriving.LISTENING:
             return
         silent = [origin for origin in self._host.router.paths.origins if origin not in frontiers]
@@ -249,7 +249,7 @@ class Arrival(MoveSide):
             put_together(self._states),
         )
         try:
-            session_transfer.complete(self._broker, session, came, self._moving.node)
+            session_transfer.complete(self._broker, session, came, self._host.node)
         except JournalError:
             self._host.later(AGAIN_S, self._import)  # the disk did not give what is there
             return

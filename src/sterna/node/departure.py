@@ -172,8 +172,8 @@ class Departure(MoveSide):
     def _catch_up(self) -> None:
         """Serve the session until nothing is left that the other node has not heard.
 
-        Links keep the order, so whatever somebody published before the other node heard from it came here before the
-        other node's answer did, unless the way from there has changed meanwhile.
+        Links keep the order.  So everything that somebody published before the other node heard from it came here
+        before the other node's answer did, unless the way from there has changed meanwhile.
         """
         if self.state is not Leaving.CATCHING_UP:
             return
@@ -233,7 +233,7 @@ class Departure(MoveSide):
         self.on(On.DRAINED)
 
     def _is_drained(self) -> bool:
-        """What came through shared subscriptions goes back there, so it is to be acknowledged before."""
+        """What came through shared subscriptions goes back there, so it has to be acknowledged before."""
         session = self.session
         if self.state is not Leaving.DRAINING or session.connection is None:
             return True

@@ -1,7 +1,7 @@
-"""Sessions that change their node: who owns which, and the moves under way from and to this one.
+"""The manager of moves: which node owns which session, and the moves under way from and to this one.
 
-The broker asks here before it lets a client in (`is_at_home`, `bring`), the router brings what other nodes say, and
-`leaving.py` and `arriving.py` carry each move out.
+The broker asks here before it lets a client in (`is_at_home`, `bring`).  Messages of other nodes come through
+`move_dispatch.py`, and `departure.py` and `arrival.py` carry each move out.
 """
 
 from __future__ import annotations
@@ -323,10 +323,10 @@ class MoveManager:
                 self._waiting.release(arrival.client)
         elif arrival.reason == "user":
             self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, ANOTHER_USERS)
-        elif arrival.reason == CLIENT_IS_BACK:  # later than it came here: whoever waits here does not take that from it
+        elif arrival.reason == CLIENT_IS_BACK:  # later than it came here: a client that waits here does not take that
             self._waiting.fail(arrival.client, Reason.SERVER_UNAVAILABLE, "its client has come to another node since")
         elif arrival.client in self._waiting and arrival.reason:
-            # Not in a loop: whatever was in the way may take a moment.
+            # Not in a loop: the obstacle may take a moment.
             self.host.later(self.settings.retry_s / 5, partial(self.fetch, arrival.client))
         else:
             self.fetch(arrival.client)
@@ -354,7 +354,7 @@ class MoveManager:
                 arrival.trouble("its node cannot be reached")  # who waits for it is told when that is found again
 
     def path_changed(self, origin: str) -> None:
-        """Whoever may know how a move ended can be asked again."""
+        """A node that may know how a move ended can be asked again."""
         self._absence.found(origin)
         self.fenced_sessions.node_found(origin)
         self.new_sessions.node_found(origin)

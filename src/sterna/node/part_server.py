@@ -300,8 +300,8 @@ class PartsTold:
         if len(parcels) == 2 and (not claims or not entries):
             parcels = [(claims, entries)]
         for place, (some, others) in enumerate(parcels):
-            # One count for all readers: a node that was started again remembers what it had heard before, and would take
-            # lower numbers for older news.
+            # One count for all readers: a restarted node remembers what it heard before, and takes lower numbers for
+            # older news.
             self._told += 1
             reader.count = self._told
             more = MORE if place < len(parcels) - 1 else 0

@@ -1,4 +1,4 @@
-"""Moves that somebody planned: one client to another node, or all of them because this node is to be emptied.
+"""Moves that somebody planned: one client to another node, or all of them because this node shall be emptied.
 
 Few client libraries follow a Server Reference, some give up when they get one, and most take any CONNACK that refuses
 them for final.  So a client is sent away once: its connection is closed, with a reference if the operator wants that.
@@ -32,7 +32,7 @@ from sterna.vocabulary.errors import MigrationError
 
 #: Clients that were turned away from a node that is being emptied, of whom that is remembered.
 TURNED_AWAY_MAX = 10_000
-#: Whoever was turned away and comes again within so many seconds knows no other node.
+#: A client that was turned away and comes again within so many seconds knows no other node.
 RETURN_S = 60.0
 #: Moves that came to nothing, of which `/migrations` tells.
 NOT_MOVED_SHOWN = 20
@@ -91,7 +91,7 @@ class PlannedMoves:
         self._depart = depart
         self._broker = host.broker
         self.evacuation: Evacuation | None = None
-        #: The last of them that did not come about, for whoever ordered them at another node.
+        #: The last of them that did not come about, for an operator who ordered them at another node.
         self.not_moved: deque[NotMoved] = deque(maxlen=NOT_MOVED_SHOWN)
         if self._broker.state.evacuated_at:
             self._begin(self._broker.state.evacuated_at)
@@ -202,7 +202,7 @@ class PlannedMoves:
         evacuation.turn_away(who, now)
         owner, _ = self._directory.get(client)
         paths = self._host.router.paths
-        # Where its session is, if clients may go there; else whoever is next will fetch it.
+        # Where its session is, if clients may go there; else the next node will fetch it.
         where = owner if owner in paths.open_origins else self._target() or ""
         self._broker.handshake.turn_away(connection, paths.clients_of(where), BEING_EMPTIED)
         return True
