@@ -27,4 +27,4 @@ def move(
         print(json.dumps(answer))
     else:
         begun_at = answer["begun_at"]
-        print(f"node {begun_at} moves {shown(client)} to {to}; `sterna migrations` at {begun_at} shows how it goes")
+        print(f"node {begun_at} moves {shown(client)} to {to}; follow it with `sterna migrations` at node {begun_at}")
