@@ -253,7 +253,7 @@ def test_nonsense_in_place_of_a_state_costs_what_was_remembered_and_not_the_move
     client = town["C"].resume("c")
     town["B"].join("p").publish("t/1", b"4", 1)
     assert answers(client) == [b"4.0"]
-    assert "an expression begins anew" in [event for event, _ in town["C"].reports]
+    assert "an expression starts empty" in [event for event, _ in town["C"].reports]
 
 
 def test_a_session_with_an_expression_that_the_new_node_does_not_know_stays_where_it_is(strategy: str) -> None:

@@ -51,7 +51,7 @@ def test_without_arrows_library_the_command_that_brings_it_is_named(
         ("[feed]\nconnections = 0", "0 is out of range"),
         ("[feed]\nidle_s = 0", "0.0 is out of range"),
         ("[feed]\nhold_bytes = -1", "-1 is out of range"),
-        ('[feed]\nparquet = "p"\n[journal]\ndurability = "memory"', "a journal in memory begins anew"),
+        ('[feed]\nparquet = "p"\n[journal]\ndurability = "memory"', "a journal in memory begins empty"),
         ('[feed]\nbind = "127.0.0.1:1883"', "127.0.0.1:1883 is already taken"),
         ('[operators]\nengine = "auto"', "Spark reads the feeds of nodes, and this one has none; add a table [feed]"),
         ('[operators]\nengine = "gpu"', "engine"),

@@ -25,7 +25,7 @@ def gateway(
 ) -> None:
     """Run a gateway between plain MQTT clients and the nodes of a network, until it gets SIGTERM or Ctrl-C.
 
-    Clients connect to it as to any broker, and stay connected whatever becomes of the nodes.  Without a file it listens
+    Clients connect to it as to any broker, and stay connected when nodes fail or stop.  Without a file it listens
     on 127.0.0.1:1884 and speaks to the node on 127.0.0.1:1883.
     """
 

@@ -122,7 +122,7 @@ def compact(
         float, typer.Option(min=0, help="How long merged files stay, for those who are still reading them.")
     ] = 24.0,
 ) -> None:
-    """Merge the small files of an archive into large ones; whoever reads it notices nothing.  Needs no Spark."""
+    """Merge the small files of an archive into large ones; readers notice nothing.  Needs no Spark."""
     from sterna.pipeline.archive.compaction import compact
     from sterna.pipeline.archive.files import ArchiveFiles
 
@@ -213,7 +213,7 @@ def evaluate(
     _print_rows(found, limit, output)
 
 
-#: Spark itself has little to do for expressions, and plans it anew for each batch: to compile takes longer than to run.
+#: Spark itself has little to do for expressions, and plans it for each batch: compiling takes longer than running.
 _LITTLE_TO_DO = [
     "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage=false",
@@ -341,7 +341,7 @@ def _with_tasks(source: dict[str, str], spark: SparkSession) -> dict[str, str]:
 
 @contextmanager
 def spark_session(name: str, master: str, conf: list[str] | None) -> Iterator[SparkSession]:
-    """A session while it is needed; whatever goes wrong with Spark is said in one line."""
+    """A session while it is needed; a failure of Spark is told in one line."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger

@@ -1,4 +1,4 @@
-"""What `sterna pipeline audit` prints: a line per subscription, the sum, and how far it has got meanwhile."""
+"""The output of `sterna pipeline audit`: a line per subscription, the sum, and how far it has got meanwhile."""
 
 from __future__ import annotations
 

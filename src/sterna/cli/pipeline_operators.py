@@ -1,4 +1,4 @@
-"""What `sterna pipeline evaluate` is asked: an expression, checked before Spark is started, and how it will be done."""
+"""The question of `sterna pipeline evaluate`: an expression, checked before Spark starts, and how Spark computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be counted in an image without a model: bright areas that hang together.
+"""Counts connected bright areas in an image, without a model.
 
 `count_blobs` is the data processing function every node brings along (`$COUNTBLOBS`).  People in the picture of a
 thermal camera are such areas, and so are lamps, seeds on a belt and cells under a microscope; people in an ordinary

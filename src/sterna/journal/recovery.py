@@ -1,4 +1,4 @@
-"""What the journal still holds after a restart, told from the bytes alone.
+"""Recovery of the journal after a restart, from its bytes alone.
 
 Iterating a Recovery replays every frame after the checkpoint in the order of writing; the attributes then say where the
 journal goes on and what did not survive.  A torn tail is cut, from the start of the group it tore: nobody was told the

@@ -1,4 +1,4 @@
-"""What the journal needs from the world: somewhere to put groups, and a way to get bytes back.
+"""The store that the journal needs from the world: it keeps groups and reads bytes back.
 
 The world calls `write` (from one thread at a time, which need not be the journal's); the journal and its recovery call
 the rest from theirs.  A store never interprets frames, and a group it has refused leaves no trace.

@@ -1,4 +1,4 @@
-"""What a gateway and a node tell each other on the connection they share: MQTT's reserved packet type 0, put to use.
+"""Packets between a gateway and a node on the connection of a client: they use MQTT's reserved packet type 0.
 
 A connection whose first packet is HELLO comes from a gateway; the client's own CONNECT follows it.  From then on the
 node may send PREPARE, CANCEL, REDIRECT and FAREWELL between MQTT packets, and the gateway DRAINED.  HELLO gives no

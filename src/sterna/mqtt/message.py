@@ -1,4 +1,4 @@
-"""One application message, as it travels from where it entered to whoever wants it."""
+"""One application message, as it travels from where it entered to its subscribers."""
 
 from __future__ import annotations
 

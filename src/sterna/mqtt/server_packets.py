@@ -1,6 +1,6 @@
 """Control packets a server sends, decoded: the half of the codec that a broker has no use for and a gateway needs.
 
-A server's bytes are trusted no more than a client's: whatever does not fit is a `ProtocolError`.
+A server's bytes are trusted no more than a client's: anything that does not fit is a `ProtocolError`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who our neighbours are, and the links that carry frames to them; told the time, handed the dice, no sockets."""
+"""Neighbours, and the links that carry frames to them.  Time and dice are handed in; there are no sockets."""

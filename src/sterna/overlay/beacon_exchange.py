@@ -43,7 +43,7 @@ class BeaconListener(Protocol):
         """A peer came into another state."""
 
     def restarted(self, peer: Peer, earlier_boot: int) -> None:
-        """A peer has started anew."""
+        """A peer has restarted."""
 
     def attend_by(self, at: float) -> None:
         """`attend` has something to do at this time."""
@@ -214,7 +214,7 @@ class BeaconExchange:
     # What is due.
 
     def attend(self, now: float) -> float:
-        """Do whatever is due; returns when the next thing is."""
+        """Do everything that is due; returns when the next thing is."""
         if now >= self.discovery.call_at:
             self._call(now)
         dead_after = self.dead_after_s()

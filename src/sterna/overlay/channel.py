@@ -1,7 +1,7 @@
 """One connection to a neighbour, from its first byte to its last: the handshake, then batches for the link it carries.
 
 A channel checks what can be checked on its own (order, proofs, MACs, sizes, time) and asks its host, `Links`, about
-everything that concerns more than one connection.  Once closed it ignores whatever still comes.
+everything that concerns more than one connection.  Once closed it ignores all further input.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Channel:
         opener = line.opener
         opener.feed(data)
         try:
-            # Whoever is given frames may end the session over them.
+            # The receiver of frames may end the session over them.
             while self.state is OPEN and link.given_up is None:
                 batch = opener.next()
                 if batch is None:

@@ -1,7 +1,7 @@
 """The one datagram of the spanning tree: a beacon.  It says who sends it and what it knows of the root; it may ask,
 answer and introduce others.
 
-Whatever the bytes, `Seal.open` gives a beacon or None and raises nothing; without the network's key it costs one MAC.
+For any bytes `Seal.open` gives a beacon or None and raises nothing; without the network's key it costs one MAC.
 
     "STO" version | flags, boot, counter, ask, echo, capability, root, round, cost |
     name, address, root's name, parent | addresses of others | MAC (blake2b, 16 bytes, over everything before it)

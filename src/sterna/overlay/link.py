@@ -2,7 +2,7 @@
 
 Frames gather during a turn and leave as one batch; both sides count batches.  A batch is kept until the neighbour has
 acknowledged it and sent again when a connection is lost before that.  When too much is kept, or nobody connects in
-time, the session is over: nothing more is delivered in it, and both sides know that they must agree anew.
+time, the session is over: nothing more is delivered in it, and both sides know that they must agree again.
 """
 
 from __future__ import annotations

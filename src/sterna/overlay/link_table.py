@@ -95,7 +95,7 @@ class Links:
 
     def flush(self) -> None:
         """Write everything gathered since the last call; end the sessions that were given up."""
-        # Again, for whoever hears that a session has ended may have something to tell the others.
+        # Again: a user that hears that a session has ended may have something to tell the others.
         while self._dirty:
             links = self._dirty[:]
             self._dirty.clear()
@@ -217,7 +217,7 @@ class Links:
         self._resume(link, channel, claim)
 
     def _uncertified(self, channel: Channel) -> str | None:
-        """Whoever has the key could take any name; with TLS it is the certificate's."""
+        """A node with the key could take any name; with TLS the certificate names it."""
         node = _terms_of(channel).node
         if not self.settings.certified or node in channel.certified:
             return None

@@ -1,5 +1,6 @@
-"""What every overlay promises, whatever way it finds neighbours: which addresses are to be kept dialled, and whose link
-may stand.  An overlay never opens anything itself; it tells the world what it wants and is told what happened.
+"""The promises of every overlay: it says which addresses the node keeps dialled, and whose link may stand.
+
+An overlay never opens a connection itself.  It tells the world what it wants, and the world tells it what happened.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class RootPaths:
         known.least_round = max(known.least_round, known.round + 1)
 
     def retired(self, name: str, boot: int, now: float) -> None:
-        """A peer has started anew: as it was before, it will not come back."""
+        """A peer has restarted: as it was before, it will not come back."""
         known = self._known.setdefault((name, boot), _Knowledge())
         known.least_round, known.heard_at = RETIRED, now
 
@@ -104,7 +104,7 @@ class RootPaths:
         self._known = {key: known for key, known in self._known.items() if now - known.heard_at <= REMEMBER_S}
 
     def choose(self, offers: list[Offer], now: float, *, stale_s: float, steady_s: float) -> bool:
-        """Look at everything anew; True if root or parent changed, or the way was lost or found."""
+        """Look at everything again; True if root or parent changed, or the way was lost or found."""
         before = (self.root, self.parent, self.cost_us == NO_PATH)
         believed = [offer for offer in offers if self._believes(offer, now, stale_s)]
         self.root = self._best_root(believed)

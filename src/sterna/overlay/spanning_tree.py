@@ -82,7 +82,7 @@ class SpanningTreeOverlay:
             self._company.datagram(sender, data)
 
     def accepts(self, peer: str) -> str | None:
-        """Whoever has the key may link: a child's link often comes before the datagram that says it is one."""
+        """Any node that has the key may link: a child's link often comes before the datagram that says it is one."""
         if peer == self._settings.node:
             return f"this node is itself called {peer!r}; every node of a network needs a name of its own"
         return None
@@ -195,7 +195,7 @@ class SpanningTreeOverlay:
     # The tree.
 
     def _choose(self, now: float) -> None:
-        """Look for root and parent anew, tell the others, and have the right links held."""
+        """Look for root and parent again, tell the others, and have the right links held."""
         root, parent = self._paths.root, self._paths.parent
         self._pass_over(now)
         stale_s = 2 * self._company.dead_after_s()

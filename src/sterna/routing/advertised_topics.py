@@ -1,4 +1,4 @@
-"""What an origin advertises: a bounded set of topics and `prefix/#` filters, each kept as long as it is used.
+"""Topics that an origin advertises: a bounded set of topics and `prefix/#` filters, each kept as long as it is used.
 
 `OwnTopics` is the set of this node.  It grows by topics; when there are too many, those that begin alike become one
 filter.  The filters then match more than is published, never less.

@@ -16,11 +16,11 @@ from sterna.routing.link_frames import Announce
 from sterna.vocabulary.bounds import TEXT_BYTES_MAX, TOPIC_LEVELS_MAX
 from sterna.vocabulary.errors import LinkProtocolError, ProtocolError
 
-#: Bytes of topics that are remembered because they were looked at; past this the memory starts anew.
+#: Bytes of topics that are remembered because they were looked at; past this the memory is cleared.
 REMEMBERED_BYTES_MAX: Final = 8 * 1024 * 1024
 #: What a topic takes besides its bytes.
 TOPIC_OVERHEAD_BYTES: Final = 100
-#: Whatever a node's own limit is.
+#: For any limit of a node's own.
 USER_PROPERTIES_MAX: Final = 65_535
 
 

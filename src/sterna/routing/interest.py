@@ -1,4 +1,4 @@
-"""Who wants what: the local subscriptions and those behind each neighbour, and what each neighbour must be told.
+"""Interest in topics: the local subscriptions, those behind each neighbour, and the news for each neighbour.
 
 A neighbour is told the filters that others than itself want (this node, or other neighbours), and of these only the
 ones no other of them covers.  What it is told is exact after every `flush`, whatever came in between: nothing is said

@@ -55,7 +55,7 @@ class Announce(msgspec.Struct, array_like=True, frozen=True):
     number: Number
     #: Of the link sessions it came through: equal digests, equal paths, nothing lost between.
     digest: Word
-    #: Whoever hears this is to announce itself too.
+    #: A node that hears this announces itself too.
     ask: bool
     #: Shared subscriptions with members at the origin, and how many.
     shares: list[tuple[Topic, Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]]]

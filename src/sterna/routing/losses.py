@@ -1,6 +1,6 @@
 """QoS 0 messages that did not go on to another node, by the reason.
 
-Sequenced messages are fetched by whoever missed them; loose ones are gone, and may be, but not unnoticed.  Nothing is
+Nodes fetch sequenced messages that they missed; loose ones are gone, and may be, but not unnoticed.  Nothing is
 done for a message as long as every link takes what it is given and every node can be reached.
 
 When the way to some nodes is lost there is a *gap*: what the link to them no longer asks for because of that is
@@ -37,7 +37,7 @@ NO_WAY: Final = "no-way"
 #: They came by another link than the one that leads to their origin; perhaps they came by that one too.
 ASTRAY: Final = "astray"
 
-#: Whoever has found another way so shortly before a link session ended was behind that link when it was lost.
+#: A node that has found another way so shortly before a link session ended was behind that link when it was lost.
 LEFT_S: Final = 10.0
 
 #: A node away for longer counts as gone, and what it had asked for as no longer wanted.
@@ -186,7 +186,7 @@ class Losses:
         return False
 
     def nowhere(self, body: bytes, links_for: Callable[[bytes], list[str]]) -> None:
-        """A loose body that was for whoever cannot be reached."""
+        """A loose body for nodes that cannot be reached."""
         origin, records = _read(body)
         for record in records:
             if self.misses(record.topic, links_for(record.topic), origin):

@@ -25,7 +25,7 @@ from sterna.routing.message_frames import (
 if TYPE_CHECKING:
     from sterna.routing.router import Router
 
-#: Topics of our own clients that are remembered; past this the memory starts anew.
+#: Topics of our own clients that are remembered; past this the memory is cleared.
 REMEMBERED_MAX: Final = 100_000
 
 #: Messages gathered for one frame: this much, or one that is bigger.
@@ -35,7 +35,7 @@ FRAME_BYTES: Final = 256 * 1024
 Loose = tuple[bytes, list[bytes], bytes, float, bytes]
 #: So many of them are held per topic ...
 HELD_MAX: Final = 256
-#: ... and of so many topics; those of others are sent to whoever is known to want them.
+#: ... and of so many topics; those of others go to the nodes that are known to want them.
 HELD_TOPICS_MAX: Final = 1000
 
 
@@ -125,7 +125,7 @@ class Outbound:
                 and topic not in self._held
                 and len(self._held) < HELD_TOPICS_MAX
             ):
-                # Sequenced messages are fetched by whoever finds that it wants them; loose ones can only wait.
+                # Sequenced messages are fetched by nodes that find that they want them; loose ones can only wait.
                 self._held[topic] = []
                 self._router.probes.after(partial(self._release, topic))
         return self._router.links_for(topic)
@@ -144,7 +144,7 @@ class Outbound:
             self._router.losses.count(UNANNOUNCED, len(messages[1]))
 
     def _release(self, topic: bytes) -> None:
-        """Everybody has heard of the topic, and whoever wants it has said so."""
+        """All nodes have heard of the topic, and those that want it have said so."""
         for messages in self._held.pop(topic):
             self.publish_loose(*messages)
 

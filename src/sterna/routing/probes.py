@@ -1,8 +1,8 @@
 """Has everybody heard?  A probe goes out over all links behind the interest it asks about, and its echo comes back
 once every node has passed on what lay before it.
 
-A subscriber is told that its subscription stands when the echo is back, so whatever is published anywhere after that
-reaches it.  Links keep the order, so whatever a node had acknowledged when it heard the probe is here before its echo:
+A subscriber is told that its subscription stands when the echo is back, so every message published anywhere after that
+reaches it.  Links keep the order, so all that a node had acknowledged when it heard the probe is here before its echo:
 a retained value that was replaced or cleared anywhere before the subscription is not found by it.  A probe covers all
 that waited when it left, and while it is under way the next one waits for it, but not for long: it may be on its way to
 somebody who is dead.  Time is bounded.
@@ -192,7 +192,7 @@ class Probes:
                 self._answer((probe.asker, probe.number))
 
     def link_ended(self, link: str) -> None:
-        """Whoever lies behind it cannot be reached, and need not be waited for."""
+        """Nodes behind it cannot be reached, and need not be waited for."""
         for number, own in list(self._own.items()):
             if link in own.out and number in self._own:
                 del own.out[link]

@@ -43,7 +43,7 @@ from sterna.routing.strategy_output import StrategyOutput
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
 from sterna.vocabulary.identity import Stamp, VersionVector
 
-#: Topics whose links are remembered; past this the memory starts anew.
+#: Topics whose links are remembered; past this the memory is cleared.
 REMEMBERED_MAX: Final = 100_000
 
 #: Announcements and questions closer together than this are made one.
@@ -58,7 +58,7 @@ LOOSE: Final[int] = Frame.LOOSE.value
 
 class RouterLocal(Local, Protocol):
     def take_loose(self, origin: str, record: LooseRecord, body: bytes) -> None:
-        """QoS 0 messages from elsewhere, for whoever is here; `body` is what the record lies in."""
+        """QoS 0 messages from elsewhere, for local clients; `body` is what the record lies in."""
 
     def ring_found(self, one: str, other: str) -> None:
         """These two links lead to the same node."""
@@ -550,12 +550,12 @@ class Router:
             try:
                 page = self.streams.serve(fetch)
             except JournalError:
-                return  # the disk did not give what is there: whoever asks will ask again
+                return  # the disk did not give what is there: the reader will ask again
             self.send_control(fetch.hops[-1], Frame.PAGE, link_frames.encode(page))
             return
         link = self.paths.link_to(fetch.origin)
         if link is None or self._node in fetch.hops:
-            return  # whoever asks will learn that the way has changed, and ask again
+            return  # the reader will learn that the way has changed, and ask again
         onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
         self.send_control(link, Frame.FETCH, link_frames.encode(onward))
 

@@ -1,4 +1,4 @@
-"""What a routing strategy is to the node, what it may ask of the node, and what can be set.
+"""The interface of a routing strategy: its calls, the calls it may make, and its settings.
 
 A strategy is about tables only: local subscriptions and frames from neighbours go in, `links_for(topic)` comes out.
 It relies on link sessions that lose and reorder nothing; when a session ends, everything said in it is void.

@@ -1,4 +1,4 @@
-"""What a strategy asks of the router it works for."""
+"""The calls that a strategy makes to its router."""
 
 from __future__ import annotations
 

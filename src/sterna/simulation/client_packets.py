@@ -1,4 +1,4 @@
-"""What an MQTT client says and hears, as bytes: the half of the codec that a broker has no use for.
+"""Packets of an MQTT client as bytes: the half of the codec that a broker has no use for.
 
 Both versions (4 is 3.1.1, 5 is 5.0).  A broker's bytes that are not MQTT are an assertion: it is the broker under test.
 """
@@ -93,7 +93,7 @@ def decode_publish(first: int, body: bytes, version: int) -> Delivered:
 
 
 class PacketReader:
-    """Bytes in whatever pieces they come, whole packets out."""
+    """Bytes in pieces of any size in, whole packets out."""
 
     __slots__ = ("_partial",)
 

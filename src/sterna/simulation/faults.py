@@ -1,4 +1,4 @@
-"""What goes wrong in a scenario, and when: crashes, shut-downs, cuts, full disks, wrong clocks.
+"""The faults of a scenario and their times: crashes, shut-downs, cuts, full disks, wrong clocks.
 
 Every fault is mended by itself after a while, and all of them when the scenario's quiet time begins.
 """

@@ -1,4 +1,4 @@
-"""One simulated host and the gateway on it: it has no disk, so that whatever it knew is gone when it is killed."""
+"""One simulated host and the gateway on it: it has no disk, so it knows nothing after it was killed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ MOMENTS = ("writing", "committed", "checkpoint", "saving", "saved", "started")
 SETTLE_STEP_S = 0.005
 """How often a node that is being shut down looks whether its disk is done."""
 BOOT_AGAIN_S = 1.0
-"""How long whoever looks after a node waits before it starts one again that could not start."""
+"""How long the supervisor of a node waits before it restarts a node that could not start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Machine:
         return f"{self.name}:{MQTT_PORT}"
 
     def boot(self) -> None:
-        """Start the node; if it cannot start, try again a little later, as whoever supervises it would."""
+        """Start the node; if it cannot start, try again a little later, as a supervisor would."""
         if self.running is not None:
             return
         self.boots += 1

@@ -1,4 +1,4 @@
-"""Who can reach whom: hosts, the paths between them, partitions, listeners, and datagrams.
+"""The simulated network: hosts, the paths between them, partitions, listeners, and datagrams.
 
 Streams are in `streams.py`.  A host is a name; an address is "host:port".  A cut works in one direction, as some do.
 """
@@ -95,7 +95,7 @@ class Network:
         del self._cuts[source, target]
         for end in list(self.stalled):
             if end.host == target and end.peer_host == source:
-                # Whoever was repeating in vain gets through with the next try.
+                # A sender that was repeating in vain gets through with the next try.
                 self.kernel.after(self.latency(source, target) + self.dice.uniform(0, 0.2), end.release)
 
     def partition(self, groups: Iterable[Iterable[str]]) -> Callable[[], None]:
@@ -151,7 +151,7 @@ class Network:
         return len(ends)
 
     def end_half_open(self) -> None:
-        """Whoever holds an end of a stream that is gone, and does not know, is told."""
+        """Tell every host that holds an end of a stream that is gone without knowing."""
         for host in self.hosts.values():
             for end in list(host.ends):
                 if end.is_half_open:

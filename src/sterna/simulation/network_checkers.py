@@ -1,4 +1,4 @@
-"""What must be true of the nodes themselves once it is quiet, and at any time: bounds, and nothing that circulates."""
+"""Checks of the nodes themselves, at any time and once it is quiet: bounds hold, and nothing circulates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who uses the nodes in a scenario, and what they do all day: publishers, subscribers, movers, shares, a will.
+"""The clients of a scenario and their habits: publishers, subscribers, movers, shares, a will.
 
 Every decision is a throw of dice that belong to the client concerned.
 """

@@ -1,4 +1,4 @@
-"""What happened, as the clients saw it: the only evidence the checkers look at.
+"""Records of a run as its clients saw it: the only evidence the checkers look at.
 
 Every publication has an identity that is its payload's first word, so that what arrives can be told apart for ever.
 """

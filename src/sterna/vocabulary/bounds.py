@@ -1,6 +1,6 @@
 """How big the numbers and names may be that nodes tell each other: types for the records of links.
 
-Whatever is decoded with them can be counted on, written down and encoded again.
+Everything decoded with them can be counted on, written down and encoded again.
 
 Not among the compiled modules: msgspec reads these annotations.
 """

@@ -1,10 +1,10 @@
-"""What can go wrong, and whose fault it was.
+"""The error tree of the project: each class says whose fault it was.
 
 SternaError
 ├── ConfigurationError      the operator's: the message says file, place and fix
 ├── ProtocolError           the client's: carries the MQTT reason code that closes its connection
 ├── LinkProtocolError       a neighbour's: its link session is given up and begun afresh
-├── MigrationError          whoever asked for a client to be moved: the message says why that cannot be
+├── MigrationError          the order to move a client: the message says why it cannot be done
 ├── JournalError            the disk's: the message says which file and what was done about it
 │   └── JournalCorrupt      bytes that a checksum refuses; never guessed at
 └── (our own bugs are assertions, not errors)

@@ -1,4 +1,4 @@
-"""Who saw what: the identity of a message in the network, and how far a reader has come.
+"""The identity of a message in the network, and version vectors: how far a reader has come.
 
 A message is named by the node it entered (its origin), that node's boot count (its epoch) and a sequence that only
 grows.  Stamps of one origin compare in the order the messages were taken in, across restarts too.

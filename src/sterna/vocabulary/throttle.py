@@ -1,5 +1,5 @@
-"""How often something is said that others can cause as often as they like: the first few of a kind in a period are, the
-rest are counted and told when the period is over."""
+"""Limits log lines that others can cause at will: the first few of a kind in a period are logged, the rest are counted
+and logged as a number at the end of the period."""
 
 from __future__ import annotations
 

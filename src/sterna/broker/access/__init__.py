@@ -1,1 +1,1 @@
-"""Who a client is and what it may do: authentication, passwords and tokens, access rules."""
+"""Authentication and authorization of clients: passwords, tokens, access rules."""

@@ -125,7 +125,7 @@ class Authenticator:
         """Start an enhanced authentication; None if the method is not offered (answer 0x8C).
 
         `expected_user` is the only user who may then succeed: the one `presumed`, or, when a connected client
-        authenticates anew, the user it already is.
+        authenticates again, the user it already is.
         """
         if self._nonce is None or self._passwords is None or not self._passwords.offers(method):
             return None

@@ -184,9 +184,9 @@ def _check_argon2(text: str) -> None:
         for part in text.split("$")[-2:]:
             base64.b64decode(part + "=" * (-len(part) % 4), validate=True)
     except (InvalidHashError, ValueError):
-        raise ValueError("the argon2id hash is damaged; make the line anew with `sterna passwd`") from None
+        raise ValueError("the argon2id hash is damaged; make the line again with `sterna passwd`") from None
     if parameters.salt_len < 8 or parameters.hash_len < 16:
-        raise ValueError("the argon2id hash is cut short; make the line anew with `sterna passwd`")
+        raise ValueError("the argon2id hash is cut short; make the line again with `sterna passwd`")
 
 
 def _decoy_hash(users: Mapping[str, _User], key: bytes) -> str:

@@ -331,7 +331,7 @@ class Computations:
     def tell_anew(self, computation: Computation, reason: str) -> None:
         assert self._broker is not None
         expression = computation.expression.text.decode()
-        self._broker.tell("an expression begins anew", {"expression": expression, "reason": reason})
+        self._broker.tell("an expression starts empty", {"expression": expression, "reason": reason})
 
     def _computed(self, computation: Computation, payload: bytes, call: FunctionCall) -> None:
         """A result, of numbers from elsewhere; at QoS 0 it may have been delivered before a crash."""
@@ -505,7 +505,7 @@ class Computations:
         """Publish what was not made, or not written down, before the crash; windows go on."""
         assert self._broker is not None
         for text, reason in (*self.recovery.forgotten, *self.parts.forgotten):
-            self._broker.tell("an expression begins anew", {"expression": text.decode(), "reason": reason})
+            self._broker.tell("an expression starts empty", {"expression": text.decode(), "reason": reason})
         self.parts.forgotten.clear()
         self.parts.recovered()
         self.gone.update(dict.fromkeys(self.recovery.end()))

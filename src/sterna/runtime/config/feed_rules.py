@@ -92,7 +92,7 @@ def check_feed(configuration: Configuration, report: ProblemReport) -> None:
     _check_token(feed, report)
     _check_tls(feed, report)
     if feed.parquet is not None and configuration.journal.durability == "memory":
-        text = "a journal in memory begins anew with every start, and its files would contradict each other"
+        text = "a journal in memory begins empty with every start, and its files would contradict each other"
         report.add(("feed", "parquet"), text, 'set [journal] durability to "os" or "fsync"')
 
 

@@ -32,7 +32,7 @@ class CursorFile:
         try:
             found = json.loads(self._path.read_bytes())
             if journal and (found.get("journal") or journal) != journal:
-                log.error("the journal was replaced: its readers register anew", extra={"file": str(self._path)})
+                log.error("the journal was replaced: its readers register again", extra={"file": str(self._path)})
                 return []
             return [ReaderRecord(str(name), int(started), int(at)) for name, started, at in found["readers"]]
         except FileNotFoundError:
@@ -42,7 +42,7 @@ class CursorFile:
             with suppress(OSError):
                 self._path.replace(aside)
             fields = {"file": str(self._path), "put_aside": str(aside), "reason": str(error)}
-            log.error("the registered readers of the feed are forgotten; they will register anew", extra=fields)
+            log.error("the registered readers of the feed are forgotten; they will register again", extra=fields)
             return []
 
     def write(self, records: Iterable[ReaderRecord]) -> None:
