@@ -188,13 +188,15 @@ class MoveDispatch:
         client, host, moves = offer.client, self._host, self._moves
         if self._news.is_impossible(source, client, offer.number):
             return
-        _, number = self._directory.get(client)
+        owner, number = self._directory.get(client)
         session = host.broker.sessions.get(client)
         arrival = moves.arrivals.get(client)
         if arrival is not None and arrival.source == source and not arrival.served:
             arrival.offered(offer)
             return
-        if number >= offer.number or (session is not None and session.is_moving):
+        # Two nodes may begin a session under the same number; the directory decides between them, not who moves first.
+        is_rival = session is not None and owner == host.node and number + 1 >= offer.number
+        if number >= offer.number or is_rival or (session is not None and session.is_moving):
             self._say_how_it_stands(source, client, offer.number)
             return
         if session is not None:
