@@ -209,8 +209,8 @@ class SessionLifecycle:
         if connection.state != ConnectionState.CONNECTED:
             return
         if connection.reading_paused:
-            connection.heard_at = self._clock.now  # it is we who do not listen
-        due = connection.heard_at + connection.keep_alive_s
+            connection.unheard_until = self._clock.now  # it is we who do not listen
+        due = max(connection.heard_at, connection.unheard_until) + connection.keep_alive_s
         if due <= self._clock.now:
             connection.fail(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive exceeded")
         else:

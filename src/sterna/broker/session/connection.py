@@ -166,6 +166,7 @@ class Connection:
         "state",
         "transport",
         "unanswered",
+        "unheard_until",
         "unsaid",
         "version",
         "waiting",
@@ -200,6 +201,8 @@ class Connection:
         self.proof_deadline: Deadline | None = None
         #: When the client last said anything.
         self.heard_at = context.clock.now
+        #: Until when this node did not listen, so that its silence does not count.
+        self.unheard_until = 0.0
         self.keep_alive_s = 0.0
         #: Publications it sent at QoS 1 and 2 whose exchange is not over.
         self.unanswered = 0
@@ -352,7 +355,7 @@ class Connection:
 
     def _go_on(self) -> bool:
         """One turn for this client: its errands, then the packets that waited behind them."""
-        self.heard_at = self._context.clock.now  # it is we who do not listen
+        self.unheard_until = self._context.clock.now  # it is we who do not listen
         try:
             while self._errands and self.state != ConnectionState.CLOSED:
                 if not self._advance(self._errands[0]):
@@ -396,7 +399,7 @@ class Connection:
             self._partial = [*self.parting.put_aside.values(), *self._partial]
             self.parting = None
         if self.state != ConnectionState.CLOSED:
-            self.heard_at = self._context.clock.now  # it is we who did not listen
+            self.unheard_until = self._context.clock.now  # it is we who did not listen
             self.proceed()
             self.listen()
 
