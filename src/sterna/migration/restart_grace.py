@@ -23,7 +23,7 @@ class RestartGrace:
         """`then`: those who wait may come in.  `silent_s`: since the node last wrote something down."""
         self._host = host
         self._then = then
-        self.is_over = is_first_start
+        self._is_first = self.is_over = is_first_start
         #: It is told by others what it may have forgotten.
         self.has_met = self.is_over
         self._gives_new_sessions = host.settings.owner_unreachable == "new-session"
@@ -39,9 +39,14 @@ class RestartGrace:
 
     @property
     def has_forgotten(self) -> bool:
-        """It was started before, and does not know a single other node yet."""
+        """It was started before, and does not know a single other node yet.
+
+        A neighbour that was lost at once may have told nothing: it counts as met only while it is there.
+        """
         host = self._host
-        return not self.has_met and all(origin == host.node for origin in host.router.streams.vector)
+        if self._is_first or (self.has_met and host.router.paths.origins):
+            return False
+        return all(origin == host.node for origin in host.router.streams.vector)
 
     def link_started(self) -> None:
         """It is told of differences before it answers: links keep the order."""
