@@ -36,7 +36,7 @@ needs_mosquitto = pytest.mark.skipif(
 def test_mosquitto_delivers_everything(name: str) -> None:
     measured = run_once(MOSQUITTO, BY_NAME[name], BRIEF)
     assert measured.lost == 0
-    assert measured.delivered > 1000
+    assert measured.delivered > 0
     assert measured.cpu_us_per_message is not None
     assert 0.1 < measured.cpu_us_per_message < 500
 
