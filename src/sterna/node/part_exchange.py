@@ -1,6 +1,6 @@
 """Expressions over publishers at many nodes: every node computes its part, and parts travel instead of messages.
 
-Here letters are opened and given to whom they concern: `parts_told` for what others want of us, `parts_asked` for what
+Here letters are opened and given to whom they concern: `part_server` for what others want of us, `part_client` for what
 we want of them.
 """
 

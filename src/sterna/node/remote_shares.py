@@ -1,6 +1,6 @@
 """Shared subscriptions with members on several nodes: one message, one member, wherever it is.
 
-The node a message enters decides which node's members are to have it (`broker.decisions`), nodes taking turns.  Groups
+The node a message enters decides which node's members are to have it (`share_targets`), nodes taking turns.  Groups
 whose node cannot be reached are kept in mind: if nobody else has members, the message waits for that node.
 """
 
