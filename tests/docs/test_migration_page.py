@@ -13,8 +13,8 @@ from live.networks import hears
 from live.nodes import LiveNode, wait_until
 from live.test_moves import sterna
 from sterna.measure.harness.ports import free_port
+from sterna.migration import arrival, departure
 from sterna.migration.tables import ARRIVING, LEAVING, Arriving, Do, Leaving, Table, drawing
-from sterna.node import arrival, departure
 
 NODES = (Path(__file__).parents[2] / "docs/network.md").read_text()
 PORTS = ("1883", "1884", "7883", "7884", "9883", "9884")

@@ -13,10 +13,10 @@ from conformance.properties import Properties
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
 from sterna.migration.messages import Item, MigSync, MigSyncAck, MigToAck
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.restart_grace import MEET_S
 from sterna.migration.settings import MigrationSettings
 from sterna.mqtt import gateway_packets
-from sterna.node.node_move_host import NodeMoveHost
 from sterna.vocabulary.errors import MigrationError
 
 REFERENCES = MigrationSettings(server_references=True)

@@ -13,8 +13,8 @@ from broker.lone_node import Client
 from conformance.packets import Connect, Puback, Publish
 from node.conftest import STRATEGIES
 from node.faulty_nodes import FaultyTown
+from sterna.migration import session_pages
 from sterna.migration.tables import Leaving
-from sterna.node import session_pages
 
 SLIDING = "$TMPSUM;0:10:00/t/+"
 

@@ -13,10 +13,10 @@ from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
 from sterna.broker.session.outbox import packets_in
 from sterna.broker.transfer.session_transfer import Staged
+from sterna.migration import arrival
+from sterna.migration.session_pages import write_down
 from sterna.mqtt.packets import encode_disconnect
 from sterna.mqtt.reasons import Reason
-from sterna.node import arrival
-from sterna.node.session_pages import write_down
 
 
 def dropped(town: Town) -> dict[str, int]:

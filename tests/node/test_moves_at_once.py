@@ -11,8 +11,8 @@ from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
 from sterna.migration import messages
 from sterna.migration.messages import MigRefuse, MigSync, MigTo
+from sterna.migration.move_manager import MoveManager
 from sterna.migration.tables import Leaving
-from sterna.node.move_manager import MoveManager
 from sterna.overlay.link import Line
 
 ONE_WAY_S = 0.5

@@ -13,7 +13,7 @@ from node.joined_nodes import JoinedNode, Town
 from node.test_barriers import absorb
 from sterna.broker.beginning import fenced_key, owner_of
 from sterna.migration.messages import HandOverAck, HandOverPage, HandOverWanted
-from sterna.node.node_move_host import NodeMoveHost
+from sterna.migration.node_move_host import NodeMoveHost
 
 AWAY_S = 15
 

@@ -14,7 +14,7 @@ from faulty_moves import FAULTS, Fault, begun, checked, ordered
 from town import Town
 
 from sterna.migration import messages
-from sterna.node.move_manager import MoveManager
+from sterna.migration.move_manager import MoveManager
 
 QUICK = ("MigSync", "MigSyncAck")
 """Where the session changes its owner; the others are for `make test`."""

@@ -2,7 +2,7 @@
 
 The new session records where each of its subscriptions begins to hear every origin.  The old session is in charge of
 all that was published before.  When the old node returns, it hands over what waited there, and these records tell
-which of it the new session has not heard (`node/new_sessions.py`, `node/fenced_sessions.py`).
+which of it the new session has not heard (`migration/new_sessions.py`, `migration/fenced_sessions.py`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """How a client's session changes its node, and who owns it meanwhile.
 
-The messages of the protocol (`messages`), what each side does when it hears one (`tables`, `move_side`), who owns which
-session (`directory`, `owner_news`), and the rules beside a move: the order of a publisher's messages
-(`publisher_order`), identifiers whose sessions nobody keeps (`transient_claims`), nodes that are away (`node_absence`)
-or have just been started (`restart_grace`).  Nothing here knows a broker or a link, only a `move_host`.
-`node/departure.py` and `node/arrival.py` do to the broker's sessions what the tables say; `node/move_manager.py` puts
-all of it together.
+`move_manager` puts the parts together.  `departure` and `arrival` are the two sides of one move; `tables` says what
+each side does next, `messages` what they say to each other, and `move_dispatch` gives each message to its handler.
+`planned_moves` carries out an operator's orders.  `directory` and `owner_news` know who owns which session.
+`new_sessions` and `fenced_sessions` are for clients whose node is away.  Rules beside a move have modules of their own:
+the order of a publisher's messages (`publisher_order`), identifiers whose sessions nobody keeps (`transient_claims`),
+nodes that are away (`node_absence`) or have just been started (`restart_grace`).  `node_move_host` is the node as its
+moves see it; the rules get only the part of it that `move_host` names.
 
-*Invariant: of a session's nodes at most one serves it, and whoever no longer does hands over what it still owed.*
+*Invariant: of a session's nodes at most one serves it, and a node that no longer does hands over what it still owed.*
 """

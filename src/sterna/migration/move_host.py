@@ -1,4 +1,4 @@
-"""A node as its moves see it.  `node/node_move_host.py` is one, made of the node's broker and router."""
+"""A node as its moves see it.  `migration/node_move_host.py` is one, made of the node's broker and router."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 A row says: in this state, on this event, do that, and be in that state.  An event that has no row in a state is old, or
 forged, or none of the other side's business there: it is counted and changes nothing.
 
-What a row does is done in order by `node/departure.py` and `node/arrival.py`.  That a session has changed its owner is
-decided at one place: when the new owner has all of it safe (IMPORTING to SERVING).  Before that the new owner holds
-nothing that counts; from the moment it might, until it has said so, the old one serves nobody.
+`departure.py` and `arrival.py` do what a row says, in order.  One row changes the owner of a session: the one in which
+the new owner has all of it safe (IMPORTING to SERVING).  Before that the new owner holds nothing that counts; from the
+moment it might, until it has said so, the old one serves nobody.
 """
 
 from __future__ import annotations

@@ -14,16 +14,16 @@ from functools import partial
 from random import Random
 
 from sterna.broker.broker import Broker
+from sterna.broker.delivery.journal_pages import Excerpt, read_own, retained_page
 from sterna.broker.delivery.routes import Route
 from sterna.broker.session.outbox import send_to_all
+from sterna.migration.move_manager import MoveManager
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
-from sterna.node.journal_pages import Excerpt, read_own, retained_page
 from sterna.node.membership import Membership
-from sterna.node.move_manager import MoveManager
 from sterna.node.network_settings import NetworkSettings, NetworkWorld
-from sterna.node.node_move_host import NodeMoveHost
 from sterna.node.part_exchange import PartExchange
 from sterna.node.remote_shares import HandingOver, SharedElsewhere, SharesLeft
 from sterna.node.share_decisions import decide

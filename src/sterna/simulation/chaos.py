@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
+from sterna.migration.planned_moves import PlannedMoves
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import for_strategy
 from sterna.node.node import Node
-from sterna.node.planned_moves import PlannedMoves
 from sterna.operators.settings import Settings as OperatorSettings
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from sterna.broker.broker import Broker
 from sterna.broker.session.session import Session
 from sterna.migration.move_counters import MoveCounters
+from sterna.migration.move_manager import MoveManager
 from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
-from sterna.node.move_manager import MoveManager
 from sterna.vocabulary.errors import MigrationError
 
 ALONE = "this node is alone, its configuration has no [network] table"

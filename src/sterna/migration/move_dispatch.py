@@ -11,7 +11,10 @@ from typing import Any, Protocol
 
 from sterna.broker.session.session import Session
 from sterna.migration import messages
+from sterna.migration.arrival import Arrival
+from sterna.migration.departure import Departure
 from sterna.migration.directory import Directory, Whose
+from sterna.migration.fenced_sessions import FencedSessions
 from sterna.migration.messages import (
     WHOLE,
     Absent,
@@ -34,16 +37,13 @@ from sterna.migration.messages import (
     Owners,
     Pull,
 )
+from sterna.migration.new_sessions import NewSessions
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.owner_news import OwnerNews
+from sterna.migration.planned_moves import PlannedMoves
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.tables import Arriving, On
 from sterna.migration.transient_claims import TransientClaims
-from sterna.node.arrival import Arrival
-from sterna.node.departure import Departure
-from sterna.node.fenced_sessions import FencedSessions
-from sterna.node.new_sessions import NewSessions
-from sterna.node.node_move_host import NodeMoveHost
-from sterna.node.planned_moves import PlannedMoves
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.identity import Stamp
 

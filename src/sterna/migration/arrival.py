@@ -11,15 +11,15 @@ from msgspec import structs
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged, Transferred
+from sterna.migration import two_node_move
 from sterna.migration.directory import Directory
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull
 from sterna.migration.move_side import AGAIN_S, MoveSide
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.publisher_order import PublisherOrder
+from sterna.migration.session_pages import State, check_size, put_together, write_down
 from sterna.migration.tables import ARRIVING, Arriving, Do, On
 from sterna.mqtt.packets import Will
-from sterna.node import two_node_move
-from sterna.node.node_move_host import NodeMoveHost
-from sterna.node.session_pages import State, check_size, put_together, write_down
 from sterna.operators.errors import ExpressionError
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import Stamp, VersionVector

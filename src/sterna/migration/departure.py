@@ -15,9 +15,9 @@ from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.expression_transfer import windows_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo
 from sterna.migration.move_side import AGAIN_S, MoveSide
+from sterna.migration.node_move_host import NodeMoveHost
+from sterna.migration.session_pages import PAGE_BYTES, Pages
 from sterna.migration.tables import LEAVING, Do, Leaving, On
-from sterna.node.node_move_host import NodeMoveHost
-from sterna.node.session_pages import PAGE_BYTES, Pages
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector

@@ -29,9 +29,9 @@ from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged
 from sterna.migration.directory import NEW_SESSION_STEPS, Directory
 from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
+from sterna.migration.node_move_host import NodeMoveHost
+from sterna.migration.session_pages import write_down
 from sterna.mqtt.topics import SHARE
-from sterna.node.node_move_host import NodeMoveHost
-from sterna.node.session_pages import write_down
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
 

@@ -25,9 +25,9 @@ from sterna.migration.messages import (
     MigAbort,
 )
 from sterna.migration.move_side import pause_s
+from sterna.migration.node_move_host import NodeMoveHost
+from sterna.migration.session_pages import Pages
 from sterna.mqtt.topics import SHARE
-from sterna.node.node_move_host import NodeMoveHost
-from sterna.node.session_pages import Pages
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 

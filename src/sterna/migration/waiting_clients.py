@@ -14,8 +14,8 @@ from typing import NamedTuple
 from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.migration.directory import Directory
 from sterna.migration.node_absence import NodeAbsence
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.reasons import Reason
-from sterna.node.node_move_host import NodeMoveHost
 
 #: A client that may have a new session soon waits so much longer for that.
 EXTRA_S = 5.0

@@ -6,11 +6,11 @@ the other node's did we read as after any interruption: from where we are, with 
 
 from __future__ import annotations
 
+from sterna.broker.delivery.journal_pages import read_own
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.message import Message
-from sterna.node.journal_pages import read_own
-from sterna.node.node_move_host import NodeMoveHost
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 

@@ -9,8 +9,8 @@ from sterna.broker.session.session import Session
 from sterna.migration import messages
 from sterna.migration.directory import Directory, Whose
 from sterna.migration.messages import Owners
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.reasons import Reason
-from sterna.node.node_move_host import NodeMoveHost
 
 ANOTHER_USERS = "this client identifier belongs to another user"
 

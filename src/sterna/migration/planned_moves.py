@@ -18,16 +18,16 @@ from typing import NamedTuple
 
 from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.session import Session
+from sterna.migration.departure import Departure
 from sterna.migration.directory import Directory
 from sterna.migration.messages import Evacuate, Migrate
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.tables import Leaving
 from sterna.mqtt import gateway_packets
 from sterna.mqtt import properties as prop
 from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
-from sterna.node.departure import Departure
-from sterna.node.node_move_host import NodeMoveHost
 from sterna.vocabulary.errors import MigrationError
 
 #: Clients that were turned away from a node that is being emptied, of whom that is remembered.

@@ -14,24 +14,24 @@ from sterna.broker.session.connection import Connection
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.migration import messages
+from sterna.migration.arrival import Arrival
+from sterna.migration.departure import ClientsOnTheWay, Departure
 from sterna.migration.directory import NEW_SESSION_STEPS, Directory, Whose
+from sterna.migration.fenced_sessions import FencedSessions
+from sterna.migration.identifier_users import ANOTHER_USERS, IdentifierUsers
 from sterna.migration.messages import Digests
+from sterna.migration.move_dispatch import MoveDispatch
+from sterna.migration.new_sessions import NewSessions
 from sterna.migration.node_absence import NodeAbsence
+from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.owner_news import OwnerNews
+from sterna.migration.planned_moves import PlannedMoves
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.restart_grace import RestartGrace
 from sterna.migration.tables import Arriving, Leaving, On
 from sterna.migration.transient_claims import TransientClaims
+from sterna.migration.waiting_clients import EXTRA_S, Parked, WaitingClients
 from sterna.mqtt.reasons import Reason
-from sterna.node.arrival import Arrival
-from sterna.node.departure import ClientsOnTheWay, Departure
-from sterna.node.fenced_sessions import FencedSessions
-from sterna.node.identifier_users import ANOTHER_USERS, IdentifierUsers
-from sterna.node.move_dispatch import MoveDispatch
-from sterna.node.new_sessions import NewSessions
-from sterna.node.node_move_host import NodeMoveHost
-from sterna.node.planned_moves import PlannedMoves
-from sterna.node.waiting_clients import EXTRA_S, Parked, WaitingClients
 
 #: Why a session stays where it is, as the node says that was to have it.
 CLIENT_IS_BACK = "the client is back"
