@@ -37,7 +37,7 @@ class Desk:
         self.promise(name)
 
     def promise(self, name: str) -> None:
-        self.broker.commitments.after_all(lambda: self.kept.append(name))
+        self.broker.commitments.promise(lambda: self.kept.append(name))
 
     def write(self, step: Step | None, now: float) -> Step | None:
         assert isinstance(step, Write)
@@ -122,9 +122,9 @@ def test_promises_that_lead_to_others_for_ever_leave_a_turn_to_other_work(durabi
     def again() -> None:
         nonlocal count
         count += 1
-        desk.broker.commitments.after_all(again)
+        desk.broker.commitments.promise(again)
 
-    desk.broker.commitments.after_all(again)
+    desk.broker.commitments.promise(again)
     assert desk.core.turn(1.0) is None
     assert count == GROUPS_MAX
     assert desk.core.wake_at == 1.0

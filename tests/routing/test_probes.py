@@ -52,7 +52,7 @@ class Node:
     def subscribe(self) -> list[float]:
         """Gets the time at which everybody has heard."""
         heard: list[float] = []
-        self.probes.after(lambda: heard.append(self.now))
+        self.probes.when_heard(lambda: heard.append(self.now))
         self.probes.flush()
         return heard
 

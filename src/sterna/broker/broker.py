@@ -292,13 +292,6 @@ class Broker:
         else:
             action()
 
-    def when_safe(self, action: Callable[[bool], None]) -> None:
-        """Do this when everything noted so far is safe (True), or could not be written and has to be tried again."""
-        if self.commitments.pending or self.commitments.under_way:
-            self.commitments.after_all(lambda: action(not self.commitments.unavailable))
-        else:
-            action(True)
-
     def _keep(self, promise: Promise) -> None:
         message, connection, detail = promise
         if message is not None:

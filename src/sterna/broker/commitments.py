@@ -69,15 +69,18 @@ class Commitments:
         self._journal.append(message)
         self._open.append((message, connection, packet_id))
 
+    # -- later: what each of these promises stands in ARCHITECTURE.md --
+
     def answer(self, connection: Connection, data: bytes) -> None:
-        """Send `data` once everything noted so far is safe: now, if everything is."""
+        """Send `data` once everything noted so far is safe: now, if everything is.  Never, if it cannot be kept: then
+        the connection is closed."""
         if self._open or self.under_way or self._journal.pending:
             self._open.append((None, connection, data))
         else:
             connection.send(data)
 
-    def then(self, connection: Connection, action: Callable[[], None]) -> None:
-        """Do something for this connection once everything noted so far is safe: now, if everything is."""
+    def answer_by(self, connection: Connection, action: Callable[[], None]) -> None:
+        """The same for an answer that is still to be made."""
         if self._open or self.under_way or self._journal.pending:
             self._open.append((None, connection, action))
         else:
@@ -91,12 +94,19 @@ class Commitments:
     def in_turn(self, action: Callable[[], object]) -> None:
         """Do something after everything promised so far, whether or not that can be kept: now, if nothing is."""
         if self._open or self.under_way:
-            self._open.append((None, None, action))
+            self.promise(action)
         else:
             action()
 
-    def after_all(self, action: Callable[[], object]) -> None:
-        """Do something after everything promised and everything noted so far, whether or not that can be kept."""
+    def when_safe(self, action: Callable[[bool], None]) -> None:
+        """Do this when everything noted so far is safe (True), or could not be written and has to be tried again."""
+        if self._open or self.under_way or self._journal.pending:
+            self.promise(lambda: action(not self.unavailable))
+        else:
+            action(True)
+
+    def promise(self, action: Callable[[], object]) -> None:
+        """Do this with the open group, also if that cannot be written."""
         self._open.append((None, None, action))
 
     def close(self) -> Commit:

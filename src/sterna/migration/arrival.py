@@ -171,7 +171,7 @@ class Arrival(MoveSide):
             vector = self._host.heard_up_to()
             self._broker.commitments.in_turn(partial(self._heard, vector, [self._host.node]))
         else:
-            self._host.ask_everybody(self._heard_from)
+            self._host.when_answered(self._heard_from)
 
     def _heard_from(self, frontiers: VersionVector) -> None:
         """A node that cannot be reached is read from where we were, with the new wishes, when it is back."""
@@ -214,7 +214,7 @@ class Arrival(MoveSide):
             session_transfer.count_missed(self._session)  # we have listened; else the old node does
         self._writing += 1
         staged = write_down(self._broker, self._host.node, page.items)
-        self._broker.when_safe(partial(self._written, page, staged))
+        self._broker.commitments.when_safe(partial(self._written, page, staged))
 
     def _written(self, page: MigSync, staged: list[Staged], safe: bool) -> None:
         self._writing -= 1
@@ -258,13 +258,13 @@ class Arrival(MoveSide):
             whose = self._owner.directory.whose(self.client)
             since = whose.since if whose.user == session.user else self.number
             self._broker.log.owner((self.client, self._host.node, self.number, session.user, since, False))
-        self._broker.when_safe(self._imported)
+        self._broker.commitments.when_safe(self._imported)
 
     def _imported(self, safe: bool) -> None:
         if safe:
             self.on(On.SAFE)
         else:
-            self._broker.when_safe(self._imported)
+            self._broker.commitments.when_safe(self._imported)
 
     def old_owner_is_done(self, word: MigAck) -> bool:
         if self.state is Arriving.SERVING and self._session is not None:

@@ -115,7 +115,7 @@ class Departure(MoveSide):
 
     def _offer(self) -> None:
         if self._asks_first:
-            self._host.ask_everybody(self._answered)
+            self._host.when_answered(self._answered)
         else:
             self._send_offer()
 
@@ -179,7 +179,7 @@ class Departure(MoveSide):
             return
         if self._is_behind():
             self._paths = self._host.digests_of_paths()
-            self._host.ask_everybody(self._heard_from)
+            self._host.when_answered(self._heard_from)
         self._host.once(self._is_to_catch_up_no_more, self._read_enough)
 
     def _is_to_catch_up_no_more(self) -> bool:
@@ -187,7 +187,7 @@ class Departure(MoveSide):
 
     def _read_enough(self) -> None:
         if self.state is Leaving.CATCHING_UP:
-            self._broker.when_safe(self._caught_up)
+            self._broker.commitments.when_safe(self._caught_up)
 
     def _heard_from(self, frontiers: VersionVector) -> None:
         self._frontiers = frontiers
@@ -197,7 +197,7 @@ class Departure(MoveSide):
     def _ask_again(self) -> None:
         if self.state is Leaving.CATCHING_UP and self._is_behind():
             self._paths = self._host.digests_of_paths()
-            self._host.ask_everybody(self._heard_from)
+            self._host.when_answered(self._heard_from)
 
     def _caught_up(self, safe: bool) -> None:
         if safe:
@@ -274,7 +274,7 @@ class Departure(MoveSide):
         for origin, stamp in self.session.barrier.items():  # of where it came from before we have read as far
             vector[origin] = max(stamp, vector.get(origin, BEFORE_ALL))
         self._ours = vector
-        self._broker.when_safe(self._marked)
+        self._broker.commitments.when_safe(self._marked)
 
     def _marked(self, safe: bool) -> None:
         if self.state is not Leaving.FREEZING:
@@ -398,13 +398,13 @@ class Departure(MoveSide):
     def _note_moved(self) -> None:
         session_transfer.end_moved(self._broker, self.session, self.target, self.number)
         self._owner.has_moved(self)
-        self._broker.when_safe(self._noted)
+        self._broker.commitments.when_safe(self._noted)
 
     def _noted(self, safe: bool) -> None:
         if safe:
             self.on(On.SAFE)
         else:
-            self._broker.when_safe(self._noted)
+            self._broker.commitments.when_safe(self._noted)
 
     def _end(self) -> None:
         self._owner.departed(self)

@@ -144,7 +144,7 @@ class FencedSession:
         if any(router.link_to(origin) is None for origin in behind):
             self._host.later(self._host.settings.retry_s, partial(self._read_on, wanted))
         elif behind:
-            self._host.ask_everybody(partial(self._answered, wanted, behind))
+            self._host.when_answered(partial(self._answered, wanted, behind))
         else:
             self._mark(wanted)
 
@@ -163,7 +163,7 @@ class FencedSession:
         self._upto = dict(self._host.vector())
         for origin, stamp in wanted.items():
             self._upto[origin] = max(stamp, self._upto.get(origin, BEFORE_ALL))
-        self._broker.when_safe(partial(self._marked, wanted))
+        self._broker.commitments.when_safe(partial(self._marked, wanted))
 
     def _marked(self, wanted: VersionVector, safe: bool) -> None:
         if self._wanted is not wanted or self._page is not None or not self._is_there:

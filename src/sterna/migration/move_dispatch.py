@@ -180,7 +180,7 @@ class MoveDispatch:
             host.broker.lifecycle.end_session(session)
             owner, number = self._directory.get(client)
             absent = Absent(client, pull.number, "", number)
-            host.broker.when_safe(lambda safe: host.send(source, absent))
+            host.broker.commitments.when_safe(lambda safe: host.send(source, absent))
         elif client not in moves.departures and len(moves.departures) < host.settings.at_once:
             moves.depart(session, source, pull.number, by_plan=False)
 

@@ -92,9 +92,9 @@ class MoveHost(Protocol):
     def send(self, node: str, message: Message) -> None:
         """It may be lost, and does not overtake what was said before by the same way."""
 
-    def ask_everybody(self, action: Callable[[VersionVector], None]) -> None:
-        """How far had everybody's messages come when they heard what we want?  Nodes that do not answer in time are
-        missing in it."""
+    def when_answered(self, action: Callable[[VersionVector], None]) -> None:
+        """Once every node that can be reached has heard what was said before: how far had their messages come then?
+        Nodes that do not answer in time are missing in it."""
 
     def frontier(self) -> Stamp:
         """The last of our own messages that has been delivered."""

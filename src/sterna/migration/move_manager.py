@@ -166,7 +166,7 @@ class MoveManager:
             self._users.opened(session)
             if is_new:
                 self.news.learn_new_session(client, session.number, session.user)
-                self.broker.when_safe(partial(self._is_safe, client, session.number))
+                self.broker.commitments.when_safe(partial(self._is_safe, client, session.number))
             else:
                 self.news.learn(client, self.node, session.number, session.user)
             return True
@@ -198,7 +198,7 @@ class MoveManager:
 
     def when_heard(self, action: Callable[[], None]) -> None:
         if self._absence.missing():
-            self.broker.when_safe(lambda safe: self.router.when_heard(action))
+            self.broker.commitments.when_safe(lambda safe: self.router.when_heard(action))
         else:
             self.router.when_heard(action)
 

@@ -97,7 +97,7 @@ class NewSessions:
             beginning.left_to_old = {origin: BEFORE_ALL for origin in missing if origin != self._host.node}
         self._broker.log.began(session)
         if not clean:
-            self._host.ask_everybody(partial(self._begins, session))
+            self._host.when_answered(partial(self._begins, session))
         self._wait_for_origins(session)
 
     def arrived(self, session: Session) -> None:
@@ -143,7 +143,7 @@ class NewSessions:
         beginning.subscribed_at = self._broker.now
         if not topic_filter.startswith(SHARE):
             beginning.opening.add(topic_filter)
-            self._host.ask_everybody(partial(self._known, session, topic_filter))
+            self._host.when_answered(partial(self._known, session, topic_filter))
 
     def _known(self, session: Session, topic_filter: bytes, frontiers: VersionVector) -> None:
         vector = _later(self._host.heard_up_to(), frontiers)
@@ -170,7 +170,7 @@ class NewSessions:
         if origin not in self._awaited and router.link_to(origin) is not None:
             self._awaited.add(origin)
             is_read = partial(self._is_read_or_lost, origin)
-            self._host.once(is_read, partial(self._host.ask_everybody, partial(self._answered, origin)))
+            self._host.once(is_read, partial(self._host.when_answered, partial(self._answered, origin)))
 
     def _is_read_or_lost(self, origin: str) -> bool:
         return self._host.router.streams.synced(origin) or self._host.router.link_to(origin) is None
@@ -308,7 +308,7 @@ class NewSessions:
         elif page.page == coming.pages and len(coming.staged) < ITEMS_MAX:
             coming.is_writing = True
             staged = write_down(self._broker, self._host.node, page.items)
-            self._broker.when_safe(partial(self._written, old, coming, page, staged))
+            self._broker.commitments.when_safe(partial(self._written, old, coming, page, staged))
 
     def _written(
         self, old: OldSession, coming: TakingOver, page: HandOverPage, staged: list[Staged], safe: bool
@@ -356,11 +356,11 @@ class NewSessions:
             for origin in [origin for origin in beginning.left_to_old if origin != UNKNOWN]:
                 beginning.resume(origin, upto.get(origin, BEFORE_ALL))
         self._broker.log.imported(session)
-        self._broker.when_safe(partial(self._added, session, old))
+        self._broker.commitments.when_safe(partial(self._added, session, old))
 
     def _added(self, session: Session, old: OldSession, safe: bool) -> None:
         if not safe:
-            self._broker.when_safe(partial(self._added, session, old))
+            self._broker.commitments.when_safe(partial(self._added, session, old))
             return
         self._answer(session.client_id, old, WHOLE)
         if session.beginning is not None:

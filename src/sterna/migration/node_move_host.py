@@ -104,12 +104,8 @@ class NodeMoveHost:
     def order(self, node: str, message: messages.Evacuate) -> None:
         self.router.post(node, About.MOVES, messages.encode(message))
 
-    def ask_everybody(self, action: Callable[[VersionVector], None]) -> None:
-        """How far had everybody's messages come when they heard what we want?"""
-        if self.router.has_links:
-            self.router.probes.ask(action)
-        else:
-            action({})
+    def when_answered(self, action: Callable[[VersionVector], None]) -> None:
+        self.router.when_answered(action)
 
     def digests_of_paths(self) -> dict[str, int]:
         return {origin: path.digest for origin, path in self.router.paths.known.items()}

@@ -281,9 +281,7 @@ class Network:
 
     def when_known(self, action: Callable[[], None], *, heard: bool) -> None:
         self._look_again()
-        if self._partials.untold:
-            self.router.probes.after(action)
-        elif heard:
+        if heard or self._partials.untold:
             self.router.when_heard(action)
         else:
             self.router.when_known(action)

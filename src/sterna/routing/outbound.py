@@ -127,7 +127,7 @@ class Outbound:
             ):
                 # Sequenced messages are fetched by nodes that find that they want them; loose ones can only wait.
                 self._held[topic] = []
-                self._router.probes.after(partial(self._release, topic))
+                self._router.when_heard(partial(self._release, topic))
         return self._router.links_for(topic)
 
     def held(self) -> list[bytes]:

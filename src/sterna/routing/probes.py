@@ -88,17 +88,17 @@ class Probes:
         #: Subscribers told before everybody was heard from.
         self.timed_out = 0
 
-    def after(self, action: Action) -> None:
-        """Do this once every node that can be reached knows what we want now."""
+    def when_heard(self, action: Action) -> None:
+        """Do this once every node that can be reached has heard what we said so far, or did not answer in time."""
         if not self._waiting:
             self._asked_at = self._now()
         self._waiting.append(action)
 
-    def ask(self, action: Callable[[VersionVector], None]) -> None:
-        """The same, and tell how far the messages of those nodes had come when they heard; whoever is not named has not
-        been heard from."""
+    def when_answered(self, action: Callable[[VersionVector], None]) -> None:
+        """The same, and tell how far the messages of those nodes had come when they heard.  A node that is not named
+        did not answer."""
         self._curious.append(action)
-        self.after(lambda: None)
+        self.when_heard(lambda: None)
 
     @property
     def waiting(self) -> bool:

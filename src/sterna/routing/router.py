@@ -335,15 +335,23 @@ class Router:
         if not self._links or (self.strategy.everything() and not self._announcing):
             action()
         else:
-            self.probes.after(action)
+            self.probes.when_heard(action)
 
     def when_heard(self, action: Callable[[], None]) -> None:
         """Do this once every node that can be reached has got what was sent to the links so far, and we have what those
         nodes had sent until then."""
         if self._links:
-            self.probes.after(action)
+            self.probes.when_heard(action)
         else:
             action()
+
+    def when_answered(self, action: Callable[[VersionVector], None]) -> None:
+        """The same, and tell how far the messages of those nodes had come when they got it.  A node that is not named
+        did not answer."""
+        if self._links:
+            self.probes.when_answered(action)
+        else:
+            action({})
 
     def frontier(self) -> Stamp:
         return self._local.frontier()

@@ -272,7 +272,7 @@ class ConnectHandshake:
 
     def _let_in(self, connection: Connection, session: Session, accepted: Accepted, *, present: bool) -> None:
         welcome = partial(self._welcome, connection, session, accepted, present=present)
-        self._commitments.then(connection, welcome)
+        self._commitments.answer_by(connection, welcome)
 
     def _watch_proof(self, connection: Connection, expires_at: float) -> None:
         """End the connection when its token does.  Looked at often, for the clock on the wall may be set."""

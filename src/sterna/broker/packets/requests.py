@@ -154,7 +154,7 @@ class Requests:
         if self.records is not None and self.network is not None:
             self.records.stands(task.session, [asked.topic_filter for asked in task.request.requests])
         if task.session.expiry_s:
-            self._commitments.then(connection, lambda: connection.run(self._prepare(task)))
+            self._commitments.answer_by(connection, lambda: connection.run(self._prepare(task)))
         else:
             connection.send(task.answer)
             if self.network is None:
@@ -185,7 +185,7 @@ class Requests:
                     self._counters.dropped("queue-full")
             yield
         if waiting:
-            self._commitments.then(task.connection, lambda: self._confirm(task))
+            self._commitments.answer_by(task.connection, lambda: self._confirm(task))
         else:
             self._confirm(task)
 
