@@ -126,7 +126,7 @@ def test_check_config_prints_the_effective_configuration(tmp_path: Path) -> None
     file.write_text('[node]\nname = "n"\ndata = "d"\n')
     code, out, err = run("sterna", "check-config", file)
     assert (code, err) == (0, "")
-    assert tomllib.loads(out.decode())["node"] == {"name": "n", "data": str(tmp_path / "d")}
+    assert tomllib.loads(out.decode())["node"] == {"name": "n", "data": str(tmp_path / "d"), "processes": 1}
     code, out, _ = run("sterna", "check-config", file, "--json")
     assert code == 0
     assert json.loads(out)["configuration"]["limits"]["inflight"] == 64

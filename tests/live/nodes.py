@@ -120,7 +120,7 @@ class LiveNode:
         self._sockets = [address.removeprefix("unix:") for address in listening]
         self.admin = admin[0].removeprefix("http://") if admin else ""
         self.admin_port = _port(self.admin)
-        door = [event["address"] for event in events if event["event"] == "open to other nodes"]
+        door = [event["address"] for event in events if event["event"] == "open to other nodes" and event["address"]]
         if door and door[0].startswith("127.0.0.1:"):
             self.network_port = _port(door[0])
         return True

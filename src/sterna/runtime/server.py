@@ -98,8 +98,11 @@ RELOADED: tuple[Place, ...] = (
 )
 
 
-def run_node(configuration: Configuration, reread: Callable[[], Configuration] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; the process's exit status.  `reread` reads the configuration again."""
+def run_node(
+    configuration: Configuration, reread: Callable[[], Configuration] | None = None, *, shared_ports: bool = False
+) -> int:
+    """Run until SIGTERM or SIGINT; the process's exit status.  `reread` reads the configuration again.  With
+    `shared_ports` other processes listen on the same ports."""
     hold_back_hangups()
     configure(configuration.log.level, configuration.log.format)
     if configuration.feed is not None or configuration.journal.deliveries:
@@ -107,7 +110,9 @@ def run_node(configuration: Configuration, reread: Callable[[], Configuration] |
     descriptors = divided(allow_many_sockets(), _other_descriptors(configuration))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            server = NodeServer(configuration, descriptors, reread or (lambda: configuration))
+            server = NodeServer(
+                configuration, descriptors, reread or (lambda: configuration), shared_ports=shared_ports
+            )
             return runner.run(server.run())
     except SternaError as error:
         log.error("cannot run", extra={"reason": str(error)})
@@ -124,20 +129,19 @@ class NodeServer:
     """The world of one node."""
 
     def __init__(
-        self, configuration: Configuration, descriptors: Descriptors, reread: Callable[[], Configuration]
+        self,
+        configuration: Configuration,
+        descriptors: Descriptors,
+        reread: Callable[[], Configuration],
+        *,
+        shared_ports: bool,
     ) -> None:
         self._configuration = configuration
         self._descriptors = descriptors
         self._reports = Reports(log)
         self._durable = configuration.journal.durability != "memory"
         self._store, self._sessions = self._open_stores()
-        self.feed: Feed | None = None
-        if configuration.feed is not None:
-            from sterna.runtime.feed.feed import Feed  # brings much with it that a node without a feed does not need
-
-            node = configuration.node
-            identity = self._store.identity if isinstance(self._store, FileStore) else ""
-            self.feed = Feed(configuration.feed, node.name, node.data, durable=self._durable, identity=identity)
+        self.feed = self._new_feed()
         checkpoint = self._sessions.load() if self._sessions else None
         self._authenticator = access.authenticator(configuration.authentication)
         functions = functions_of(configuration.functions)
@@ -185,11 +189,20 @@ class NodeServer:
         self.sockets = SocketQuota(
             descriptors.sockets, configuration.limits, self.broker.counters.refused, self._deserted.set
         )
-        self._listeners = Listeners(self, descriptors.backlog)
+        self._listeners = Listeners(self, descriptors.backlog, shared=shared_ports)
         self._admin = AdminPort(self, guard(configuration.admin))
         self._verifiers = Verifiers(self._verified)
         self._stopping = asyncio.Event()
         self._serving = False
+
+    def _new_feed(self) -> Feed | None:
+        settings, node = self._configuration.feed, self._configuration.node
+        if settings is None:
+            return None
+        from sterna.runtime.feed.feed import Feed  # brings much with it that a node without a feed does not need
+
+        identity = self._store.identity if isinstance(self._store, FileStore) else ""
+        return Feed(settings, node.name, node.data, durable=self._durable, identity=identity)
 
     def _next_epoch(self, last: int) -> int:
         """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from

@@ -116,6 +116,11 @@ class AdminSite(Generic[T]):
         self._listing = "\n".join((title, *listed, ""))
 
     @property
+    def pages(self) -> tuple[AdminPage[T], ...]:
+        """All but the index."""
+        return self._pages[1:]
+
+    @property
     def paths(self) -> frozenset[str]:
         return frozenset(page.path for page in self._pages)
 

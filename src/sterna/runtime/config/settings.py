@@ -38,6 +38,8 @@ class NodeTable(Table, frozen=True):
     """Name of this node, unique in its network."""
     data: Path = Path("sterna-data")
     """Directory for the journal and the sessions; made when missing."""
+    processes: Annotated[int, Allowed(1, 64)] = 1
+    """Processes that serve the listeners [together](#many-cores), one for each core that is to be used."""
 
 
 class Mqtt(Table, frozen=True):

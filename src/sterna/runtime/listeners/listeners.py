@@ -94,9 +94,11 @@ class Threshold:
 
 
 class Listeners:
-    def __init__(self, server: Server, backlog: int) -> None:
+    def __init__(self, server: Server, backlog: int, *, shared: bool = False) -> None:
+        """`shared`: other processes of this user listen on the same ports."""
         self._server = server
         self._backlog = backlog
+        self._shared = shared
         self._thresholds: list[Threshold] = []
         self._open: list[asyncio.Server | SecureDoor] = []
         self._paths: list[str] = []
@@ -116,7 +118,9 @@ class Listeners:
             elif bind.path:
                 self._open.append(await loop.create_unix_server(factory, bind.path, backlog=self._backlog))
             else:
-                server = await loop.create_server(factory, bind.host, bind.port, backlog=self._backlog)
+                server = await loop.create_server(
+                    factory, bind.host, bind.port, backlog=self._backlog, reuse_port=self._shared
+                )
                 self._open.append(server)
                 port = server.sockets[0].getsockname()[1]
         except OSError as error:
@@ -134,7 +138,10 @@ class Listeners:
 
     async def _open_secure(self, bind: Bind, threshold: Threshold) -> int:
         backlog = self._backlog
-        sockets = [_unix_socket(bind.path, backlog)] if bind.path else await _sockets(bind.host, bind.port, backlog)
+        if bind.path:
+            sockets = [_unix_socket(bind.path, backlog)]
+        else:
+            sockets = await _sockets(bind.host, bind.port, backlog, shared=self._shared)
         self._open += [SecureDoor(opened, threshold, self._server, self._failures) for opened in sockets]
         return 0 if bind.path else int(sockets[0].getsockname()[1])
 
@@ -280,14 +287,14 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error) or "the client closed the connection"
 
 
-async def _sockets(host: str, port: int, backlog: int) -> list[socket.socket]:
+async def _sockets(host: str, port: int, backlog: int, *, shared: bool) -> list[socket.socket]:
     """One for each address of the host, as the loop's own server has them."""
     kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=kind, flags=flags)
     opened: list[socket.socket] = []
     try:
         for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
-            opened.append(socket.create_server(address, family=family, backlog=backlog))
+            opened.append(socket.create_server(address, family=family, backlog=backlog, reuse_port=shared))
     except OSError:
         for one in opened:
             one.close()

@@ -1,0 +1,1 @@
+"""Several processes as one node: linked nodes behind the same ports, so that every core is used."""

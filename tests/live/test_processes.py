@@ -1,0 +1,156 @@
+"""Several processes as one node: one port, one admin port, one name; a killed process costs nobody a message."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .clients import Refused
+from .conftest import Join
+from .nodes import LiveNode, wait_until
+
+pytestmark = pytest.mark.slow
+
+StartNode = Callable[[str], LiveNode]
+
+_TOML = """[node]
+name = "plant"
+data = "{data}"
+processes = {processes}
+
+[admin]
+bind = "127.0.0.1:0"
+"""
+
+
+def toml(data: Path, processes: int = 3, more: str = "") -> str:
+    return _TOML.format(data=data, processes=processes) + more
+
+
+def started(start_node: StartNode, text: str) -> LiveNode:
+    node = start_node(text)
+    wait_until(lambda: node.events("all processes serve"), "all processes serve", 120)
+    wait_until(lambda: node.ask("/readyz") == (200, "ready\n"), "all of them are ready")
+    links = text.partition("processes = ")[2].partition("\n")[0]
+    wait_until(lambda: connected(node) == int(links) - 1, "all of them are linked")
+    return node
+
+
+def connected(node: LiveNode) -> int:
+    return sum(link["connected"] for link in node.network()["links"])
+
+
+def places(node: LiveNode) -> dict[str, str]:
+    """Client -> the process that it is connected to, by name."""
+    return {one["client"]: one["node"] for one in json.loads(node.ask("/clients")[1]) if one.get("connected")}
+
+
+def process_of(node: LiveNode, name: str) -> int:
+    """The process identifier of a member."""
+    number = name.partition("-")[2] or "1"
+    for child in Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split():
+        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        if words[words.index(b"--member") + 1] == number.encode():
+            return int(child)
+    raise AssertionError(f"no process of {name}")
+
+
+def test_clients_of_all_processes_are_clients_of_one_broker(
+    start_node: StartNode, join: Join, tmp_path: Path, topic: str
+) -> None:
+    node = started(start_node, toml(tmp_path / "data"))
+    readers = [join(node, client_id=f"reader-{number}", persistent=True) for number in range(24)]
+    for reader in readers:
+        assert reader.subscribe(topic, 1) == 1
+    assert set(places(node)) == {f"reader-{number}" for number in range(24)}
+    assert len(set(places(node).values())) > 1  # all in one of three by chance: one in 10^11
+    writers = [join(node, client_id=f"writer-{number}") for number in range(6)]
+    for number, writer in enumerate(writers):
+        writer.publish(topic, b"%d" % number, 1)
+    for reader in readers:
+        assert sorted(message.payload for message in reader.receive(6)) == [b"%d" % number for number in range(6)]
+    received = {str(process): node.metric("sterna_connections_total", process=str(process)) for process in (1, 2, 3)}
+    assert sum(received.values()) == 30, received
+
+
+def test_a_killed_process_is_started_again_and_loses_nothing(
+    start_node: StartNode, join: Join, tmp_path: Path, topic: str
+) -> None:
+    node = started(start_node, toml(tmp_path / "data"))
+    reader = join(node, client_id="reader", persistent=True)
+    reader.subscribe(topic, 2)
+    writer = join(node, client_id="writer")
+    for number in range(20):
+        writer.publish(topic, b"%d" % number, 2)
+    before = [message.payload for message in reader.receive(20)]
+    lost = places(node)["reader"]
+    killed = process_of(node, lost)
+    if places(node)["writer"] == lost:
+        writer.close()
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: node.events("a process ended and is started again"), "the group notices")
+
+    def comes_back(client_id: str, *, persistent: bool) -> bool:
+        nonlocal reader, writer
+        try:
+            client = join(node, client_id=client_id, persistent=persistent)
+        except (Refused, OSError, AssertionError):
+            return False
+        if persistent:
+            reader = client
+        else:
+            writer = client
+        return True
+
+    wait_until(lambda: comes_back("writer", persistent=False), "the writer is let in", 120)
+    for number in range(20, 40):
+        writer.publish(topic, b"%d" % number, 2)
+    wait_until(lambda: comes_back("reader", persistent=True), "the reader is let in", 120)
+    if not reader.session_present:
+        reader.subscribe(topic, 2)
+    after = [message.payload for message in reader.receive(20)]
+    assert sorted(before + after, key=int) == [b"%d" % number for number in range(40)]
+    wait_until(lambda: process_of(node, lost) != killed, "it runs again")
+
+
+def test_stopping_the_group_stops_every_process(start_node: StartNode, tmp_path: Path) -> None:
+    node = started(start_node, toml(tmp_path / "data", 2))
+    members = [process_of(node, name) for name in ("plant", "plant-2")]
+    assert node.stop() == 0
+    for member in members:
+        assert not Path(f"/proc/{member}").exists()
+    assert len(node.events("node stopped")) == 2
+
+
+def test_members_of_a_killed_group_stop_by_themselves(start_node: StartNode, tmp_path: Path) -> None:
+    node = started(start_node, toml(tmp_path / "data", 2))
+    members = [process_of(node, name) for name in ("plant", "plant-2")]
+    node.kill()
+    wait_until(lambda: len(node.events("node stopped")) == 2, "both have stopped")
+    wait_until(lambda: not any(Path(f"/proc/{member}").exists() for member in members), "both are gone")
+
+
+def test_a_reload_reaches_every_process(start_node: StartNode, tmp_path: Path) -> None:
+    node = started(start_node, toml(tmp_path / "data", 2))
+    node.hang_up()
+    wait_until(lambda: len(node.events("reloaded")) == 2, "both have reloaded")
+
+
+def test_a_port_in_use_and_an_overlay_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        node = LiveNode(tmp_path / "taken", toml(tmp_path / "data", 2, f'[[listener]]\nbind = "127.0.0.1:{port}"\n'))
+        node.launch()
+        wait_until(lambda: not node.is_running, "it gives up")
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in node.log()
+    tree = '[network]\nname = "plant"\nbind = "127.0.0.1:0"\noverlay = "spanning-tree"\n'
+    node = LiveNode(tmp_path / "tree", toml(tmp_path / "data", 2, tree))
+    node.launch()
+    wait_until(lambda: not node.is_running, "it gives up")
+    assert 'set overlay = \\"static\\"' in node.log()
