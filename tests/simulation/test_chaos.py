@@ -212,6 +212,7 @@ def test_what_broke_once_for_new_sessions_behind_a_gateway_is_kept(
 #: (seed, strategy, overlay): half a minute with the default settings; each broke something once.
 DEFAULTS_THAT_BROKE = [
     (71, "advertisement", "spanning-tree"),
+    (156, "publication-flooding", "static"),
     (165, "publication-flooding", "spanning-tree"),
     (229, "subscription-flooding", "static"),
     (272, "advertisement", "static"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sterna.broker.access.authorization import Permissions
+from sterna.broker.delivery.late_shares import LateShares
 from sterna.broker.delivery.retained import Retained
 from sterna.broker.delivery.routes import Routes
 from sterna.broker.expressions.computations import Computations
@@ -36,6 +37,8 @@ class BrokerState:
         self.vector: VersionVector = {}
         #: Members of shared subscriptions on other nodes: a message that enters here may be theirs at any time.
         self.shared: dict[str, list[tuple[bytes, int]]] = {}
+        #: Of which shared subscriptions this node heard after messages of theirs had entered here.
+        self.late_shares = LateShares()
         #: client id -> the node that owns its session (empty: none does), and the number under which.
         self.owners: dict[bytes, tuple[str, int]] = {}
         #: Of those that have a user: who that is, since which number, and whether it stands against others.

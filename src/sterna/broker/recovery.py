@@ -87,9 +87,7 @@ class Replay:
             if name in states:
                 continue
             if name == VECTOR:
-                vector, shared = restore_vector(blob)
-                self._state.vector.update(vector)
-                self._state.shared.update(shared)
+                self._load_vector(blob)
             elif name.startswith(OWNERS):
                 self._load_owners(blob)
             elif name == EVACUATION:
@@ -106,6 +104,13 @@ class Replay:
             share = self._state.routes.share(key)
             if share is not None:
                 restore_share(share.queue, blob)
+
+    def _load_vector(self, blob: bytes) -> None:
+        row = restore_vector(blob)
+        self._state.vector.update({origin: Stamp(epoch, sequence) for origin, epoch, sequence in row.vector})
+        self._state.shared.update(row.shared)
+        for given in row.late:
+            self._state.late_shares.give(*given)
 
     def _load_owners(self, blob: bytes) -> None:
         try:
@@ -197,6 +202,8 @@ class Replay:
             self._state.vector[key] = Stamp(*fields)
         elif kind == SessionEvent.SHARED:
             self._state.shared[key] = [(name, members) for name, members in fields[0]]
+        elif kind == SessionEvent.GIVEN:
+            self._state.late_shares.give(key, *fields)
         elif kind == SessionEvent.COMPUTED:
             self._computed(key, *fields)
         elif kind == SessionEvent.STATE:
@@ -411,8 +418,13 @@ class Replay:
                     if session.client_id in self._known:
                         self._known[session.client_id].add(message.offset)
             for share in route.shares:
-                if is_for_share(message, share.key, self._node):
+                if is_for_share(message, share.key, self._name_at(message.offset)):
                     share.queue.push(message.offset, None)
+
+    def _name_at(self, offset: int) -> str:
+        """Of this node when it took in that message: empty before it was one of several."""
+        joined = self._state.vector.get(self._node)
+        return self._node if joined is not None and offset > joined.sequence else ""
 
     def _numbered(self, message: Message) -> None:
         # Results are numbered, too, under names that clients may carry.

@@ -8,7 +8,7 @@ where messages are wanted.  Neither knows the other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -16,12 +16,14 @@ from random import Random
 from sterna.broker.broker import Broker
 from sterna.broker.delivery.journal_pages import Excerpt, read_own, retained_page
 from sterna.broker.delivery.routes import Route
+from sterna.broker.delivery.share_targets import is_decided
 from sterna.broker.session.outbox import send_to_all
 from sterna.migration.move_manager import MoveManager
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
+from sterna.node.late_decisions import give
 from sterna.node.membership import Membership
 from sterna.node.network_settings import NetworkSettings, NetworkWorld
 from sterna.node.part_exchange import PartExchange
@@ -43,6 +45,8 @@ from sterna.vocabulary.identity import Identity, Stamp, VersionVector
 
 #: What a shared subscription takes besides its name, in an announcement.
 SHARE_OVERHEAD_BYTES = 16
+#: No group is undecided.
+NOTHING: list[bytes] = []
 #: At most so often an operator is told of what was left out.
 SPOILT_TOLD_S = 60.0
 
@@ -61,6 +65,8 @@ class Network:
         self._membership = Membership(vector.pop(self.node, None), broker.journal, broker.now, broker.wall)
         self._elsewhere = SharedElsewhere(self.node)
         self._left = SharesLeft()
+        #: Groups of ours for which the announcement has no room.
+        self._untold: frozenset[bytes] = frozenset()
         self._handing_over = HandingOver(self.node, broker, self._elsewhere)
         for origin, shares in broker.state.shared.items():
             self._elsewhere.announced(origin, shares)
@@ -337,8 +343,12 @@ class Network:
 
     def decide_shares(self, message: Message) -> None:
         """Before a message of our own is written down: which nodes' members are to have it."""
-        if self._elsewhere and (keys := self._elsewhere.matching(message.topic)):
-            message.shares = decide(self._broker, self._elsewhere, keys)
+        routes = self._broker.routes
+        keys = self._elsewhere.matching(message.topic) if self._elsewhere else []
+        if message.qos and routes.has_shares:  # at QoS 0 nobody asks later
+            keys = [*keys, *(share.key for share in routes.route(message.topic).shares if share.key not in keys)]
+        if keys:
+            message.shares = decide(self._broker, self._elsewhere, keys, self.node)
 
     def not_kept(self, message: Message) -> None:
         """A message from elsewhere could not be written down: it will have to be read again."""
@@ -367,13 +377,16 @@ class Network:
         """Is it for members of ours, who have left?"""
         return bool(self._handing_over.orphaned(message))
 
-    def take(self, message: Message) -> None:
+    def take(self, message: Message, asked: Collection[bytes] = ()) -> list[bytes]:
         """A sequenced message from elsewhere.  It is journalled if a queue may have to point to it."""
         broker = self._broker
+        route = broker.routes.route(message.topic)
+        if route.shares and message.qos and (undecided := self._undecided(message, route, asked)):
+            return undecided
         broker.heard_clock(message.received_at)
         # What is handed over is written down in one group with what it was made of: both are kept, or neither.
         is_handed_over = bool(message.shares) and self._handing_over.hand_over(message)
-        if is_handed_over or message.retain or (message.qos and _keeps(broker.routes.route(message.topic))):
+        if is_handed_over or message.retain or (message.qos and _keeps(route)):
             broker.commitments.publication(message, None, 0)
         elif message.identity is not None and self.router.streams.may_repeat(message.identity.origin):
             broker.counters.dropped("offline")  # at QoS 0 rather not than twice
@@ -381,6 +394,16 @@ class Network:
             # Whoever comes to want it at a higher QoS while it waits its turn came after it.
             message.qos = 0
             broker.commitments.in_turn(partial(self._deliver_in_turn, message))
+        return NOTHING
+
+    def _undecided(self, message: Message, route: Route, asked: Collection[bytes]) -> list[bytes]:
+        """Groups here that the origin had not heard of, and was not asked about.  Nobody has heard of those that found
+        no room in our announcement."""
+        found = [share.key for share in route.shares if not is_decided(message, share.key)]
+        to_ask = [key for key in found if key not in asked and key not in self._untold]
+        for _ in range(len(found) if not to_ask else 0):
+            self._broker.counters.dropped("too-many-groups")
+        return to_ask
 
     def _deliver_in_turn(self, message: Message) -> None:
         assert message.identity is not None
@@ -433,14 +456,17 @@ class Network:
         return [*self._broker.routes.filters(), *self._left.filters()]
 
     def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> Excerpt:
-        journal, until = self._broker.journal, self.frontier()
+        journal, until, late = self._broker.journal, self.frontier(), self._broker.state.late_shares
         unread = self.moving.publisher_order.first_unread(journal.offset_after(after), have)
         if unread is None:
-            return read_own(journal, after, until, filters, reader)
+            return read_own(journal, after, until, filters, reader, late)
         offset, origin, stamp = unread
         last = Stamp(journal.epoch_of(offset - 1), offset - 1) if offset else after
-        excerpt = read_own(journal, after, max(after, min(until, last)), filters, reader)
+        excerpt = read_own(journal, after, max(after, min(until, last)), filters, reader, late)
         return replace(excerpt, complete=False, needs=(origin, stamp) if excerpt.complete else None)
+
+    def decide_late(self, reader: str, groups: list[bytes], after: Stamp, then: Callable[[], None]) -> None:
+        give(self._broker, reader, groups, after, self.frontier(), then)
 
     def frontier(self) -> Stamp:
         return Stamp(self._epoch, self._frontier)
@@ -491,10 +517,12 @@ class Network:
         """As many as an announcement holds; what is beyond is told to the operator, and served by this node alone."""
         found = sorted((share.key, len(share.members)) for share in self._broker.routes.shares() if share.members)
         room = self._settings.link.frame_bytes // 2
+        self._untold = frozenset()
         for number, (key, _) in enumerate(found):
             room -= len(key) + SHARE_OVERHEAD_BYTES
             if room < 0:
                 self.report("too many shared subscriptions", told_to_others=number, of=len(found), reason="frame_bytes")
+                self._untold = frozenset(key for key, _ in found[number:])
                 return found[:number]
         return found
 

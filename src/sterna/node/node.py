@@ -254,7 +254,8 @@ class Node:
         sessions |= computed
         gone += ended
         if self.network is not None:
-            sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), self.broker.state.shared)
+            state = self.broker.state
+            sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), state.shared, state.late_shares.ranges())
             sessions[EVACUATION] = msgspec.msgpack.encode(self.broker.state.evacuated_at)
             sessions[CLOCK] = msgspec.msgpack.encode(self.broker.state.clock_ahead_s)
             directory = self.network.moving.directory

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from sterna.broker.broker import Broker
-from sterna.broker.delivery.share_targets import encode_decision
+from sterna.broker.delivery.late_shares import DECISION_BYTES_MAX
+from sterna.broker.delivery.share_targets import EVERY_OTHER, encode_decision
 from sterna.node.remote_shares import SharedElsewhere
 
 #: What a shared subscription takes besides its name, with a node's name, in a decision.
 DECIDED_OVERHEAD_BYTES = 80
-#: Of the groups a message is decided for: it has to fit into a frame with them.
-DECISION_BYTES_MAX = 12 * 1024
 
 
-def decide(broker: Broker, elsewhere: SharedElsewhere, keys: list[bytes]) -> bytes:
-    """For a message of our own that these groups want."""
+def decide(broker: Broker, elsewhere: SharedElsewhere, keys: list[bytes], node: str) -> bytes:
+    """For a message that entered here, at `node`, and that these groups want."""
     decision: dict[bytes, str] = {}
     room = DECISION_BYTES_MAX
     for key in keys:
         share = broker.routes.share(key)
         room -= len(key) + DECIDED_OVERHEAD_BYTES
         if room < 0:
-            # Not named, so it stays with our own members of the group, if there are any.
+            decision[EVERY_OTHER] = node
             if share is None:
                 broker.counters.dropped("too-many-groups")
-            continue
-        decision[key] = elsewhere.decide(key, len(share.members) if share else 0)
+        elif key in elsewhere:
+            decision[key] = elsewhere.decide(key, len(share.members) if share else 0)
+        else:
+            decision[key] = node
     return encode_decision(decision)

@@ -82,9 +82,13 @@ def check_properties(properties: bytes) -> None:
 
 def check_announcement(announce: Announce) -> None:
     for key, _ in announce.shares:
-        shared = split_share(key)
-        if shared is None or not is_text(key) or not is_filter(shared[1]):
+        if not is_share(key):
             raise LinkProtocolError("not a shared subscription")
+
+
+def is_share(key: bytes) -> bool:
+    shared = split_share(key)
+    return shared is not None and is_text(key) and is_filter(shared[1])
 
 
 def is_filter(topic_filter: bytes) -> bool:

@@ -29,6 +29,8 @@ from sterna.vocabulary.errors import LinkProtocolError
 
 #: Filters a FETCH lists at most.
 FETCHED_FILTERS_MAX = 256
+#: Groups it lists at most.
+FETCHED_GROUPS_MAX = 256
 
 
 class Frame(IntEnum):
@@ -92,6 +94,8 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     hops: Nodes
     #: (origin, epoch, sequence): what the reader has read of others.
     have: Marks = []
+    #: Shared subscriptions of the reader that the origin had not heard of when it took in what comes next.
+    groups: Annotated[list[Topic], msgspec.Meta(max_length=FETCHED_GROUPS_MAX)] = []
 
 
 class Page(msgspec.Struct, array_like=True, frozen=True):

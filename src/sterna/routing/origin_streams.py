@@ -12,13 +12,13 @@ its last page marks the place in the live flow from which on nothing is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from functools import partial
 from typing import Protocol
 
 from sterna.mqtt.message import Message
-from sterna.routing.link_frames import FETCHED_FILTERS_MAX, Fetch, Frame, Page, encode
+from sterna.routing.link_frames import FETCHED_FILTERS_MAX, FETCHED_GROUPS_MAX, Fetch, Frame, Page, encode
 from sterna.routing.message_frames import encode_record, opening, read_message, read_opening, read_records
 from sterna.vocabulary.bounds import NODES_MAX
 from sterna.vocabulary.errors import LinkProtocolError
@@ -46,7 +46,7 @@ class StreamState(Enum):
 class OriginStream:
     """One origin as this node reads it."""
 
-    __slots__ = ("again", "is_resumed", "needs", "needy_since", "number", "oldest", "retained_after", "state")
+    __slots__ = ("again", "groups", "is_resumed", "needs", "needy_since", "number", "oldest", "retained_after", "state")
 
     def __init__(self, *, new: bool) -> None:
         self.state = StreamState.UNSYNCED
@@ -58,6 +58,8 @@ class OriginStream:
         self.oldest = 0
         #: What we want has grown since the FETCH went out.
         self.again = False
+        #: Shared subscriptions of ours that the origin has yet to decide about.
+        self.groups: dict[bytes, None] = {}
         #: It was read before this node started, and has not been in step since.
         self.is_resumed = not new
         #: What we have to read of another before we ask for its next page; None: nothing.
@@ -93,8 +95,9 @@ class Local(Protocol):
     def wants(self, topic: bytes) -> bool:
         """Has any local subscription a use for this topic?"""
 
-    def take(self, message: Message) -> None:
-        """A sequenced message from elsewhere that is wanted here, or retained."""
+    def take(self, message: Message, asked: Collection[bytes] = ()) -> list[bytes]:
+        """A sequenced message from elsewhere that is wanted here, or retained.  It is not taken if its origin has yet
+        to decide about shared subscriptions of ours: those are returned, but for those that it has been asked about."""
 
     def remember(self, message: Message) -> None:
         """One retained elsewhere before this node came: kept, if newer, and sent to nobody."""
@@ -108,6 +111,10 @@ class Local(Protocol):
     def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> StreamExcerpt:
         """What entered the network here after that stamp and is for that node, which has read so much of others, as
         far as one page goes."""
+
+    def decide_late(self, reader: str, groups: list[bytes], after: Stamp, then: Callable[[], None]) -> None:
+        """Give our messages after that stamp to the reader's members of these groups, unless they are decided; then, if
+        that is safe, do this."""
 
     def frontier(self) -> Stamp:
         """The last of our own messages that has been sent to the links."""
@@ -218,6 +225,12 @@ class Streams:
         if stream is not None and stream.state is not StreamState.UNSYNCED:
             self._fetch(origin, stream)
 
+    def ask_for(self, origin: str, groups: list[bytes]) -> None:
+        """The origin had not heard of these shared subscriptions when it took in what comes next: it is to decide."""
+        stream = self._streams[origin]
+        stream.groups.update(dict.fromkeys(groups))
+        self._fetch(origin, stream)
+
     def passed(self, origin: str, stamp: Stamp) -> None:
         """Whatever we wanted of an origin up to here has come: it says so by the way its messages take."""
         if self.synced(origin) and stamp > self.vector.get(origin, BEFORE_ALL):
@@ -289,6 +302,7 @@ class Streams:
             self._retained_source == origin,
             [self._node],
             [(other, *stamp) for other, stamp in self._have().items()],
+            _that_fit(stream.groups),
         )
         self._user.send_control(link, Frame.FETCH, encode(fetch))
         self._schedule(self._now() + RETRY_S, partial(self._retry, origin, stream.number))
@@ -320,10 +334,12 @@ class Streams:
             return
         for body in page.retained:
             self._remember(body)
-        for body in page.messages:
-            self._take_page(origin, body)
         if page.lost:
             self._local.lost(origin, page.lost)
+        for body in page.messages:
+            if undecided := self._take_page(origin, body, stream.groups):
+                self.ask_for(origin, undecided)
+                return
         reached = Stamp(*page.reached)
         if stream.retained_after is not None:
             stream.retained_after = page.retained_after
@@ -342,6 +358,7 @@ class Streams:
         if page.synced and not stream.again:
             stream.state = StreamState.SYNCED
             stream.is_resumed = False
+            stream.groups.clear()
         elif self._local.overloaded():
             self._pause(stream)
             self._schedule(self._now() + BREATHER_S, partial(self._go_on, origin, stream.number))
@@ -382,7 +399,8 @@ class Streams:
         self._fetch(origin, stream)
         return True
 
-    def _take_page(self, asked: str, body: bytes) -> None:
+    def _take_page(self, asked: str, body: bytes, groups: Collection[bytes]) -> list[bytes]:
+        """Groups about which the next message is undecided."""
         origin, epoch, position = read_opening(body)
         if origin != asked:
             raise LinkProtocolError("a page with messages of another origin than the one that was asked")
@@ -398,7 +416,11 @@ class Streams:
                     or self._local.wants(message.topic)
                     or (message.shares and self._local.is_ours_to_hand_over(message))
                 ):
-                    self._local.take(message)
+                    undecided = self._local.take(message, groups)
+                    if undecided:
+                        self.vector[origin] = Stamp(epoch, record.sequence - 1)
+                        return undecided
+        return []
 
     def _remember(self, body: bytes) -> None:
         origin, epoch, position = read_opening(body)
@@ -409,10 +431,13 @@ class Streams:
 
     # -- being read --
 
+    def begins_after(self, fetch: Fetch) -> Stamp:
+        return self._local.reading_begins(fetch.age_s) if fetch.after is None else Stamp(*fetch.after)
+
     def serve(self, fetch: Fetch) -> Page:
         """Answer a FETCH for this node as its origin."""
         self.pages_served += 1
-        after = self._local.reading_begins(fetch.age_s) if fetch.after is None else Stamp(*fetch.after)
+        after = self.begins_after(fetch)
         retained: list[bytes] = []
         more: bytes | None = None
         if fetch.retained_after is not None:
@@ -436,6 +461,17 @@ class Streams:
             more,
             None if excerpt.needs is None else (excerpt.needs[0], *excerpt.needs[1]),
         )
+
+
+def _that_fit(groups: Iterable[bytes]) -> list[bytes]:
+    """As many as a FETCH holds; the origin has no room to name more either."""
+    found: list[bytes] = []
+    room = FILTER_BYTES_MAX
+    for key in groups:
+        room -= len(key)
+        if room >= 0 and len(found) < FETCHED_GROUPS_MAX:
+            found.append(key)
+    return found
 
 
 def _bodies(messages: Iterable[tuple[str, int, int, Message]]) -> list[bytes]:

@@ -19,7 +19,14 @@ from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES, is_reserved
 from sterna.overlay.batches import FRAME_HEAD_BYTES
 from sterna.overlay.link import Link
 from sterna.routing import link_frames
-from sterna.routing.frame_checks import TopicsSeen, check_announcement, check_message, check_properties, is_filter
+from sterna.routing.frame_checks import (
+    TopicsSeen,
+    check_announcement,
+    check_message,
+    check_properties,
+    is_filter,
+    is_share,
+)
 from sterna.routing.link_frames import Frame
 from sterna.routing.losses import ASTRAY, NOWHERE, Losses, RouterCounters
 from sterna.routing.message_frames import (
@@ -456,6 +463,7 @@ class Router:
         seen = after = last_of_epoch(vector, origin, epoch)
         local = self._local
         taken = 0
+        undecided: list[bytes] = []
         try:
             for record in records:
                 if record.sequence > after:
@@ -466,7 +474,10 @@ class Router:
                         try:
                             if message.properties or not publisher.isascii() or b"\0" in publisher:
                                 check_message(message)
-                            local.take(message)
+                            undecided = local.take(message)
+                            if undecided:
+                                seen = record.sequence - 1
+                                break
                             taken += 1
                         except LinkProtocolError as error:
                             self._spoilt(link, origin, error)
@@ -475,6 +486,8 @@ class Router:
             self.counters.taken += taken
             if seen > after:
                 vector[origin] = Stamp(epoch, seen)
+        if undecided:
+            self.streams.ask_for(origin, undecided)
 
     def _hand_on(self, link: str, origin: str, epoch: int, body: bytes, position: int, records: list[Record]) -> None:
         """To the other links that want them: the body as it came, or the pieces of it that are wanted there."""
@@ -552,20 +565,27 @@ class Router:
     # -- catching up ---------------------------------------------------------------------------------------------
 
     def _fetch(self, fetch: link_frames.Fetch) -> None:
-        if not fetch.hops or not all(map(is_filter, fetch.filters or ())):
+        if not fetch.hops or not all(map(is_filter, fetch.filters or ())) or not all(map(is_share, fetch.groups)):
             return
         if fetch.origin == self._node:
-            try:
-                page = self.streams.serve(fetch)
-            except JournalError:
-                return  # the disk did not give what is there: the reader will ask again
-            self.send_control(fetch.hops[-1], Frame.PAGE, link_frames.encode(page))
+            if fetch.groups:
+                reader, after = fetch.hops[0], self.streams.begins_after(fetch)
+                self._local.decide_late(reader, fetch.groups, after, partial(self._serve, fetch))
+            else:
+                self._serve(fetch)
             return
         link = self.paths.link_to(fetch.origin)
         if link is None or self._node in fetch.hops:
             return  # the reader will learn that the way has changed, and ask again
         onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
         self.send_control(link, Frame.FETCH, link_frames.encode(onward))
+
+    def _serve(self, fetch: link_frames.Fetch) -> None:
+        try:
+            page = self.streams.serve(fetch)
+        except JournalError:
+            return  # the disk did not give what is there: the reader will ask again
+        self.send_control(fetch.hops[-1], Frame.PAGE, link_frames.encode(page))
 
     def _page(self, link: str, page: link_frames.Page) -> None:
         if page.hops == [self._node]:

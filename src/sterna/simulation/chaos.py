@@ -6,7 +6,6 @@ command that repeats it.
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -253,7 +252,6 @@ class Chaos:
         if self._roamers or self._gateways:
             scene.kernel.after(1.0, self._order_a_move, until)
         self._faults.start(until)
-        scene.records.acquainted_at = math.inf if self.plan.strategy else 0.0
         self._look_at_bounds()
         while scene.kernel.now < until:
             scene.kernel.run_until(min(until, scene.kernel.now + PROGRESS_S))
@@ -335,9 +333,6 @@ class Chaos:
         ]
 
     def _look_at_bounds(self) -> None:
-        records = self.scene.records
-        if records.acquainted_at == math.inf and self._faults.have_met():
-            records.acquainted_at = self.scene.kernel.now
         for machine in self.scene.machines:
             self._out_of_bounds.extend(within_bounds(machine))
         if not self._out_of_bounds:

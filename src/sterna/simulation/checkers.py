@@ -205,8 +205,6 @@ def shares(records: Records) -> Iterable[Violation]:
         first = min(lasting, key=lambda span: span.since)
         in_flight = {identity for member in members for identity in records.in_flight.get(member, ())}
         for publication in records.publications.values():
-            if (publication.sent_at or 0.0) < records.acquainted_at:
-                continue
             if publication.qos and publication.identity not in had and _owed(first, publication):
                 if min(publication.qos, first.qos) == 2 and publication.identity in in_flight:
                     continue

@@ -98,8 +98,6 @@ class Records:
     """Clients behind a gateway: it sends again what a node has not answered, to another node if it has to, and gives up
     sessions in their place."""
     arrived_count: int = 0
-    acquainted_at: float = 0.0
-    """When every node had met every other: until then a share may have members nobody told of."""
     gives_new_sessions: bool = False
     """A client may get a new session because its node is away.  It subscribes again, and what it is owed goes on."""
     in_flight: dict[str, set[str]] = field(default_factory=dict)

@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sterna.broker.delivery.share_targets import is_decided_for
+from sterna.broker.delivery.late_shares import LateShares
+from sterna.broker.delivery.share_targets import is_decided_for, with_decision
 from sterna.journal.group_encoding import message_weight
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import Message
@@ -51,9 +52,16 @@ class Wanted:
         return known
 
 
-def read_own(journal: Journal, after: Stamp, until: Stamp, filters: list[bytes] | None, reader: str = "") -> Excerpt:
+def read_own(
+    journal: Journal,
+    after: Stamp,
+    until: Stamp,
+    filters: list[bytes] | None,
+    reader: str = "",
+    late: LateShares | None = None,
+) -> Excerpt:
     """Messages of this node's own clients between two stamps, sequenced ones only; in any case those that are retained
-    and those decided to be for the reader's members of a shared subscription, who may have left it."""
+    and those decided, then or late, to be for the reader's members of a shared subscription, who may have left it."""
     wanted = Wanted(filters)
     start = journal.offset_after(after)
     lost = max(0, min(journal.first_offset, until.sequence + 1) - start)
@@ -63,12 +71,14 @@ def read_own(journal: Journal, after: Stamp, until: Stamp, filters: list[bytes] 
     size = 0
     while offset < stop:
         message = journal.read(offset)
+        if message is not None and message.identity is None and late:
+            message = with_decision(message, late.decision_of(message))
         if (
             message is not None
             and message.identity is None
             and (is_wanted(message, wanted) or (message.shares and is_decided_for(message, reader)))
         ):
-            size += message_weight(message)
+            size += message_weight(message) + len(message.shares)
             if found and size > PAGE_BYTES:
                 break
             found.append((journal.epoch_of(offset), offset, message))

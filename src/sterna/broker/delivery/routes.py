@@ -352,6 +352,10 @@ class Routes:
     def share(self, key: bytes) -> SharedSubscription | None:
         return self._shares.get(key)
 
+    @property
+    def has_shares(self) -> bool:
+        return bool(self._shares)
+
     def shares(self) -> list[SharedSubscription]:
         return list(self._shares.values())
 

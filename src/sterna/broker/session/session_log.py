@@ -51,6 +51,7 @@ class SessionEvent(IntEnum):
     EVACUATED = 30
     CLOCK = 31
     RUNNING = 32
+    GIVEN = 33
 
 
 class SessionLog:
@@ -82,6 +83,11 @@ class SessionLog:
         """Another node has these members of shared subscriptions."""
         if self.enabled:
             self._note(self._encode((SessionEvent.SHARED, origin, shares)))
+
+    def given(self, share_key: bytes, start: int, stop: int, node: str) -> None:
+        """Messages of ours in this range of offsets are for members at that node."""
+        if self.enabled:
+            self._note(self._encode((SessionEvent.GIVEN, share_key, start, stop, node)))
 
     def evacuated(self, rate: float) -> None:
         """This node is being emptied, so many clients a second; 0: no longer."""

@@ -12,7 +12,7 @@ import msgspec
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.shares import SharedSubscription
 from sterna.mqtt.message import Message
-from sterna.vocabulary.identity import Identity, Stamp, VersionVector
+from sterna.vocabulary.identity import Identity, VersionVector
 
 
 def share_snapshot(share: SharedSubscription, lent: list[int]) -> bytes:
@@ -44,16 +44,24 @@ def restore_retained(topic: bytes, blob: bytes) -> Message:
     return message
 
 
-def vector_snapshot(vector: VersionVector, shared: dict[str, list[tuple[bytes, int]]]) -> bytes:
-    """How far other nodes' messages have been read, and what members of shared subscriptions those nodes have."""
+class VectorRow(msgspec.Struct, array_like=True):
+    """How far other nodes' messages have been read, what members of shared subscriptions those nodes have, and to whom
+    messages were given whose groups were unknown here when they entered."""
+
+    vector: list[tuple[str, int, int]]
+    shared: list[tuple[str, list[tuple[bytes, int]]]]
+    late: list[tuple[bytes, int, int, str]] = []
+
+
+def vector_snapshot(
+    vector: VersionVector, shared: dict[str, list[tuple[bytes, int]]], late: list[tuple[bytes, int, int, str]]
+) -> bytes:
     entries = [(origin, *stamp) for origin, stamp in sorted(vector.items())]
-    return msgspec.msgpack.encode((entries, sorted(shared.items())))
+    return msgspec.msgpack.encode(VectorRow(entries, sorted(shared.items()), late))
 
 
-def restore_vector(blob: bytes) -> tuple[VersionVector, dict[str, list[tuple[bytes, int]]]]:
-    kind = tuple[list[tuple[str, int, int]], list[tuple[str, list[tuple[bytes, int]]]]]
-    entries, shared = msgspec.msgpack.decode(blob, type=kind)
-    return {origin: Stamp(epoch, sequence) for origin, epoch, sequence in entries}, dict(shared)
+def restore_vector(blob: bytes) -> VectorRow:
+    return msgspec.msgpack.decode(blob, type=VectorRow)
 
 
 class OwnerRow(msgspec.Struct, array_like=True):
