@@ -8,7 +8,7 @@ import pytest
 
 from broker.lone_node import Client
 from broker.noted import RECORDED, deliveries
-from conformance.packets import Connect, Disconnect, Publish
+from conformance.packets import Connack, Connect, Disconnect, Publish
 from node.joined_nodes import JoinedNode, Town
 from node.test_barriers import absorb
 from sterna.broker.beginning import fenced_key, owner_of
@@ -348,6 +348,26 @@ def test_a_node_that_has_forgotten_whom_it_knew_takes_what_they_come_with(strate
     town.pass_time(15)
     assert again.payloads() == [b"at B", b"waits at A"]
     assert left_over(town) == []
+
+
+@pytest.mark.parametrize("waits_s", [0.0, 1.9])
+def test_a_client_that_waited_until_such_a_node_met_somebody_has_an_ordinary_session(
+    strategy: str, waits_s: float
+) -> None:
+    """It misses nothing at QoS 2 of nodes that are met later, because no old session is in charge of that."""
+    town = Town("ABC", strategy)
+    town.nodes["B"] = JoinedNode(town, "B", epoch=2)
+    client = town["B"].dial()
+    client.send(Connect("c", False, 0, None, None, None, {"session_expiry": 100}))
+    town.pass_time(waits_s)
+    town.connect_now("AB")
+    town.pass_time(1)
+    assert [packet for packet in client.received() if isinstance(packet, Connack)]
+    client.subscribe("t", 2)
+    town["C"].join("p").publish("t", b"at C", 2)
+    town.connect("BC")
+    town.pass_time(1)
+    assert client.payloads() == [b"at C"]
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -29,8 +29,10 @@ class RestartGrace:
         self._gives_new_sessions = host.settings.owner_unreachable == "new-session"
         #: As far as the journal tells; others may have missed it for longer.
         self._was_away = silent_s >= host.settings.owner_absent_s / 2
+        #: Nobody waits for longer.
+        self._latest = host.now + host.settings.owner_absent_s
         if not self.is_over:
-            host.later(MEET_S if self._gives_new_sessions else host.settings.owner_absent_s, self._end)
+            host.later(MEET_S if self._gives_new_sessions else host.settings.owner_absent_s, self._give_up)
 
     def keeps_waiting(self, *, has_in_flight: bool) -> bool:
         """May the client of a session that is here have a new one since?  Then it would get something twice from what
@@ -54,15 +56,24 @@ class RestartGrace:
             self._host.router.when_heard(self._heard)
 
     def _heard(self) -> None:
-        self._end()
+        # By then it is known where those are that own something, too, and whether the neighbour stays.
         self._host.later(self._host.settings.retry_s / 5, self._met)
 
     def _met(self) -> None:
-        if not self.has_met and self._host.router.paths.origins:
+        if self._host.router.paths.origins:
             self.has_met = True
+            self._end()
+        elif self._host.router.has_links:
+            self._heard()  # it has yet to say who is there
+
+    def _give_up(self) -> None:
+        """There is nobody; unless somebody has just been found, and is about to tell."""
+        if not self.is_over and self._host.router.has_links and self._host.now < self._latest:
+            self._host.later(self._host.settings.retry_s / 5, self._give_up)
+        else:
+            self._end()
 
     def _end(self) -> None:
         if not self.is_over:
             self.is_over = True
-            # By then it is known where those are that own something, too.
-            self._host.later(self._host.settings.retry_s / 5, self._then)
+            self._then()
