@@ -350,6 +350,23 @@ def test_a_node_that_has_forgotten_whom_it_knew_takes_what_they_come_with(strate
     assert left_over(town) == []
 
 
+def test_a_client_that_goes_back_is_sent_nothing_under_an_identifier_that_it_has_yet_to_release() -> None:
+    """It would take another message for a repetition."""
+    town = row()
+    client, publisher = new_session(town)
+    town["B"].join("q").publish("t/1", b"at B", 2)
+    unreleased = {packet.packet_id for packet in client.received() if isinstance(packet, Publish)}
+    assert unreleased
+    client.vanish()
+    back = town["A"].resume("c")
+    assert back.connack.session_present
+    for number in range(10):
+        publisher.publish("t/1", b"%d" % number, 2)
+    sent = {packet.packet_id for packet in back.received() if isinstance(packet, Publish)}
+    assert len(sent) > 10
+    assert not sent & unreleased
+
+
 @pytest.mark.parametrize("waits_s", [0.0, 1.9])
 def test_a_client_that_waited_until_such_a_node_met_somebody_has_an_ordinary_session(
     strategy: str, waits_s: float

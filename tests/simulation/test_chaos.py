@@ -212,8 +212,10 @@ def test_what_broke_once_for_new_sessions_behind_a_gateway_is_kept(
 #: (seed, strategy, overlay): half a minute with the default settings; each broke something once.
 DEFAULTS_THAT_BROKE = [
     (71, "advertisement", "spanning-tree"),
+    (115, "subscription-flooding", "static"),
     (156, "publication-flooding", "static"),
     (165, "publication-flooding", "spanning-tree"),
+    (177, "publication-flooding", "spanning-tree"),
     (229, "subscription-flooding", "static"),
     (272, "advertisement", "static"),
     (285, "publication-flooding", "spanning-tree"),

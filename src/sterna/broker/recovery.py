@@ -286,7 +286,9 @@ class Replay:
     def _began(self, session: Session, fields: list[Any]) -> None:
         before = session.beginning
         session.beginning = beginning_from(msgspec.convert(fields, BeginningState))
-        if before is not None:
+        if before is None:
+            session.count_apart()
+        else:
             session.beginning.opening = before.opening.difference(session.beginning.since)
 
     def _unsubscribed(self, session: Session, topic_filter: bytes) -> None:

@@ -18,9 +18,6 @@ from sterna.vocabulary.bounds import OWNER_CLOCK_MAX, can_own
 #: Sessions that have ended and are kept in mind, so that old news does not bring them back.
 ENDED_MAX = 10_000
 
-#: A new session's number is higher than the old one's by so much: it counts, however often the old one moves.
-NEW_SESSION_STEPS = 2**20
-
 Owner = tuple[str, int]
 
 #: Nobody owns it, as far as is known.

@@ -16,7 +16,7 @@ from sterna.broker.transfer import session_transfer
 from sterna.migration import messages
 from sterna.migration.arrival import Arrival
 from sterna.migration.departure import ClientsOnTheWay, Departure
-from sterna.migration.directory import NEW_SESSION_STEPS, Directory, Whose
+from sterna.migration.directory import Directory, Whose
 from sterna.migration.fenced_sessions import FencedSessions
 from sterna.migration.identifier_users import ANOTHER_USERS, IdentifierUsers
 from sterna.migration.messages import Digests
@@ -32,6 +32,7 @@ from sterna.migration.tables import Arriving, Leaving, On
 from sterna.migration.transient_claims import TransientClaims
 from sterna.migration.waiting_clients import EXTRA_S, Parked, WaitingClients
 from sterna.mqtt.reasons import Reason
+from sterna.vocabulary.bounds import NEW_SESSION_STEPS
 
 #: Why a session stays where it is, as the node says that was to have it.
 CLIENT_IS_BACK = "the client is back"

@@ -27,11 +27,12 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged
-from sterna.migration.directory import NEW_SESSION_STEPS, Directory
+from sterna.migration.directory import Directory
 from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.session_pages import write_down
 from sterna.mqtt.topics import SHARE
+from sterna.vocabulary.bounds import NEW_SESSION_STEPS
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
 
@@ -92,6 +93,7 @@ class NewSessions:
         `missing`: nodes that may have delivered messages to the old one which were not read here."""
         beginning = session.beginning = Beginning(session.number, after)
         beginning.is_clean = beginning.is_told = clean
+        session.count_apart()
         beginning.began_at = self._broker.now
         if not clean:
             beginning.left_to_old = {origin: BEFORE_ALL for origin in missing if origin != self._host.node}

@@ -29,6 +29,8 @@ OWNER_CLOCK_MAX = 2**48
 #: Past every clock a number is believed if it follows on what is known by no more than this.
 OWNER_STEPS_MAX = 1000
 OWNER_NUMBER_MAX = 2**53
+#: A new session's number is higher than the old one's by so much: it counts, however often the old one moves.
+NEW_SESSION_STEPS = 2**20
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 #: Eight bytes: MessagePack has no larger ones.

@@ -21,12 +21,15 @@ from sterna.broker.statistics import Counters
 from sterna.journal.session_state import SessionState, will_fields, will_from
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import MQTT_5, Will
+from sterna.vocabulary.bounds import NEW_SESSION_STEPS
 from sterna.vocabulary.identity import VersionVector
 
 if TYPE_CHECKING:
     from sterna.broker.session.connection import Connection
 
 PACKET_ID_MAX = 65535
+#: So many sessions that take each other's places count packet identifiers from different places.
+GENERATIONS = 8
 
 #: `expiry_s` that means: for ever (0xFFFFFFFF on the wire).
 FOREVER = 0xFFFFFFFF
@@ -270,6 +273,12 @@ class Session:
         self.queue.clear()
         self.retained_backlog = None
         self.received.clear()
+
+    def count_apart(self) -> None:
+        """It takes another one's place, and its client may go back to that one: there the client must not be sent a
+        message under an identifier that it has yet to release here, so this session counts from elsewhere."""
+        generation = 1 + self.number // NEW_SESSION_STEPS % (GENERATIONS - 1)
+        self.next_packet_id = 1 + generation * (PACKET_ID_MAX // GENERATIONS)
 
     def take_packet_id(self) -> int:
         packet_id = self.next_packet_id
