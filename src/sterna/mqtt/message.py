@@ -60,7 +60,7 @@ class Message:
         self.identity: Identity | None = None
         #: What an expression computed it of, under a name that is the same at every node; see `result_identity.py`.
         self.made_of: Identity | None = None
-        #: Which nodes' members of shared subscriptions are to have it; empty if that is for the node of entry to say.
+        #: Which nodes' members of shared subscriptions are to have it; empty if the node of entry knew of no members.
         self.shares = b""
 
     def __repr__(self) -> str:
