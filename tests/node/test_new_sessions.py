@@ -367,6 +367,21 @@ def test_a_client_that_goes_back_is_sent_nothing_under_an_identifier_that_it_has
     assert not sent & unreleased
 
 
+def test_a_client_that_went_back_hears_again_that_its_session_is_new_though_that_ones_node_was_restarted() -> None:
+    town = row()
+    client, _ = new_session(town)
+    client.subscribe("t/#", 2)
+    client.vanish()
+    back = town["A"].resume("c")
+    assert back.connack.session_present
+    town.pass_time(5)
+    town.crash("C")
+    town.connect("BC", "AB")
+    town.pass_time(5)
+    again = town["C"].resume("c")
+    assert not again.connack.session_present
+
+
 @pytest.mark.parametrize("waits_s", [0.0, 1.9])
 def test_a_client_that_waited_until_such_a_node_met_somebody_has_an_ordinary_session(
     strategy: str, waits_s: float

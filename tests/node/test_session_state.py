@@ -33,6 +33,7 @@ BEFORE = BeginningState(
     taken_over=[],
     before=[],
     went_back=[],
+    began_at=0.0,
 )
 BEGINNING = BeginningState(
     number=9,
@@ -46,6 +47,7 @@ BEGINNING = BeginningState(
     taken_over=[("D", 7)],
     before=[BEFORE],
     went_back=[("D", 6)],
+    began_at=12.5,
 )
 STATE = SessionState(
     expiry_s=3600,
@@ -119,9 +121,12 @@ def test_a_move_brings_all_of_it_along() -> None:
     town["A"].network.moving.plans.move(b"c", "B")
     town.pass_time(1)
     assert b"c" not in town["A"].broker.sessions
-    assert town["B"].session("c").state() == STATE
+    arrived = town["B"].session("c").state()
+    assert arrived.beginning is not None
+    here = msgspec.structs.replace(BEGINNING, began_at=arrived.beginning.began_at)  # by the time that B has run
+    assert arrived == msgspec.structs.replace(STATE, beginning=here)
     town.crash("B")
-    assert town["B"].session("c").state() == STATE
+    assert town["B"].session("c").state() == arrived
 
 
 def old_record(record: bytes) -> bytes:
@@ -176,6 +181,7 @@ NONSENSE_OF_BEGINNINGS: list[tuple[str, Any]] = [
     ("taken_over", [("C", 2**63)]),
     ("before", [[]]),
     ("went_back", [5]),
+    ("began_at", -1.0),
 ]
 
 

@@ -219,6 +219,7 @@ DEFAULTS_THAT_BROKE = [
     (229, "subscription-flooding", "static"),
     (272, "advertisement", "static"),
     (285, "publication-flooding", "spanning-tree"),
+    (411, "publication-flooding", "spanning-tree"),
 ]
 
 

@@ -76,7 +76,7 @@ class Beginning:
         self.number = number
         #: The number of the session it replaces, as it was known here; 0 if none was known.
         self.after = after
-        #: When it began, or came here, or this node started; not written down.
+        #: When it began, or came here, by the time that its node has run.
         self.began_at = 0.0
         #: Its client asked for a clean start: nothing of the old session is for it.
         self.is_clean = False
@@ -206,6 +206,7 @@ class Beginning:
             list(self.taken_over),
             [one.state() for one in self.before],
             list(self.went_back),
+            self.began_at,
         )
 
 
@@ -219,6 +220,7 @@ def beginning_from(state: BeginningState) -> Beginning:
     found.taken_over = dict.fromkeys(state.taken_over)
     found.before = [beginning_from(one) for one in state.before]
     found.went_back = dict.fromkeys(state.went_back)
+    found.began_at = state.began_at
     return found
 
 

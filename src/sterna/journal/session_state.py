@@ -27,6 +27,7 @@ from sterna.vocabulary.bounds import (
     OwnerNumber,
     PacketId,
     Qos,
+    Seconds,
     Sequence,
     Topic,
 )
@@ -56,6 +57,7 @@ class BeginningState(msgspec.Struct, array_like=True, frozen=True):
     taken_over: list[OwnedSession]
     before: list[BeginningState]
     went_back: list[OwnedSession]
+    began_at: Seconds
 
 
 class SessionState(msgspec.Struct, array_like=True, frozen=True):

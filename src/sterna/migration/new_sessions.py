@@ -40,6 +40,8 @@ from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
 SETTLE_S = 1.0
 #: How often something that is waited for is looked at.
 LOOK_S = 0.02
+#: Running clocks read large numbers: differences are no more precise.
+PRECISION_S = 0.001
 #: Messages of one old session that are taken in; a queue is not longer either.
 ITEMS_MAX = 1_000_000
 
@@ -78,7 +80,6 @@ class NewSessions:
             if beginning is None:
                 continue
             session_transfer.watch(self._broker, session)
-            beginning.began_at = self._broker.now
             if session.is_fenced:
                 continue
             if beginning.opening:  # it is not known any more who had heard of them
@@ -94,7 +95,7 @@ class NewSessions:
         beginning = session.beginning = Beginning(session.number, after)
         beginning.is_clean = beginning.is_told = clean
         session.count_apart()
-        beginning.began_at = self._broker.now
+        beginning.began_at = self._broker.running_clock
         if not clean:
             beginning.left_to_old = {origin: BEFORE_ALL for origin in missing if origin != self._host.node}
         self._broker.log.began(session)
@@ -107,10 +108,10 @@ class NewSessions:
         self._coming.pop(session.client_id, None)
         beginning, node = session.beginning, self._host.node
         if beginning is not None:
-            beginning.began_at = self._broker.now
+            beginning.began_at = self._broker.running_clock
             if node in beginning.left_to_old:  # nothing of that is missing here
                 beginning.resume(node, self._host.frontier())
-                self._broker.log.began(session)
+            self._broker.log.began(session)
         self._wait_for_origins(session)
 
     def _wait_for_origins(self, session: Session) -> None:
@@ -239,7 +240,8 @@ class NewSessions:
         coming.heard_at = self._broker.now
         if coming.last is None and not coming.is_writing:
             coming.pages, coming.staged = 0, []  # it begins from the first page
-        is_back = offer.opened_s is not None and offer.opened_s < self._broker.now - beginning.began_at
+        age_s = self._broker.running_clock - beginning.began_at
+        is_back = offer.opened_s is not None and offer.opened_s < age_s - PRECISION_S
         if is_back and old not in beginning.went_back:
             beginning.went_back[old] = None
             self._tell_again(session, beginning)
