@@ -224,6 +224,7 @@ def test_topic_filters(topic_filter: bytes, valid: bool) -> None:
         (b"$share//a", None),
         (b"$share/g+/a", None),
         (b"$share/#/a", None),
+        (b"$COUNT/g/a", None),
     ],
 )
 def test_shared_filters_are_taken_apart_or_refused(topic_filter: bytes, expected: tuple[bytes, bytes] | None) -> None:

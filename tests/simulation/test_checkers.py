@@ -229,3 +229,35 @@ def test_a_will_comes_twice_at_qos_0_only_if_its_node_crashed_in_between() -> No
         for at in (3.0, 5.0):
             history.records.arrived("s", Arrival(at, b"t", "s/will1", qos, False))
         assert history.claims() == claims
+
+
+def test_a_will_comes_twice_at_qos_2_only_if_its_client_forgot_that_it_had_it() -> None:
+    """It was told that it has a new session, and goes back to the old one."""
+    history = History(qos=2)
+    history.records.wills["s/will1"] = LastWill("s/will1", "s", "node", "net", b"t", 2)
+    for at in (3.0, 5.0):
+        history.records.arrived("s", Arrival(at, b"t", "s/will1", 2, False))
+    assert history.claims() == ["duplicated"]
+    history.records.unreleased["s"] = {"s/will1"}
+    assert history.claims() == []
+    history.records.arrived("s", Arrival(7.0, b"t", "s/will1", 2, False))
+    assert history.claims() == ["duplicated"]
+
+
+def test_a_client_that_went_back_to_its_old_session_counts_as_two_publishers() -> None:
+    history = History(qos=2)
+    history.published(1, qos=2, retain=True)
+    history.published(2, qos=2, retain=True)
+    for number in (1, 2, 2):
+        history.arrived(number, qos=2)
+    history.arrived(1, client="auditor", retain=True)
+    auditors = [("auditor", "net")]
+    assert history.claims() == ["duplicated"]
+    assert [v.claim for v in retained_values(history.records, auditors)] == ["retained"]
+    history.records.went_back.add("p")
+    assert list(retained_values(history.records, auditors)) == []
+    assert history.claims() == ["duplicated"], "it was sent once"
+    history.records.publications["p/2"].sends = 2
+    assert history.claims() == []
+    history.records.arrivals["auditor"].clear()
+    assert [v.claim for v in retained_values(history.records, auditors)] == ["retained"]

@@ -78,8 +78,8 @@ def is_topic_filter(topic_filter: bytes, levels_max: int, bytes_max: int) -> boo
 
 def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
     """`$share/group/filter` as (group, filter); None if it is not of that form [MQTT-4.8.2-1, -2]."""
-    _, group, rest = [*topic_filter.split(b"/", 2), b"", b""][:3]
-    if not group or not rest or b"+" in group or b"#" in group:
+    share, group, rest = [*topic_filter.split(b"/", 2), b"", b""][:3]
+    if share != b"$share" or not group or not rest or b"+" in group or b"#" in group:
         return None
     return group, rest
 

@@ -319,6 +319,7 @@ class Chaos:
         for machine in scene.machines:
             for client, identities in machine.in_flight.items():
                 records.in_flight.setdefault(client, set()).update(identities)
+            records.went_back |= machine.went_back
             for client, identities in machine.handed_over.items():
                 records.handed_over.setdefault(client, set()).update(identities)
         return [

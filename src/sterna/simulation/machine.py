@@ -114,6 +114,8 @@ class Machine:
         self.damage: list[str] = []
         #: client -> the first words of messages at QoS 2 that were in flight in a session when that was fenced.
         self.in_flight: dict[str, set[str]] = {}
+        #: Clients that went back to an old session after they had had the one that is here.
+        self.went_back: set[str] = set()
         #: client -> those of messages that its new session got from an old one.
         self.handed_over: dict[str, set[str]] = {}
         #: The moment at which it is to be killed next, if any: one of MOMENTS.
@@ -313,6 +315,8 @@ class Running:
             self.machine.damage.append(f"{self.machine.name}: {event}: {fields}")
         if "in_flight" in fields or event == "an old session is taken over":
             self.tell(f"reports {event}: {fields}")
+            if event == "a client went back to its old session":
+                self.machine.went_back.add(fields["client"])
             if "in_flight" in fields:
                 self._note_fenced(fields["client"])
             else:
