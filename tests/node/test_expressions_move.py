@@ -361,3 +361,18 @@ def test_however_a_move_and_publications_fall_together_the_answers_are_those_of_
         assert message.dup or message.packet_id not in seen
         seen.setdefault(message.packet_id, message.payload)
     assert list(seen.values()) == expected
+
+
+@pytest.mark.parametrize("how", ["planned", "pulled"])
+def test_a_node_that_is_met_after_a_move_counts_since_the_subscription(how: str, strategy: str) -> None:
+    town = FaultyTown("ABC", strategy)
+    town.connect("AB")
+    client = town["A"].resume("c")
+    client.subscribe("$COUNT/t/#", 1)
+    town.pass_time(1)
+    town["C"].join("p").publish("t/1", b"1", 1)
+    town.pass_time(5)
+    client = move(town, client, "B", how)
+    town.connect("BC")
+    town.pass_time(3)
+    assert answers(client)[-1:] == [b"1.0"]

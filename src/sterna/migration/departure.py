@@ -12,7 +12,7 @@ from sterna.broker.session.connection import Connection
 from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import SubscriptionFields, subscription_fields
 from sterna.broker.transfer import session_transfer
-from sterna.broker.transfer.expression_transfer import windows_of
+from sterna.broker.transfer.expression_transfer import parts_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo
 from sterna.migration.move_side import AGAIN_S, MoveSide
 from sterna.migration.node_move_host import NodeMoveHost
@@ -153,7 +153,7 @@ class Departure(MoveSide):
         self._paths = self._host.digests_of_paths()
         about = (session.client_id, self.number, session.version, session.user)
         parts = in_parts(self._offered)
-        windows = windows_of(self._broker, session)
+        windows = parts_of(self._broker, session)
         for part, subscriptions in enumerate(parts):
             named = [] if part else windows
             self._host.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), named, vector))

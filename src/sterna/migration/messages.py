@@ -81,7 +81,7 @@ class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """Of its subscriptions, if they are many; the offer stands when all have come."""
     parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)] = 1
     windows: list[tuple[Topic, Instant]] = []
-    """With the first part: names of windows that begin with a subscription, and since when they are wanted."""
+    """With the first part: the parts of its expressions, and for how many microseconds they have been wanted."""
     vector: Marks | None = None
     """The session has stopped here, and its pages follow without being asked for."""
 

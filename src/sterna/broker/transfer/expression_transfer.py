@@ -7,7 +7,8 @@ the same expression, the node computes it already: its state stays, because resu
 results that it has not had at the old node (`Results`, `result_identity.py`).
 
 For an expression in parts (`parts.py`) the state is where the messages are, at all nodes, under the name of the part.
-So the new node is told the names of parts with windows beforehand, and asks for them before the old node stops asking.
+So the new node is told beforehand what the parts are called and for how long they have been wanted, and asks for them
+before the old node stops asking.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVecto
 #: Bytes that the states of one session's expressions may take together.  One that does not fit in starts empty.
 STATES_BYTES_MAX = 16 * 1024 * 1024
 
-#: (name of a part, since when it is wanted)
+#: (name of a part, for how many microseconds it has been wanted: two nodes' clocks may differ)
 PartName = tuple[bytes, int]
 
 #: Among the memories: up to which windows those with windows have told, and of others over parts what they said last.
@@ -53,10 +54,12 @@ def _computations_of(broker: Broker, session: Session) -> list[Computation]:
 # -- leaving --
 
 
-def windows_of(broker: Broker, session: Session) -> list[PartName]:
-    """What to call the parts whose windows begin with a subscription."""
+def parts_of(broker: Broker, session: Session) -> list[PartName]:
+    """What to call the parts of its expressions, and for how long a node that has not been asked yet has to look back
+    for them."""
     parts = {one.part.name: one.part for one in _computations_of(broker, session) if one.part is not None}
-    return [(part.name, part.wanted_us) for part in parts.values() if part.naming.has_windows]
+    now_us = int(broker.wall * 1e6)
+    return [(part.name, max(0, now_us - part.wanted_us) if part.wanted_us else 0) for part in parts.values()]
 
 
 def states_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
@@ -139,16 +142,17 @@ def check(broker: Broker, filters: list[bytes]) -> None:
             broker.routes.computations.comes_in_parts(text)
 
 
-def expect(broker: Broker, windows: list[PartName]) -> None:
+def expect(broker: Broker, parts: list[PartName]) -> None:
     """These parts are meant by the subscriptions that follow."""
     recovery = broker.routes.computations.recovery
     recovery.forget_parts()
-    for name, wanted_us in windows:
+    now_us = int(broker.wall * 1e6)
+    for name, age_us in parts:
         try:
             read_name(name)
         except ExpressionError:
-            continue  # of another release: its windows start again
-        recovery.remember_part(name, wanted_us)
+            continue  # of another release: it starts again
+        recovery.remember_part(name, max(1, now_us - age_us))
 
 
 class Results:
