@@ -196,6 +196,7 @@ def test_clients_behind_gateways_that_die_keep_every_promise(block: list[int], s
     [
         (4, 3, "subscription-flooding", "spanning-tree"),
         (11, 3, "subscription-flooding", "spanning-tree"),
+        (204, 3, "advertisement", "static"),
         (304, 3, "advertisement", "static"),
         (9009, 3, "publication-flooding", "spanning-tree"),
         (9308, 4, "subscription-flooding", "static"),
@@ -233,8 +234,19 @@ def test_what_broke_once_with_default_settings_is_kept(seed: int, strategy: str,
 
 #: (seed, strategy, overlay): a quarter of a minute in which owners stay away for longer; each broke something once.
 AWAY_THAT_BROKE = [
+    (1108, "subscription-flooding", "spanning-tree"),
+    (1111, "subscription-flooding", "static"),
+    (1118, "advertisement", "static"),
+    (1126, "subscription-flooding", "spanning-tree"),
     (1149, "publication-flooding", "spanning-tree"),
+    (1184, "advertisement", "static"),
     (1185, "publication-flooding", "spanning-tree"),
+    (1243, "subscription-flooding", "static"),
+    (1253, "advertisement", "spanning-tree"),
+    (1299, "publication-flooding", "spanning-tree"),
+    (2012, "advertisement", "static"),
+    (2073, "publication-flooding", "spanning-tree"),
+    (2216, "advertisement", "static"),
 ]
 
 

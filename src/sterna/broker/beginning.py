@@ -28,8 +28,8 @@ TAKEN_OVER_MAX: Final = 32
 #: Of how many of those sessions it is remembered what they had heard.
 BEFORE_MAX: Final = 8
 
-#: Stands for nodes of which this one has forgotten the names: it was started again, and has met nobody since.
-UNKNOWN: Final = ""
+#: Stands for all nodes that a session was not in step with when it began, whether their names were known or not.
+OTHERS: Final = ""
 
 #: Names of fenced sessions begin so; no client can have such a name.
 FENCED: Final = b"\0fenced/"
@@ -95,10 +95,10 @@ class Beginning:
         self.subscribed_at = 0.0
         #: Messages at QoS 2 that it heard although they are not after `since`.
         self.early: dict[Identity, None] = {}
-        #: Origins that could not be reached when the session began -> the last message at QoS 2 that was left to the
-        #: old session, which may have delivered it.  Until they are back it does not hear them at QoS 2.
+        #: Origins -> the last message at QoS 2 that was left to the old session, which may have delivered it.  With
+        #: OTHERS in it all are left that are not in `resumed`: those that it was not in step with when it began.
         self.left_to_old: VersionVector = {}
-        #: Those that are back -> from where on it hears them at QoS 2.
+        #: Origins that it hears at QoS 2 -> from where on.
         self.resumed: VersionVector = {}
         #: (node, number) of old sessions that its client went back to after this one had begun.
         self.went_back: dict[tuple[str, int], None] = {}
@@ -121,21 +121,17 @@ class Beginning:
         """DISCONNECT does not show it: a gateway says that for a client that it has not told yet."""
         self.told_by = None
 
+    def leaves(self, origin: str) -> bool:
+        """Is the old session in charge of all messages at QoS 2 that come from there?"""
+        return origin in self.left_to_old or (OTHERS in self.left_to_old and origin not in self.resumed)
+
     def leaves_to_old(self, identity: Identity) -> bool:
         """Is this message at QoS 2 for the old session to deliver?"""
-        return identity.origin in self.left_to_old or identity.stamp <= self.resumed.get(identity.origin, BEFORE_ALL)
-
-    def meets(self, origin: str) -> bool:
-        """A node has been found; True if it may have had the old session though its name was not known."""
-        is_unknown = UNKNOWN in self.left_to_old and origin not in self.left_to_old and origin not in self.resumed
-        if is_unknown:
-            self.left_to_old[origin] = BEFORE_ALL
-        return is_unknown
+        return self.leaves(identity.origin) or identity.stamp <= self.resumed.get(identity.origin, BEFORE_ALL)
 
     def note_left(self, identity: Identity) -> None:
-        known = self.left_to_old.get(identity.origin)
-        if known is not None and identity.stamp > known:
-            self.left_to_old[identity.origin] = identity.stamp
+        if self.leaves(identity.origin):
+            _raise(self.left_to_old, {identity.origin: identity.stamp})
 
     def begins(self, topic_filter: bytes, vector: VersionVector) -> None:
         """From where on it hears a filter is known."""
@@ -175,8 +171,17 @@ class Beginning:
         needed = dict(self._horizon)
         _raise(needed, self.resumed)
         _raise(needed, self.left_to_old)
-        needed.pop(UNKNOWN, None)
+        needed.pop(OTHERS, None)
         return needed
+
+    def replaces(self, theirs: Beginning | None, upto: VersionVector) -> None:
+        """The session whose place it took has handed over, up to this vector.  Only what that one had left to an older
+        one is left now."""
+        for origin in [*self.left_to_old, *upto]:
+            if origin != OTHERS and self.leaves(origin) and (theirs is None or not theirs.leaves(origin)):
+                self.resume(origin, upto.get(origin, BEFORE_ALL))
+        if self.after and (theirs is None or OTHERS not in theirs.left_to_old):
+            self.left_to_old.pop(OTHERS, None)
 
     def took_over(self, node: str, number: int, theirs: Beginning | None) -> None:
         """An old session has handed over."""

@@ -59,9 +59,9 @@ class FencedSession:
         return self._broker.sessions.get(self.session.client_id) is self.session
 
     @property
-    def _is_empty(self) -> bool:
-        session = self.session
-        return not (session.queue or session.subscriptions or session.leaving)
+    def began(self) -> int:
+        """The number under which it began, if it took another one's place."""
+        return self.session.beginning.number if self.session.beginning is not None else 0
 
     def tick(self) -> None:
         """Time has passed: say it again, to the owner of now."""
@@ -70,9 +70,6 @@ class FencedSession:
             return
         if self._broker.running_clock - self.session.disconnected_at >= self.session.expiry_s:
             self._end(is_lost=True)
-            return
-        if self._is_empty:
-            self._end(is_lost=False)
             return
         if self.session.leaving is not None:
             self._ask(*self.session.leaving)
@@ -248,7 +245,8 @@ class FencedSessions:
         return list(self._sessions.get(client, {}).values())
 
     def has(self, client: bytes, number: int) -> bool:
-        return any(one.number >= number for one in self._of(client))
+        """Did that move come about before the session was fenced?"""
+        return any(one.began < number <= one.number for one in self._of(client))
 
     def settle(self, client: bytes, target: str, number: int, *, is_there: bool) -> None:
         for one in self._of(client):

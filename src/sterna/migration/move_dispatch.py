@@ -191,7 +191,7 @@ class MoveDispatch:
         owner, number = self._directory.get(client)
         session = host.broker.sessions.get(client)
         arrival = moves.arrivals.get(client)
-        if arrival is not None and arrival.source == source and not arrival.served:
+        if arrival is not None and arrival.source == source and not arrival.served and offer.number > number:
             arrival.offered(offer)
             return
         # Two nodes may begin a session under the same number; the directory decides between them, not who moves first.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from sterna.broker.beginning import UNKNOWN, in_doubt
+from sterna.broker.beginning import in_doubt
 from sterna.broker.session.connection import Connection
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
@@ -160,10 +160,9 @@ class MoveManager:
             if self.directory.get(client) == (self.node, session.number):
                 return False
             owner, after = self._replaced.pop(client, ("", 0))
-            missing = self._absence.missing()
-            is_new = bool(owner or missing or self._restart_grace.has_forgotten)
+            is_new = bool(owner or self._absence.missing() or self._restart_grace.has_forgotten)
             if is_new:
-                self.new_sessions.begun(session, after, self._unread(owner, missing), clean=_is_clean(session))
+                self.new_sessions.begun(session, after, self._in_step(owner), clean=_is_clean(session))
             self._users.opened(session)
             if is_new:
                 self.news.learn_new_session(client, session.number, session.user)
@@ -174,12 +173,12 @@ class MoveManager:
         self._claims.opened(client, session.user)
         return False
 
-    def _unread(self, owner: str, missing: list[str]) -> list[str]:
-        """Nodes whose messages an old session may have delivered before they are read here."""
+    def _in_step(self, owner: str) -> list[str] | None:
+        """Nodes of which all has been read here that the old session at `owner` can have delivered; None: of all."""
         if not owner:
-            return [UNKNOWN] if self._restart_grace.has_forgotten else []
-        unread = [origin for origin in self.router.paths.origins if not self.router.streams.synced(origin)]
-        return [owner, *missing, *unread]
+            return [] if self._restart_grace.has_forgotten else None
+        synced = self.router.streams.synced
+        return [origin for origin in self.router.paths.origins if origin != owner and synced(origin)]
 
     def subscribed(self, session: Session, topic_filter: bytes) -> None:
         self.new_sessions.subscribed(session, topic_filter)
@@ -247,6 +246,8 @@ class MoveManager:
 
     def _owner_unreachable(self, client: bytes, owner: str) -> None:
         left_s = self._absence.left_s(owner)
+        if not self._restart_grace.is_over:
+            return  # a neighbour may know better
         if left_s > 0:
             # It waits: until that node is found (`path_changed`), it may have a new session, or for too long.
             if left_s <= self.settings.patience_s + EXTRA_S:

@@ -8,12 +8,12 @@ note that the old session has been taken over, is one event in the journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 from sterna.broker.beginning import (
-    UNKNOWN,
+    OTHERS,
     Beginning,
     beginning_from,
     grant_now,
@@ -31,7 +31,7 @@ from sterna.migration.directory import Directory
 from sterna.migration.messages import UNWANTED, WHOLE, HandOver, HandOverAck, HandOverPage, HandOverWanted
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.session_pages import write_down
-from sterna.mqtt.topics import SHARE
+from sterna.mqtt.topics import SHARE, is_reserved
 from sterna.vocabulary.bounds import NEW_SESSION_STEPS
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
@@ -89,15 +89,16 @@ class NewSessions:
             if beginning.left_to_old:
                 self._waiting[session.client_id] = None
 
-    def begun(self, session: Session, after: int, missing: Iterable[str], *, clean: bool) -> None:
+    def begun(self, session: Session, after: int, in_step: Iterable[str] | None, *, clean: bool) -> None:
         """A client gets a new session.  `after`: the number of its old one, as it is known here; 0 if none is.
-        `missing`: nodes that may have delivered messages to the old one which were not read here."""
+        `in_step`: nodes of which all has been read here that the old one can have delivered; None: of all."""
         beginning = session.beginning = Beginning(session.number, after)
         beginning.is_clean = beginning.is_told = clean
         session.count_apart()
         beginning.began_at = self._broker.running_clock
-        if not clean:
-            beginning.left_to_old = {origin: BEFORE_ALL for origin in missing if origin != self._host.node}
+        if in_step is not None and not clean:
+            beginning.left_to_old[OTHERS] = BEFORE_ALL
+            beginning.resumed = dict.fromkeys((self._host.node, *in_step), BEFORE_ALL)
         self._broker.log.began(session)
         if not clean:
             self._host.when_answered(partial(self._begins, session))
@@ -109,7 +110,7 @@ class NewSessions:
         beginning, node = session.beginning, self._host.node
         if beginning is not None:
             beginning.began_at = self._broker.running_clock
-            if node in beginning.left_to_old:  # nothing of that is missing here
+            if beginning.leaves(node):  # nothing of that is missing here
                 beginning.resume(node, self._host.frontier())
             self._broker.log.began(session)
         self._wait_for_origins(session)
@@ -118,17 +119,16 @@ class NewSessions:
         session_transfer.watch(self._broker, session)
         if session.beginning is not None and session.beginning.left_to_old:
             self._waiting[session.client_id] = None
-            for origin in list(session.beginning.left_to_old):
+            for origin in self._host.router.paths.origins:
                 self._await(origin)
 
     def _begins(self, session: Session, frontiers: VersionVector) -> None:
         """What was published before is not for it, even if we read it later: the old session is in charge of it."""
         beginning = session.beginning
-        if beginning is not None and beginning.after:  # nodes that did not answer cannot be reached either
-            silent = [name for name in self._host.router.streams.vector if name not in frontiers]
-            for origin in silent:
-                if origin != self._host.node and origin not in beginning.resumed:
-                    beginning.left_to_old.setdefault(origin, BEFORE_ALL)
+        if beginning is not None and beginning.left_to_old:  # nodes that did not answer may be lost, too
+            for origin in [name for name in beginning.resumed if name not in frontiers and name != self._host.node]:
+                if beginning.resumed[origin] == BEFORE_ALL:
+                    del beginning.resumed[origin]
             self._wait_for_origins(session)
         if self._broker.sessions.get(session.client_id) is session and not session.subscriptions:
             vector = _later(self._host.heard_up_to(), frontiers)
@@ -146,9 +146,18 @@ class NewSessions:
         beginning.subscribed_at = self._broker.now
         if not topic_filter.startswith(SHARE):
             beginning.opening.add(topic_filter)
+            self._ask_who_knows(session, topic_filter)
+
+    def _ask_who_knows(self, session: Session, topic_filter: bytes) -> None:
+        if self._broker.sessions.get(session.client_id) is session:
             self._host.when_answered(partial(self._known, session, topic_filter))
 
     def _known(self, session: Session, topic_filter: bytes, frontiers: VersionVector) -> None:
+        """A node that is there and does not answer may pass over messages meanwhile.  One that is not there is read
+        from where we were, with the new wishes, when it is back."""
+        if any(origin not in frontiers for origin in self._host.router.paths.origins):
+            self._host.later(self._host.settings.retry_s, partial(self._ask_who_knows, session, topic_filter))
+            return
         vector = _later(self._host.heard_up_to(), frontiers)
         self._broker.commitments.in_turn(partial(self._hears, session, topic_filter, vector))
 
@@ -161,16 +170,11 @@ class NewSessions:
 
     def node_found(self, origin: str) -> None:
         """Once it has been read as far as it had come, new sessions hear it at QoS 2 too."""
-        for client in self._waiting:
-            session = self._broker.sessions.get(client)
-            if session is not None and session.beginning is not None and session.beginning.meets(origin):
-                self._broker.log.began(session)
-        if self._waiting:
-            self._await(origin)
+        self._await(origin)
 
     def _await(self, origin: str) -> None:
         router = self._host.router
-        if origin not in self._awaited and router.link_to(origin) is not None:
+        if origin not in self._awaited and router.link_to(origin) is not None and any(self._who_leave(origin)):
             self._awaited.add(origin)
             is_read = partial(self._is_read_or_lost, origin)
             self._host.once(is_read, partial(self._host.when_answered, partial(self._answered, origin)))
@@ -190,14 +194,19 @@ class NewSessions:
         streams = self._host.router.streams
         if not streams.synced(origin):
             return
-        for client in list(self._waiting):
-            session = self._broker.sessions.get(client)
-            beginning = session.beginning if session is not None else None
-            if session is None or beginning is None or not beginning.left_to_old:
-                del self._waiting[client]
-            elif origin in beginning.left_to_old and not session.is_moving:
+        for session, beginning in self._who_leave(origin):
+            if not session.is_moving:
                 beginning.resume(origin, streams.vector.get(origin, BEFORE_ALL))
                 self._broker.log.began(session)
+
+    def _who_leave(self, origin: str) -> Iterator[tuple[Session, Beginning]]:
+        """Sessions that leave all messages of this node to old ones."""
+        for client in list(self._waiting):
+            session = self._broker.sessions.get(client)
+            if session is None or session.beginning is None or not session.beginning.left_to_old:
+                del self._waiting[client]
+            elif session.beginning.leaves(origin):
+                yield session, session.beginning
 
     # -- what old sessions hand over --
 
@@ -355,10 +364,10 @@ class NewSessions:
         except JournalError:
             self._host.later(LOOK_S, partial(self._add, client, old, coming))
             return
-        beginning.took_over(*old, None if last.beginning is None else beginning_from(last.beginning))
+        theirs = None if last.beginning is None else beginning_from(last.beginning)
         if old[1] >= beginning.after:
-            for origin in [origin for origin in beginning.left_to_old if origin != UNKNOWN]:
-                beginning.resume(origin, upto.get(origin, BEFORE_ALL))
+            beginning.replaces(theirs, upto)
+        beginning.took_over(*old, theirs)
         self._broker.log.imported(session)
         self._broker.commitments.when_safe(partial(self._added, session, old))
 
@@ -398,7 +407,7 @@ class NewSessions:
             qos = min(message.qos, grant.qos)
             if identity.stamp > upto.get(identity.origin, identity.stamp):
                 continue  # the new session hears that by itself
-            if beginning.has_heard(filters, message.topic, identity, qos):
+            if beginning.has_heard(filters, message.topic, identity, qos) or self._has_newer(session, message.topic):
                 continue
             if qos == 2 and beginning.may_be_had(message.topic, identity):
                 continue
@@ -421,6 +430,14 @@ class NewSessions:
             self._broker.counters.dropped("owned-elsewhere", dropped)
             reason = "messages at QoS 2 are dropped: a session between cannot be asked whether it has delivered them"
             self._broker.report(reason, client=session.name(), node=old[0], messages=dropped)
+
+    def _has_newer(self, session: Session, topic: bytes) -> bool:
+        """Is that an answer of an aggregate over topics, which has given another one here since?"""
+        found = (self._broker.routes.computations.get(name) for name in session.subscriptions if is_reserved(topic))
+        return any(
+            one is not None and one.made and one.expression.is_current_value and one.expression.result_topic == topic
+            for one in found
+        )
 
     def _waits_for_newer(self, client: bytes, old: OldSession) -> bool:
         """Has a newer one been offered meanwhile, and is it still there?"""

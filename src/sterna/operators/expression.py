@@ -88,6 +88,11 @@ class Expression:
         return next((operator for operator in self.operators if operator.family is Family.PERIODIC), None)
 
     @property
+    def is_current_value(self) -> bool:
+        """An aggregate over topics, as of now: each answer takes the place of the one before."""
+        return self.periodic is None and any(operator.family is Family.SPATIAL for operator in self.operators)
+
+    @property
     def result_topic(self) -> bytes:
         """Where results appear.  A name, so without wildcards; it still matches the subscriber's own filter, and no
         other expression has the same (in the original `#` became $A, too)."""
