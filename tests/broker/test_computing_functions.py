@@ -151,7 +151,7 @@ def test_capabilities_are_what_the_node_has(node: LoneNode) -> None:
         b'{"keyword":"$LENGTH","desc":"how long a payload is","returns":"bytes"}]'
     )
     assert client.subscribe("$COUNTMALE/camera") == 0x8F
-    assert b"see $SYS/capabilities" in bytes(client.wire.written)
+    assert b"plug one in: [[functions.own]] with name = " in bytes(client.wire.written)
 
 
 def test_a_message_that_retention_took_while_it_waited_is_counted() -> None:

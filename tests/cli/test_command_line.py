@@ -219,6 +219,10 @@ def test_an_expression_is_explained_and_a_wrong_one_pointed_at() -> None:
     code, _, err = run("sterna", "operators", "explain", "$AVG$AVGG/x")
     assert code == 1
     assert err.splitlines() == ["$AVG$AVGG/x", "    ^", "$AVGG: unknown operator; write $AVG"]
-    code, _, err = run("sterna", "operators", "explain", "$MAX$CNTPPL/camera/+")
+    code, _, err = run("sterna", "operators", "explain", "$MAX$CNTFEM/camera/+")
     assert code == 1
-    assert err.splitlines() == ["$CNTPPL: no function computes it here; name one in [functions]"]
+    own = '[[functions.own]] with name = "COUNTFEMALE", call = "module:function" and a description'
+    assert err.splitlines() == [
+        f"$CNTFEM: no function computes $COUNTFEMALE here; plug one in: {own} (docs/operators.md)"
+    ]
+    assert run("sterna", "operators", "explain", "$MAX$CNTPPL/camera/+")[0] == 0

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from sterna.images.blobs import PIXELS_MAX, _areas, count_blobs
+from sterna.images.blobs import _areas, count_blobs
+from sterna.images.decoding import PIXELS_MAX
 
 
 def encoded(image: Image.Image, kind: str = "PNG") -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def test_people_in_images_are_counted_while_the_node_goes_on(tmp_path: Path) -> 
         assert node.metric("sterna_expression_values_total", reason="function-failed") == 2
         for client in (watcher, camera):
             client.close()
+
+
+def test_people_in_photographs_are_counted_by_a_node_that_was_told_nothing(tmp_path: Path) -> None:
+    pictures = Path(str(files("skimage"))) / "data"
+    with LiveNode(tmp_path, "[functions]\ntime_out_s = 100\n") as node:
+        client = Paho("127.0.0.1", node.port, Settings())
+        assert client.subscribe("$CNTPPL/camera/+", 1) == 1
+        assert client.subscribe("$CNTFEM/camera/+", 1) == 0x8F
+        for camera, name in enumerate(("astronaut", "coffee", "camera")):
+            client.publish(f"camera/{camera}", (pictures / f"{name}.png").read_bytes(), 1)
+        assert [message.payload for message in client.receive(3)] == [b"1.0", b"0.0", b"1.0"]
+        client.close()
 
 
 def test_capabilities_are_what_could_be_loaded(tmp_path: Path) -> None:

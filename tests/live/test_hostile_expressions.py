@@ -159,7 +159,7 @@ def test_thousands_of_expressions_of_one_client_are_refused_and_nobody_else_noti
         ("$TMPAVG;99:99:99/t", "H:MM:SS"),
         ("$HOURLYAVG$DAILYAVG/t", "at most one periodic"),
         ("$AVG;" + "." * 500 + "/t", "empty name"),
-        ("$COUNTMALE/t", "see $SYS/capabilities"),
+        ("$COUNTMALE/t", '[[functions.own]] with name = "COUNTMALE"'),
     ],
 )
 def test_an_expression_bomb_is_refused_with_a_reason(

@@ -51,6 +51,7 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
 
 def test_a_function_of_ones_own_may_take_the_place_of_the_bundled_one(tmp_path: Path) -> None:
     file = tmp_path / "sterna.toml"
-    file.write_text(OWN.replace("PEOPLE", "COUNTBLOBS"))
-    functions = functions_of(load(file, {}).functions)
-    assert [one["desc"] for one in functions.capabilities()] == ["people"]
+    for name, keywords in (("COUNTBLOBS", {"$COUNTBLOBS"}), ("CNTPPL", {"$CNTPPL", "$COUNTPEOPLE"})):
+        file.write_text(OWN.replace("PEOPLE", name))
+        functions = functions_of(load(file, {}).functions)
+        assert {one["keyword"] for one in functions.capabilities() if one["desc"] == "people"} == keywords

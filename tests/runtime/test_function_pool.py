@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,7 +166,7 @@ def test_what_cannot_be_loaded_is_not_there(tmp_path: Path, caplog: pytest.LogCa
         elsewhere = OwnFunction("ELSEWHERE", "no_such_module:function", "nothing")
         settings = FunctionTable(own=(*settings.own, elsewhere), directory=tmp_path)
         async with running(settings) as (pool, functions):
-            assert functions.names() == ["COUNTBLOBS", "LENGTH"]
+            assert functions.names() == ["COUNTBLOBS", "COUNTPEOPLE", "LENGTH"]
             assert await asked(pool, "LENGTH", b"ab") == (2.0, "")
 
     _run(run())
@@ -212,12 +213,22 @@ def test_processes_end_with_the_pool(tmp_path: Path) -> None:
     assert not Path(f"/proc/{_run(run())}").exists()
 
 
-def test_the_bundled_function_starts_no_process_until_it_is_needed() -> None:
+def test_bundled_functions_start_no_process_until_one_is_needed() -> None:
+    astronaut = (Path(str(files("skimage"))) / "data" / "astronaut.png").read_bytes()
+
     async def run() -> None:
-        async with running(FunctionTable()) as (pool, functions):
-            assert functions.names() == ["COUNTBLOBS"]
+        async with running(FunctionTable(time_out_s=100.0)) as (pool, functions):
+            assert functions.names() == ["COUNTBLOBS", "COUNTPEOPLE"]
             assert not pool._workers
             assert await asked(pool, "COUNTBLOBS", b"no image") == (None, "function-failed")
+            assert await asked(pool, "COUNTPEOPLE", astronaut) == (1.0, "")
             assert len(pool._workers) == 1
 
     _run(run())
+
+
+def test_a_bundled_function_is_there_only_with_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "find_spec", lambda package: None if package == "cv2" else object())
+    functions = functions_of(FunctionTable())
+    assert functions.names() == ["COUNTBLOBS"]
+    assert "install sterna[images] at the node, or plug one in" in str(functions.refusal("COUNTPEOPLE"))

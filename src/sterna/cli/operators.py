@@ -48,17 +48,17 @@ def explain(
         print(json.dumps({"expression": expression, "accepted": False} | problem))
         raise typer.Exit(1) from None
     innermost = read.operators[-1]
-    is_missing = innermost.family is Family.FUNCTION and functions.get(innermost.name) is None
+    refusal = functions.refusal(innermost.name) if innermost.family is Family.FUNCTION else None
     if as_json:
         steps = [
             {"step": step, "gives": gives, "remark": remark}
             for step, gives, remark in steps_of(read, configuration.operators, functions)
         ]
-        print(json.dumps({"expression": expression, "accepted": not is_missing, "steps": steps}))
+        print(json.dumps({"expression": expression, "accepted": refusal is None, "steps": steps}))
     else:
         print("\n".join(explained(read, configuration.operators, functions)))
-    if is_missing:
-        print(f"{innermost.text}: no function computes it here; name one in [functions]", file=sys.stderr)
+    if refusal is not None:
+        print(f"{innermost.text}: {refusal}", file=sys.stderr)
         raise typer.Exit(1)
 
 

@@ -31,8 +31,8 @@ def question(
     configuration = load(config, os.environ)
     settings, known = configuration.operators, functions_of(configuration.functions)
     expression = parsed(text, known)
-    if expression.function and known.get(expression.function) is None:
-        raise SternaError(f"no function computes ${expression.function} here; name one in [functions] of --config FILE")
+    if expression.function and (refusal := known.refusal(expression.function)) is not None:
+        raise SternaError(f"{refusal}, and name that configuration with --config FILE")
     if anchor is not None:
         settings = replace(settings, anchor=anchor)
     if since is None and expression.periodic is not None and settings.anchor == "subscription":

@@ -1,66 +1,36 @@
 """Counts connected bright areas in an image, without a model.
 
-`count_blobs` is the data processing function every node brings along (`$COUNTBLOBS`).  People in the picture of a
-thermal camera are such areas, and so are lamps, seeds on a belt and cells under a microscope; people in an ordinary
-photograph are not, and need a model of your own (docs/operators.md shows how to plug one in).
+`count_blobs` is a data processing function that nodes bring along (`$COUNTBLOBS`).  People in the picture of a
+thermal camera are such areas, and so are lamps, seeds on a belt and cells under a microscope.  People in an ordinary
+photograph are not: `people.py` sees those.
 
-Only the worker processes of a node import this: it needs the extra `images` (numpy and Pillow).  Whatever the payload,
-the outcome is a count or a ValueError, and nothing is decoded before it is known how large it will be.
+Only the worker processes of a node import this (extra `images`).  Every payload gives a count or a ValueError.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-from io import BytesIO
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageFilter
+from PIL import ImageFilter
 
-PIXELS_MAX = 16 * 1024 * 1024
-"""Of an image that is looked at; a small file may say that it is huge."""
+from sterna.images.decoding import opened
+
 AREA_SHARE_MIN = 1 / 5000
 """Of the image: what is smaller is noise."""
 AREA_MIN = 4
 CONTRAST_MIN = 32
 """Between what is bright and what is not, of 255: in a picture of nothing there is always something a bit brighter."""
 
-_FORMATS = ("PNG", "JPEG")
-_BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
-
 
 def count_blobs(payload: bytes) -> int:
     """How many bright areas a PNG or JPEG image has; the image as it is, or as base64 text."""
-    grey = np.asarray(_opened(payload).filter(ImageFilter.BoxBlur(1)), dtype=np.uint8)
+    grey = np.asarray(opened(payload, "L").filter(ImageFilter.BoxBlur(1)), dtype=np.uint8)
     threshold = _threshold(np.bincount(grey.ravel(), minlength=256))
     if threshold is None:
         return 0
     areas = _areas(grey > threshold)
     return int(np.count_nonzero(areas >= max(AREA_MIN, grey.size * AREA_SHARE_MIN)))
-
-
-def _opened(payload: bytes) -> Image.Image:
-    """In shades of grey."""
-    data = payload if payload.startswith(_BEGINNINGS) else _from_text(payload)
-    try:
-        with Image.open(BytesIO(data), formats=_FORMATS) as image:
-            if image.width * image.height > PIXELS_MAX:
-                raise ValueError(f"{image.width} x {image.height} pixels are too many")
-            return image.convert("L")
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # what Pillow raises for broken files
-        raise ValueError(f"no PNG or JPEG image: {error}") from None
-
-
-def _from_text(payload: bytes) -> bytes:
-    text = payload[payload.find(b",") + 1 :] if payload.startswith(b"data:image/") else payload
-    try:
-        data = base64.b64decode(b"".join(text.split()), validate=True)
-    except binascii.Error:
-        data = b""
-    if not data.startswith(_BEGINNINGS):
-        raise ValueError("neither a PNG or JPEG image nor base64 of one")
-    return data
 
 
 def _threshold(histogram: Any) -> int | None:

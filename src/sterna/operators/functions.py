@@ -22,6 +22,9 @@ Compute = Callable[[bytes], float]
 
 _NAME = re.compile(r"[A-Z][A-Z0-9]{0,63}")
 
+#: Functions of the language that an installation brings along, and the extra they come with.
+_EXTRAS = {"COUNTPEOPLE": "images"}
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -64,6 +67,15 @@ class Functions:
 
     def get(self, name: str) -> Function | None:
         return self._known.get(self._word(name).name)
+
+    def refusal(self, name: str) -> str | None:
+        """Why `$name` cannot be computed here and what to do about it, if so."""
+        if self.get(name) is not None:
+            return None
+        extra = _EXTRAS.get(self._word(name).name)
+        install = f"install sterna[{extra}] at the node, or " if extra else ""
+        own = f'[[functions.own]] with name = "{name}", call = "module:function" and a description'
+        return f"no function computes ${name} here; {install}plug one in: {own} (docs/operators.md)"
 
     def names(self) -> list[str]:
         return sorted(self._known)

