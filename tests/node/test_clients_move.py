@@ -288,26 +288,37 @@ def test_old_news_of_a_session_does_not_bring_it_back() -> None:
 def test_a_planned_move_closes_the_connection_and_the_session_is_at_the_new_node(strategy: str, version: int) -> None:
     """Without a DISCONNECT: clients made with libmosquitto would end, and few follow a Server Reference."""
     town = row(strategy)
-    client = town["A"].resume("c", version, will=Will("gone", b"", 1))
+    client = town["A"].resume("c", version, will=Will("gone", b"gone for good", 1))
     client.subscribe("t", 1)
-    town["B"].join("w").subscribe("gone", 1)
+    heirs = town["B"].join("w")
+    heirs.subscribe("gone", 1)
     assert town["A"].network.moving.plans.move(b"c", "C") == "A"
     town.pass_time(1)
     assert client.wire.closed
     assert client.received() == []
     publisher = town["B"].join("p")
     publisher.publish("t", b"1", 1)
-    client = town["C"].resume("c", version, will=Will("gone", b"", 1))
+    client = town["C"].resume("c", version, will=Will("gone", b"gone for good", 1))
     assert client.connack.session_present
     assert client.payloads() == [b"1"]
     assert town["A"].network.moving.counters.departed == 1
+    the_will_is_said_when_it_goes_and_not_before(town, client, heirs)
+
+
+def the_will_is_said_when_it_goes_and_not_before(town: Town, client: Client, heirs: Client) -> None:
+    town.pass_time(10)
+    assert heirs.payloads() == []
+    client.vanish()
+    town.pass_time(1)
+    assert heirs.payloads() == [b"gone for good"]
 
 
 def test_a_planned_move_sends_an_mqtt_5_client_to_its_new_node_where_that_is_wanted(strategy: str) -> None:
     town = row(strategy, migration=REFERENCES)
-    client = town["A"].resume("c", will=Will("gone", b"", 1))
+    client = town["A"].resume("c", will=Will("gone", b"gone for good", 1))
     client.subscribe("t", 1)
-    town["B"].join("w").subscribe("gone", 1)
+    heirs = town["B"].join("w")
+    heirs.subscribe("gone", 1)
     assert town["A"].network.moving.plans.move(b"c", "C") == "A"
     town.pass_time(1)
     (farewell,) = client.received()
@@ -315,10 +326,11 @@ def test_a_planned_move_sends_an_mqtt_5_client_to_its_new_node_where_that_is_wan
     assert (farewell.code, farewell.properties["server_reference"]) == (0x9C, "C:1883")
     publisher = town["B"].join("p")
     publisher.publish("t", b"1", 1)
-    client = town["C"].resume("c", will=Will("gone", b"", 1))
+    client = town["C"].resume("c", will=Will("gone", b"gone for good", 1))
     assert client.connack.session_present
     assert client.payloads() == [b"1"]
     assert town["A"].network.moving.counters.departed == 1
+    the_will_is_said_when_it_goes_and_not_before(town, client, heirs)
 
 
 @pytest.mark.parametrize("version", [4, 5])
