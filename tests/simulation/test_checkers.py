@@ -133,6 +133,55 @@ def test_a_publisher_with_a_new_session_is_two_publishers() -> None:
         assert history.claims() == claims
 
 
+def test_a_publisher_that_got_a_new_session_may_go_back_to_the_old_one_with_each_connection() -> None:
+    for connected_at, claims in ((2.5, []), (3.5, ["reordered"])):
+        history = History()
+        history.records.new_sessions["p"] = [1.0]
+        history.records.connected["p"] = [0.5, 1.0, connected_at]
+        history.published(1, at=2.0)
+        history.published(2, at=3.0)
+        for number in (2, 1):
+            history.arrived(number)
+        assert history.claims() == claims
+
+
+def test_the_order_of_a_publisher_behind_a_gateway_counts_but_for_what_was_under_way() -> None:
+    """Number 1 is acknowledged at 3.0; number 2 is sent at 4.0."""
+    for lost_at, claims in ((None, ["reordered"]), (1.5, ["reordered"]), (2.5, []), (3.5, [])):
+        history = History()
+        history.records.wandering.add("p")
+        if lost_at is not None:
+            history.records.new_sessions["p"] = [lost_at]
+        history.published(1, at=2.0, sends=2)
+        history.published(2, at=4.0)
+        for number in (2, 1):
+            history.arrived(number)
+        assert history.claims() == claims, lost_at
+
+
+def test_a_message_that_was_under_way_is_forgiven_and_those_around_it_are_not() -> None:
+    history = History()
+    history.records.wandering.add("p")
+    history.records.new_sessions["p"] = [2.5]
+    history.published(1, at=0.5)
+    history.published(2, at=1.0)
+    history.published(3, at=2.0)  # acknowledged at 3.0
+    for number in (3, 2, 1):
+        history.arrived(number)
+    assert [violation.names[0] for violation in check_delivery(history.records)] == ["p/1"]
+
+
+def test_a_gateway_may_deliver_a_message_as_often_as_it_sent_it_and_no_more() -> None:
+    history = History(qos=0)
+    history.records.wandering.add("p")
+    history.published(1, qos=1, sends=2)
+    for _ in range(2):
+        history.arrived(1, qos=0)
+    assert history.claims() == []
+    history.arrived(1, qos=0)
+    assert history.claims() == ["duplicated"]
+
+
 def test_messages_of_different_qos_may_overtake_each_other() -> None:
     history = History(qos=2)
     history.published(1, qos=2)

@@ -322,6 +322,13 @@ class Chaos:
             records.went_back |= machine.went_back
             for client, identities in machine.handed_over.items():
                 records.handed_over.setdefault(client, set()).update(identities)
+        for gateway in self._gateways:
+            for identity, times in gateway.machine.sends.items():
+                records.publications[identity].sends = times
+            for client, instants in gateway.machine.sessions_lost.items():
+                records.new_sessions[client] = sorted([*records.new_sessions.get(client, []), *instants])
+            for client, instants in gateway.machine.connected.items():
+                records.connected[client] = instants
         return [
             *checkers.check_delivery(records),
             *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),

@@ -7,6 +7,7 @@ A message is owed if it was first sent after the SUBACK of a subscription that t
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -93,12 +94,12 @@ def _was_in_flight(records: Records, span: Span, identity: str, qos: int) -> boo
     return min(qos, span.qos) == 2 and identity in records.in_flight.get(span.client, ())
 
 
-def _too_often(records: Records, publication: Publication, qos: int, times: int) -> bool:
+def _too_often(publication: Publication, qos: int, times: int) -> bool:
     if qos == 1:
         return False
     # At QoS 1 a publisher that was not answered sends again, and a broker cannot know that it is the same message.
     if publication.qos == 1:
-        return publication.publisher not in records.wandering and times > max(1, publication.sends)
+        return times > max(1, publication.sends)
     return times > (max(1, publication.sends) if publication.publisher in records.went_back else 1)
 
 
@@ -111,7 +112,7 @@ def _twice(
     for arrival, publication in found:
         key = arrival.identity, arrival.qos, _crashes_before(records, arrival)
         times[key] = times.get(key, 0) + 1
-        if _too_often(records, publication, arrival.qos, times[key]):
+        if _too_often(publication, arrival.qos, times[key]):
             if arrival.qos == 2 and arrival.identity in forgotten:
                 forgotten.remove(arrival.identity)
                 continue
@@ -145,33 +146,49 @@ def nothing_twice(records: Records) -> Iterable[Violation]:
 def nothing_reordered(records: Records) -> Iterable[Violation]:
     """First arrivals: at QoS 1 what is repeated may repeat in between.
 
-    A message that a new session got from the old one in whose place it is comes later than its turn.
+    A publisher that moves has its messages read from two nodes, in order nevertheless, and so has one whose gateway
+    sends them to another node.  With a new session it counts as another publisher; from then on it may go back to the
+    old one, whose node has not heard of the new one, with each connection.  A subscriber behind a gateway likewise.
 
-    A publisher that moves has its messages read from two nodes, in order nevertheless; unless it got a new session at
-    the second because nobody could reach the first.
+    Two kinds of messages come at any place, each known by its identity: those that an old session handed over to the
+    new one in its place, and those that a gateway had under way when their publisher changed its session.
     """
     for client in records.arrivals:
         if any(span.client == client and split_share(span.topic_filter) for span in records.spans):
             continue  # a share is worked off by several; only each member's own order would be left
-        if records.gives_new_sessions and client in records.wandering:
-            continue  # when it got a new session, its gateway alone knows
         late = records.handed_over.get(client, set())
-        newest: dict[tuple[str, int, bytes, int, int], int] = {}
+        newest: dict[tuple[str, int, int, bytes, int, int], int] = {}
         seen: set[str] = set()
         for arrival, publication in _live(records, client):
-            moved = len(publication.nodes) > 1 or publication.publisher in records.wandering
-            if arrival.identity in seen or moved:
+            if arrival.identity in seen:
                 continue
             seen.add(arrival.identity)
-            if arrival.identity in late:
+            if arrival.identity in late or _was_under_way(records, publication):
                 continue
-            session = bisect_right(records.new_sessions.get(publication.publisher, []), publication.sent_at or 0.0)
-            key = publication.publisher, session, publication.topic, publication.qos, arrival.qos
+            session = _session_of(records, publication.publisher, publication.sent_at or 0.0)
+            reading = _session_of(records, client, arrival.at) if client in records.wandering else 0
+            key = publication.publisher, session, reading, publication.topic, publication.qos, arrival.qos
             before = newest.get(key, 0)
             if publication.number < before:
                 detail = f"{_name(publication)} came to {client} after number {before}"
                 yield Violation("reordered", detail, (arrival.identity, f"{publication.publisher}/{before}", client))
             newest[key] = max(before, publication.number)
+
+
+def _session_of(records: Records, publisher: str, at: float) -> int:
+    """A number that grows when its session at that time may be another one than before."""
+    new = records.new_sessions.get(publisher, [])
+    since = [instant for instant in records.connected.get(publisher, ()) if new and instant > new[0]]
+    return bisect_right(sorted([*new, *since]), at)
+
+
+def _was_under_way(records: Records, publication: Publication) -> bool:
+    """Sent and not answered when its publisher's session became another one: a gateway sends it again there."""
+    publisher, sent_at = publication.publisher, publication.sent_at
+    if publisher not in records.wandering or sent_at is None:
+        return False
+    answered_at = math.inf if publication.acknowledged_at is None else publication.acknowledged_at
+    return _session_of(records, publisher, sent_at) != _session_of(records, publisher, answered_at)
 
 
 def right_qos(records: Records) -> Iterable[Violation]:

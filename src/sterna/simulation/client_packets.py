@@ -57,6 +57,17 @@ def encode_connect(
     return packet(0x10, body + wire.binary(client_id.encode()) + last_words)
 
 
+def decode_connect(body: bytes) -> tuple[int, str]:
+    """Version and client identifier."""
+    _, place = wire.read_text(body, 0, len(body))
+    version = body[place]
+    place += 4  # version, flags, keep-alive
+    if version == MQTT_5:
+        length, place = wire.read_variable(body, place, len(body))
+        place += length
+    return version, wire.read_text(body, place, len(body))[0].decode()
+
+
 def encode_publish(
     topic: bytes, payload: bytes, qos: int, packet_id: int, version: int, *, retain: bool, dup: bool
 ) -> bytes:

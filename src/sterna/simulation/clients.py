@@ -27,15 +27,13 @@ from sterna.simulation.client_packets import (
     server_reference,
 )
 from sterna.simulation.network import Network, host_of
-from sterna.simulation.records import Arrival, LastWill, Publication, Records, Span, Violation
+from sterna.simulation.records import Arrival, LastWill, Publication, Records, Span, Violation, identity_of
 from sterna.simulation.streams import End
 
 CONNACK, SUBACK, UNSUBACK, PINGRESP = 2, 9, 11, 13
 NOT_FOUND = 0x92
 """The other side has finished with this packet identifier: what an answer to a repetition may say."""
 PACKET_IDS = 65535
-ARRIVAL_BYTES = 64
-"""How much of a payload is looked at for its identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +332,7 @@ class Client:
         present = bool(body[0] & 1)
         conversation.welcome = True
         conversation.pinged_at = None
+        self._records.connected.setdefault(self.name, []).append(self.kernel.now)
         if conversation.will is not None:
             conversation.will.welcomed_at = self.kernel.now
         self.kernel.tell(f"{self.name} welcome, session {'present' if present else 'new'}")
@@ -344,7 +343,8 @@ class Client:
             )
             if self._has_session:
                 self._records.new_sessions.setdefault(self.name, []).append(self.kernel.now)
-                self._records.unreleased.setdefault(self.name, set()).update(map(_identity, self._unreleased.values()))
+                forgotten = map(identity_of, self._unreleased.values())
+                self._records.unreleased.setdefault(self.name, set()).update(forgotten)
             self._forget_session()
         self._has_session = self.habits.persistent
         for packet_id, outgoing in list(self._outgoing.items()):
@@ -369,7 +369,6 @@ class Client:
         if p.sent_at is None:
             p.sent_at = self.kernel.now
         p.sends += 1
-        p.nodes.add(host_of(self.address))
         self.kernel.tell(f"{p.identity} sent to {p.topic.decode()} at QoS {p.qos}, time {p.sends}")
         dup = p.sends > 1
         self._send(encode_publish(p.topic, payload, p.qos, packet_id, self.habits.version, retain=p.retain, dup=dup))
@@ -430,7 +429,7 @@ class Client:
                 self._expect(same, "protocol", f"packet identifier {packet_id} used again before its release")
                 return
             self._unreleased[packet_id] = message.payload
-        identity = _identity(message.payload)
+        identity = identity_of(message.payload)
         again = " again" if message.dup else ""
         self.kernel.tell(f"{identity} arrives{again} at {self.name} at QoS {message.qos}")
         where = host_of(self.address)
@@ -498,10 +497,6 @@ class Client:
         self._spans[topic_filter] = span
         is_expression = topic_filter.startswith(b"$") and not topic_filter.startswith(b"$share/")
         (self._records.expressions if is_expression else self._records.spans).append(span)
-
-
-def _identity(payload: bytes) -> str:
-    return payload[:ARRIVAL_BYTES].split(b" ", 1)[0].decode()
 
 
 def _forgive_if_left(will: LastWill, node: End) -> None:

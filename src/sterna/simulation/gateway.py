@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
 from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.gateway.upstream import Upstream
+from sterna.mqtt.packets import CONNECT, PUBLISH
+from sterna.simulation.client_packets import PacketReader, decode_connect, decode_publish
 from sterna.simulation.kernel import Kernel, Timer
 from sterna.simulation.network import Network
+from sterna.simulation.records import identity_of
 from sterna.simulation.streams import End
 
 PORT = 1883
@@ -32,6 +36,12 @@ class GatewayMachine:
         self.patience = patience or Patience()
         self.running: RunningGateway | None = None
         self.boots = 0
+        #: client -> when a node knew of no session of it, and the gateway began another one in its place.
+        self.sessions_lost: dict[str, list[float]] = {}
+        #: client -> when it was brought to a node.
+        self.connected: dict[str, list[float]] = {}
+        #: The identity of each message that it gave to a node -> how often it did.
+        self.sends: Counter[str] = Counter()
 
     @property
     def address(self) -> str:
@@ -90,7 +100,7 @@ class RunningGateway:
             self.work(upstream.failed, "nobody answers")
         elif self.alive:
             end.user = _Stream(self, upstream)
-            self.work(upstream.connected, end)
+            self.work(upstream.connected, _CountedEnd(end, self.machine))
         else:
             end.abort()
 
@@ -100,7 +110,45 @@ class RunningGateway:
         return timer
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
+        if event == "session lost":
+            self.machine.sessions_lost.setdefault(fields["client"], []).append(self.kernel.now)
         self.kernel.tell(f"{self.machine.name} {event}: {fields}")
+
+
+class _CountedEnd:
+    """The way to a node; notes whom and which messages the gateway brings there."""
+
+    __slots__ = ("_end", "_machine", "_reader", "_version")
+
+    def __init__(self, end: End, machine: GatewayMachine) -> None:
+        self._end = end
+        self._machine = machine
+        self._reader = PacketReader()
+        self._version = 0
+
+    def write(self, data: bytes) -> None:
+        for first, body in self._reader.feed(data):
+            if first >> 4 == CONNECT:
+                self._version, client = decode_connect(body)
+                self._machine.connected.setdefault(client, []).append(self._machine.kernel.now)
+            elif first >> 4 == PUBLISH:
+                self._machine.sends[identity_of(decode_publish(first, body, self._version).payload)] += 1
+        self._end.write(data)
+
+    def close(self) -> None:
+        self._end.close()
+
+    def abort(self) -> None:
+        self._end.abort()
+
+    def pause_reading(self) -> None:
+        self._end.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._end.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._end.get_write_buffer_size()
 
 
 class _Stream:

@@ -18,7 +18,6 @@ from sterna.broker.expressions.function_calls import Done
 from sterna.broker.limits import Limits
 from sterna.broker.session.connection import ClientPeer, Connection
 from sterna.journal.settings import JournalSettings
-from sterna.mqtt.message import Message
 from sterna.node.committing import Committing
 from sterna.node.driver import Driver
 from sterna.node.housekeeping import ROUND_S, Housekeeping
@@ -30,6 +29,7 @@ from sterna.simulation.disk import Disk
 from sterna.simulation.kernel import Kernel, Timer
 from sterna.simulation.links import LinkWorld, MakeSettings
 from sterna.simulation.network import Network
+from sterna.simulation.records import identity_of
 from sterna.simulation.streams import End
 from sterna.vocabulary.errors import JournalError
 
@@ -329,13 +329,14 @@ class Running:
         """Its session is about to give up what is in flight at QoS 2."""
         inflight = self.broker.sessions[client.encode()].inflight.values()
         sent = (entry[0] for entry in inflight if entry is not None and min(entry[0].qos, entry[1].qos) == 2)
-        self.machine.in_flight.setdefault(client, set()).update(map(_first_word, sent))
+        self.machine.in_flight.setdefault(client, set()).update(identity_of(one.payload) for one in sent)
 
     def _note_taken_over(self, client: str, node: str, messages: int) -> None:
         """So many at the head of its queue have come from an old session."""
         queue = islice(self.broker.sessions[client.encode()].queue, messages)
         found = (self.broker.journal.read(offset) for offset, _ in queue)
-        self.machine.handed_over.setdefault(client, set()).update(_first_word(one) for one in found if one is not None)
+        identities = (identity_of(one.payload) for one in found if one is not None)
+        self.machine.handed_over.setdefault(client, set()).update(identities)
 
     def verify_elsewhere(self, connection: Connection, credentials: Credentials) -> None:
         raise AssertionError("nobody has a password here")
@@ -392,11 +393,6 @@ class _Timers:
         if self._running.alive:
             # Not a hair before it: instants are floats that went through an addition and a subtraction.
             action(max(instant, self._clock.now()))
-
-
-def _first_word(message: Message) -> str:
-    """Its identity, as clients know it."""
-    return bytes(message.payload[:64]).split(b" ", 1)[0].decode()
 
 
 class _ClientStream:

@@ -8,6 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+IDENTITY_BYTES = 64
+"""How much of a payload is looked at for its identity."""
+
+
+def identity_of(payload: bytes | memoryview) -> str:
+    """Its first word."""
+    return bytes(payload[:IDENTITY_BYTES]).split(b" ", 1)[0].decode()
+
 
 class Violation(NamedTuple):
     """A promise that was not kept."""
@@ -33,8 +41,7 @@ class Publication:
     sent_at: float | None = None
     """When its first byte left the publisher."""
     sends: int = 0
-    nodes: set[str] = field(default_factory=set)
-    """Those it was sent to."""
+    """How often it was sent to a node."""
     acknowledged_at: float | None = None
     refused: bool = False
     abandoned: bool = False
@@ -89,14 +96,16 @@ class Records:
     arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
     new_sessions: dict[str, list[float]] = field(default_factory=dict)
     """client -> when it was told that it has a new session in the place of an old one."""
+    connected: dict[str, list[float]] = field(default_factory=dict)
+    """client -> when it was let in; behind a gateway, when that brought it to a node."""
     wills: dict[str, LastWill] = field(default_factory=dict)
     broken: list[Violation] = field(default_factory=list)
     """What a client saw that no broker may do."""
     crashes: dict[str, list[float]] = field(default_factory=dict)
     """node -> when its process was killed."""
     wandering: set[str] = field(default_factory=set)
-    """Clients behind a gateway: it sends again what a node has not answered, to another node if it has to, and gives up
-    sessions in their place."""
+    """Clients behind a gateway: it sends again what a node has not answered, to another node if it has to, and gets
+    new sessions in their place."""
     arrived_count: int = 0
     gives_new_sessions: bool = False
     """A client may get a new session because its node is away.  It subscribes again, and what it is owed goes on."""
