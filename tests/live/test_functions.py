@@ -100,6 +100,7 @@ def test_people_in_photographs_are_counted_by_a_node_that_was_told_nothing(tmp_p
 
 def test_capabilities_are_what_could_be_loaded(tmp_path: Path) -> None:
     with live(tmp_path) as node:
+        wait_until(lambda: node.events("a function cannot be loaded"), "the functions were tried")
         client = Paho("127.0.0.1", node.port, Settings())
         client.subscribe("$SYS/capabilities")
         (message,) = client.receive()

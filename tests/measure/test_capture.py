@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from sterna.measure.errors import MeasurementError
+from sterna.measure.harness.ports import free_port
 from sterna.measure.harness.processes import wait_until
 from sterna.measure.load import packets
 from sterna.measure.wire.byte_account import DATAGRAMS, HEADERS, REPEATED
@@ -131,7 +132,8 @@ def talk(wire: Capture | Relays, server: socket.socket) -> None:
 
 @pytest.fixture
 def server() -> socket.socket:
-    return socket.create_server(("127.0.0.1", 0))
+    """Its port is outside the range from which the system gives strangers theirs: their packets would be counted."""
+    return socket.create_server(("127.0.0.1", free_port()))
 
 
 @pytest.mark.skipif(not may_capture(), reason="capturing packets needs root or CAP_NET_RAW")

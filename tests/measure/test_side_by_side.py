@@ -33,7 +33,7 @@ def test_every_part_runs_in_a_process_of_its_own_and_is_heard() -> None:
 
 @pytest.mark.parametrize(("problem", "told"), [("no place", "no place"), ("dies", "ended with status 3")])
 def test_one_that_fails_ends_them_all(problem: str, told: str) -> None:
-    began = time.monotonic()
+    said: list[str] = []
     with pytest.raises(MeasurementError, match=told):
-        run_side_by_side(job, [("a", 60.0, ""), ("b", 0.0, problem)], 2, print)
-    assert time.monotonic() - began < 30
+        run_side_by_side(job, [("a", 60.0, ""), ("b", 0.0, problem)], 2, said.append)
+    assert "a ends" not in said

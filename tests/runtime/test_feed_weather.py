@@ -8,6 +8,7 @@ import hmac
 import logging
 import os
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,11 @@ def _has_room(world: FeedWorld) -> bool:
     return len(here) < 2 or any(one.is_idle(now) for one in here)
 
 
+def is_deserted(world: FeedWorld) -> bool:
+    world.feed.tidy()
+    return not world.feed._connections
+
+
 def test_a_reader_that_takes_nothing_holds_little_hurts_nobody_and_is_let_go(tmp_path: Path) -> None:
     async def scene() -> None:
         async with FeedWorld(tmp_path, JournalSettings(durability="os"), idle_s=1.0) as world:
@@ -206,9 +212,7 @@ def test_a_reader_that_takes_nothing_holds_little_hurts_nobody_and_is_let_go(tmp
             held = connection._transport.get_write_buffer_size()
             assert held < 4 * feed_connection.OUTPUT_BYTES
             assert len(await world.ask(everything, reader="quick")) == 60_000
-            while world.feed._connections:
-                world.feed.tidy()
-                await asyncio.sleep(0.05)
+            await until(partial(is_deserted, world))
             with pytest.raises(Unreachable):
                 await asyncio.to_thread(list, reading)
 
@@ -220,9 +224,7 @@ def test_an_idle_reader_is_let_go_and_comes_back_by_itself(tmp_path: Path) -> No
         async with FeedWorld(tmp_path, idle_s=1.0) as world:
             client = world.client()
             await asyncio.to_thread(client.status)
-            while world.feed._connections:
-                world.feed.tidy()
-                await asyncio.sleep(0.05)
+            await until(partial(is_deserted, world))
             assert (await asyncio.to_thread(client.status)).next == 0
             client.close()
 

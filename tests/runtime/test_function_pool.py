@@ -16,7 +16,7 @@ import uvloop
 
 from sterna.operators.functions import Functions
 from sterna.runtime.functions import pool as pools
-from sterna.runtime.functions.pool import FunctionPool, functions_of
+from sterna.runtime.functions.pool import START_S_MAX, FunctionPool, functions_of
 from sterna.runtime.functions.settings import FunctionTable, OwnFunction
 
 T = TypeVar("T")
@@ -70,14 +70,17 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 def table(directory: Path, *names: str, **more: object) -> FunctionTable:
     (directory / "plant_vision.py").write_text(MODULE)
     own = tuple(OwnFunction(name.upper().split(".")[-1], f"plant_vision:{name}", name) for name in names)
-    return FunctionTable(own=own, directory=directory, **{"time_out_s": 30.0, **more})  # type: ignore[arg-type]
+    return FunctionTable(own=own, directory=directory, **{"time_out_s": 100.0, **more})  # type: ignore[arg-type]
 
 
 @asynccontextmanager
-async def running(settings: FunctionTable) -> AsyncIterator[tuple[FunctionPool, Functions]]:
+async def running(
+    settings: FunctionTable, within_s: float = START_S_MAX
+) -> AsyncIterator[tuple[FunctionPool, Functions]]:
+    """On a busy machine a process takes longer to start than a node waits for it."""
     functions = functions_of(settings)
     pool = FunctionPool(settings, functions, lambda piece: piece())
-    await pool.start()
+    await pool.start(within_s)
     try:
         yield pool, functions
     finally:
@@ -125,11 +128,14 @@ def test_numbers_come_back_whatever_the_function_prints(tmp_path: Path) -> None:
 )
 def test_what_gives_no_number_is_told_why_and_hurts_nobody_else(tmp_path: Path, name: str, reason: str) -> None:
     async def run() -> None:
-        settings = table(tmp_path, name, "length", time_out_s=4.0, memory_bytes=1 << 30)
+        limit_s = 4.0 if name == "sleeps" else 100.0
+        settings = table(tmp_path, name, "length", time_out_s=limit_s, memory_bytes=1 << 30)
         async with running(settings) as (pool, _):
             for _ in range(2):
                 assert await asked(pool, name.upper()) == (None, reason)
-                assert await asked(pool, "LENGTH", b"abc") == (3.0, "")
+                while (answer := await asked(pool, "LENGTH", b"abc")) == (None, "function-timed-out"):
+                    assert name == "sleeps"  # and the machine is so busy that nothing is done in four seconds
+                assert answer == (3.0, "")
 
     _run(run())
 
@@ -189,15 +195,12 @@ def test_a_module_that_kills_whoever_imports_it_ends_in_reasons_not_in_silence(
     _run(run())
 
 
-def test_a_module_that_takes_forever_to_import_does_not_keep_the_node_from_starting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_takes_forever_to_import_does_not_keep_the_node_from_starting(tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text("import time\ntime.sleep(3600)\n")
-    monkeypatch.setattr(pools, "FIRST_START_S", 0.1)
     settings = FunctionTable(own=(OwnFunction("X", "endless:x", "x"),), directory=tmp_path)
 
     async def run() -> None:
-        async with asyncio.timeout(120.0), running(settings) as (pool, _):
+        async with asyncio.timeout(120.0), running(settings, within_s=0.1) as (pool, _):
             assert pool.submit("X", b"", lambda value, reason: None)
 
     _run(run())
@@ -210,7 +213,8 @@ def test_processes_end_with_the_pool(tmp_path: Path) -> None:
             assert number is not None
             return int(number)
 
-    assert not Path(f"/proc/{_run(run())}").exists()
+    worker = Path(f"/proc/{_run(run())}")
+    _run(until(lambda: not worker.exists()))
 
 
 def test_bundled_functions_start_no_process_until_one_is_needed() -> None:

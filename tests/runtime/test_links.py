@@ -75,14 +75,13 @@ def test_a_node_that_has_been_away_for_long_is_still_dialled_once_a_second() -> 
         somebody = await asyncio.start_server(hang_up, "127.0.0.1", 0)
         port = somebody.sockets[0].getsockname()[1]
         a.world.dial(f"127.0.0.1:{port}")
-        # Pauses of 0.1, 0.2, 0.4 and 0.8 s at most come first; those after them are the longest there are.
-        await until(lambda: len(came) == 9, "it is dialled again and again")
+        # Pauses of 0.1, 0.2, 0.4 and 0.8 s at most come first; those after them are the longest there are.  A busy
+        # machine makes some of them longer, and none shorter.
+        await until(lambda: any(after - before < 1.5 for before, after in pairwise(came[7:])), "a pause of a second")
         somebody.close()
         await leave(a)
 
     run(test)
-    pauses = [after - before for before, after in pairwise(came)]
-    assert min(pauses[-2:]) < 1.5
 
 
 def test_a_link_that_is_cut_is_resumed_and_nothing_is_lost() -> None:
