@@ -36,7 +36,7 @@ class AccessRenewal:
         self._sessions = sessions
         self._routes = routes
         self._turns = turns
-        #: What is noted for an audit; None if nothing is.
+        #: Notes for an audit; None if none are taken.
         self.records: AuditRecords | None = None
         #: Counts access lists, so that work on an earlier one stops.
         self._edition = 0
@@ -78,7 +78,7 @@ class AccessRenewal:
             self._turns.ask(partial(self._renew_some, away, self._edition))
 
     def _renew_some(self, away: list[bytes], edition: int) -> bool:
-        """What waits for them is asked about again when it is sent, so they may come back before it is their turn."""
+        """Messages that wait for them are asked about again when sent, so they may come back before their turn."""
         if edition != self._edition:
             return True
         for client_id in away[-AWAY_A_TURN:]:

@@ -54,7 +54,7 @@ CLOCK_STEP_S: Final = 0.5
 
 
 class World(Protocol):
-    """What the broker asks of the process or simulator that runs it."""
+    """The requests of the broker to the process or simulator that runs it."""
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         """Something an operator may want to know."""
@@ -107,7 +107,7 @@ class Broker:
         self._compose(rng)
         #: The other nodes; None for a lone one.
         self.network: BrokerNetwork | None = None
-        #: What is noted for an audit; None if nothing is.
+        #: Notes for an audit; None if none are taken.
         self.records: AuditRecords | None = None
         #: To be done when nothing is on its way to the disk and everything that is safe has been delivered.
         self._between: list[Callable[[], None]] = []

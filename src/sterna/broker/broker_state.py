@@ -19,7 +19,7 @@ from sterna.vocabulary.identity import VersionVector
 
 
 class BrokerState:
-    """What outlives a restart: the sessions, who wants what, what is retained."""
+    """The state that outlives a restart: the sessions, who wants what, what is retained."""
 
     def __init__(
         self, limits: Limits, operators: OperatorSettings | None = None, functions: Functions = NO_FUNCTIONS

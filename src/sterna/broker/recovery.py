@@ -79,7 +79,7 @@ class Replay:
                 ) from error
             self._state.retained.update(message, durable=False)
         queues: list[tuple[bytes, bytes]] = []
-        # What expressions remember comes first: it says where the windows of those in parts begin.
+        # The memory of expressions comes first: it says where the windows of those in parts begin.
         states = {name for name in sessions if name.startswith("\0") and is_expression(name[1:].encode())}
         for name in sorted(states):
             self._state.routes.computations.recovery.load(name[1:].encode(), sessions[name])
@@ -169,7 +169,7 @@ class Replay:
         return self._state.new_session(client_id, user, permissions)
 
     def begin_group(self, base: int) -> None:
-        """What follows was written together, in the group whose first message has this offset."""
+        """The events that follow were written together, in the group whose first message has this offset."""
         self._state.routes.computations.recovery.begin_group(base)
 
     def events(self, events: list[bytes]) -> None:

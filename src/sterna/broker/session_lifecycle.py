@@ -94,7 +94,7 @@ class SessionLifecycle:
         self._reports = reports
         #: Makes sure that one node owns a session; a lone node needs none.
         self.keeper: Keeper | None = None
-        #: What is noted for an audit; None if nothing is.
+        #: Notes for an audit; None if none are taken.
         self.records: AuditRecords | None = None
         self.clients_connected = self.clients_maximum = 0
         #: Client identifier -> when its session is looked at next, for its delayed will or its end.
@@ -106,7 +106,7 @@ class SessionLifecycle:
         """The client's session, whether it is an old one, and whether the client must wait for the journal."""
         known = self._sessions.get(request.client_id)
         if self._commitments.unavailable and self._journal.pending_events > NOTES_WAITING_MAX:
-            # What is noted about sessions waits until the journal takes it, so it may not go on for ever.
+            # Notes about sessions wait until the journal takes them, so this may not go on for ever.
             raise ProtocolError(Reason.SERVER_UNAVAILABLE, self._commitments.unavailable)
         if known is not None and known.connection is not None:
             self.take_over(known.connection)
@@ -316,7 +316,7 @@ class SessionLifecycle:
             self.keeper.ended(session)
 
     def take_apart(self, session: Session, *, moved: int | None = None) -> None:
-        """What remains of a session that is no longer known here; `moved` is its number where it goes on."""
+        """The rest of a session that is no longer known here; `moved` is its number where it goes on."""
         self._deadlines.cancel(self._looks.pop(session.client_id, None))
         shares = [share for key in session.shares if (share := self._routes.share(key)) is not None]
         for topic_filter in list(session.subscriptions):

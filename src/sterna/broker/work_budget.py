@@ -36,7 +36,7 @@ COMPUTATION: Final = 16
 
 
 class WorkBudget:
-    """What the current turn has cost so far."""
+    """The cost of the current turn so far."""
 
     __slots__ = ("spent", "turn")
 

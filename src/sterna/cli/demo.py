@@ -173,7 +173,7 @@ def _mosquitto_sub(node: DemoNode) -> subprocess.Popen[str] | None:
 
 
 def _table(spark: SparkCounts, seed: DemoNode) -> None:
-    console.print("[bold]3. What is published is a table in Spark, while it is published[/]")
+    console.print("[bold]3. Every message is a row of a table in Spark, as soon as it is published[/]")
     console.print(f'   spark.readStream.format("sterna").option("nodes", "{seed.feed},...").load()')
     console.print('        .groupBy("topic").count().writeStream.outputMode("complete") ...   (starts in seconds)')
     deadline = time.monotonic() + spark.patience_s
@@ -337,7 +337,7 @@ def _lasting() -> Properties:
 
 def _network(node: DemoNode) -> None:
     address = f"127.0.0.1:{node.admin_port}"
-    console.print(f"[bold]6. What {node.name} says about the network[/]   $ sterna network --admin {address}")
+    console.print(f"[bold]6. The network, as {node.name} sees it[/]   $ sterna network --admin {address}")
     subprocess.run([sys.executable, "-m", "sterna", "network", "--admin", address], check=True)
 
 

@@ -37,7 +37,7 @@ CELL_CHARACTERS_MAX = 120
 
 
 def _local(directory: Path | None) -> Path | None:
-    """What cannot work is said before Spark is started."""
+    """A job that cannot work is refused before Spark is started."""
     if directory is not None:
         from sterna.pipeline.archive.files import check_local
 
@@ -325,7 +325,7 @@ def _source(
 
 
 def _check(source: dict[str, str]) -> None:
-    """What cannot work is said before Spark is started."""
+    """A job that cannot work is refused before Spark is started."""
     from sterna.pipeline.options import ReadOptions
     from sterna.pipeline.source.nodes import look_around
 
@@ -374,7 +374,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _noise_kept_apart() -> Iterator[None]:
-    """What is started meanwhile writes its stderr to a file: Spark and its workers tell every error many times."""
+    """Processes that start meanwhile write stderr to a file: Spark and its workers tell every error many times."""
     handle, path = tempfile.mkstemp(prefix="sterna-spark-", suffix=".log")
     talk.print(f"starting Spark (its log: {path})", soft_wrap=True)
     ours = os.dup(_STDERR)

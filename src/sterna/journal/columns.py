@@ -39,7 +39,7 @@ _ELSEWHERE = [
     pa.field("shares", pa.binary()),
 ]
 
-#: What readers see: every column.
+#: The columns that readers see: all.
 SCHEMA: Any = pa.schema([*OWN_SCHEMA, *_ELSEWHERE])
 
 

@@ -47,7 +47,7 @@ BEGINNING = Position(0, 0, 0)
 
 @dataclass(slots=True)
 class Group:
-    """What is written and synced as one.  Event frames come first, then message frames."""
+    """The frames that are written and synced as one.  Event frames come first, then message frames."""
 
     data: bytes
     base_offset: int

@@ -1,4 +1,4 @@
-"""What a feed sends for a range of the journal, and how a reader gets the rows back.
+"""The bytes that a feed sends for a range of the journal, and how a reader gets the rows back.
 
 A piece of a read is one byte that says its kind, and then
 

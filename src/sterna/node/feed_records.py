@@ -55,7 +55,7 @@ class PickedRecords:
     rotten: int = 0
     """Frames whose checksum does not hold."""
     is_broken: bool = False
-    """What stands at `reached` is no frame."""
+    """There is no frame at `reached`."""
 
 
 def pick_records(data: bytes, serial: int, start: int, kind: int, since_us: int | None) -> PickedRecords:

@@ -49,7 +49,7 @@ class Membership:
         reader_age += UNDERWAY_S
         if reader_age < self.age(now, wall):
             started, clock = self._started
-            # Whoever sets the clock, forward or back: the earlier of both is early enough.
+            # The clock may have been set, forward or back: the earlier of both is early enough.
             born = min(wall, clock + now - started) - reader_age
             start = first_since(self._journal.read, start, frontier.sequence + 1, born)
         return Stamp(self._journal.epoch_of(start - 1), start - 1) if start else BEFORE_ALL

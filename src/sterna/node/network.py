@@ -93,7 +93,7 @@ class Network:
         self._paused = False
         self._quarantine = Quarantine()
         self._spoilt_told_at = -SPOILT_TOLD_S
-        #: What could not be kept has to be read again from here, and with it what came after it.
+        #: Messages that could not be kept have to be read again from here, and with them those that came after.
         self._taken_back: VersionVector = {}
         #: As of the last note in the journal.
         self._noted: VersionVector = dict(vector)
@@ -384,14 +384,14 @@ class Network:
         if route.shares and message.qos and (undecided := self._undecided(message, route, asked)):
             return undecided
         broker.heard_clock(message.received_at)
-        # What is handed over is written down in one group with what it was made of: both are kept, or neither.
+        # A result that is handed over is written in one group with its messages: both are kept, or neither.
         is_handed_over = bool(message.shares) and self._handing_over.hand_over(message)
         if is_handed_over or message.retain or (message.qos and _keeps(route)):
             broker.commitments.publication(message, None, 0)
         elif message.identity is not None and self.router.streams.may_repeat(message.identity.origin):
             broker.counters.dropped("offline")  # at QoS 0 rather not than twice
         else:
-            # Whoever comes to want it at a higher QoS while it waits its turn came after it.
+            # A client that comes to want it at a higher QoS while it waits its turn came after it.
             message.qos = 0
             broker.commitments.in_turn(partial(self._deliver_in_turn, message))
         return NOTHING
@@ -450,7 +450,7 @@ class Network:
         self._broker.ingress.remember(message)
 
     def filters(self) -> list[bytes] | None:
-        """What our clients want, for a FETCH; None: everything."""
+        """The filters of our clients, for a FETCH; None: everything."""
         if self.router.strategy.everything():
             return None
         return [*self._broker.routes.filters(), *self._left.filters()]

@@ -1,4 +1,4 @@
-"""What a node's part in a network is made of, and what the network asks of whoever runs the node."""
+"""A node's part in a network, and the requests of the network to the world that runs the node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTLE_S = 1.0
 
 
 class NetworkWorld(Protocol):
-    """What the network asks of whoever runs the node."""
+    """The requests of the network to the world that runs the node."""
 
     def hold_links(self, dial: dict[str, str]) -> None:
         """Keep exactly these dialled, see `OverlayWorld.hold_links`."""
@@ -27,7 +27,7 @@ class NetworkWorld(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """What a node's part in a network is made of."""
+    """A node's part in a network."""
 
     link: LinkSettings
     overlay: OverlayMaker | None = None

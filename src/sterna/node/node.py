@@ -86,7 +86,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """What start-up found; the world tells the operator."""
+    """The findings of start-up; the world tells the operator."""
 
     sessions: int
     retained: int
@@ -198,7 +198,7 @@ class Node:
         self.broker.log.running(self.broker.running_clock, self.broker.wall)
 
     def _differ_from(self, saved: Saved) -> None:
-        """What the replay touched differs from the checkpoint it began with."""
+        """Sessions that the replay touched differ from the checkpoint it began with."""
         log, sessions = self.broker.log, self.broker.sessions
         for session in sessions.values():
             log.changed[session.client_id] = session

@@ -52,7 +52,7 @@ class Asked:
         self.part = part
         #: Node that was asked for everything and has not answered -> how long to wait for it.
         self.again: dict[str, float] = {}
-        #: What is new is said at this instant; 0: nothing is.
+        #: News is told at this instant; 0: there is none.
         self.due = 0.0
         #: Of periods: the end of the window that is waited for.
         self.waited_us = 0
@@ -211,7 +211,7 @@ class PartsAsked:
             part.awaited.pop(node, None)
         self._note(node, told.number, number)
         for computation in part.computations:
-            # What was there before the first subscription to it is no news.
+            # A part that was there before the first subscription to it is no news.
             is_old = is_first and computation.said is None and not told.flags & CAUGHT_UP
             is_news = moved and not told.flags & QUIET and not is_old
             computation.owed = computation.owed or is_news

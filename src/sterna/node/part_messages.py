@@ -1,4 +1,4 @@
-"""What nodes write to each other about parts of expressions.
+"""Messages of nodes to each other about parts of expressions.
 
 Not among the compiled modules: msgspec reads the annotations of these records, and mypyc does not keep them as they
 are.

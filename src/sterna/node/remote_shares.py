@@ -150,7 +150,7 @@ def copy_for(decision: dict[bytes, str], message: Message) -> Message:
 
 
 class HandingOver:
-    """What was for members of ours who have left goes on to whoever has members now."""
+    """Messages for members of ours who have left go on to a node that has members now."""
 
     def __init__(self, node: str, broker: Broker, elsewhere: SharedElsewhere) -> None:
         self._node = node

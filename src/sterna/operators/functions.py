@@ -34,7 +34,7 @@ class Function:
     returns: str
     """What the number means, for people: it stands in `$SYS/capabilities` and in plans."""
     description: str = ""
-    """What is done to the payload."""
+    """The work on the payload."""
 
 
 class Functions:
@@ -96,5 +96,5 @@ class Functions:
         return KEYWORDS.get(name) or Keyword(Family.FUNCTION, name, f"${name}")
 
 
-#: What a node has unless somebody registers something.
+#: The functions of a node unless somebody registers one.
 NO_FUNCTIONS = Functions()

@@ -110,7 +110,7 @@ class SlidingSpan:
             self._put(longer, kind + 1)
 
     def forget(self, oldest_us: int) -> None:
-        """What came at this instant or before is no longer held."""
+        """Values that came at this instant or before are no longer held."""
         if self._first_us <= oldest_us and self._last_us <= oldest_us:
             self._clear()
         while self._first_us <= oldest_us:
@@ -160,7 +160,7 @@ class Peaks:
     def __init__(self) -> None:
         self._times: array[int] = array("q")
         self._values: array[float] = array("d")
-        #: What stands before it is gone; it is thrown out when it is the most.
+        #: Values before it are gone; they are thrown out when they are the most.
         self._first = 0
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from sterna.operators.expression import Operator
 
 
 class Counts:
-    """What did not lead to a result, and why."""
+    """Values that did not lead to a result, and why."""
 
     __slots__ = ("clamped", "ignored", "not_finite", "overflow")
 

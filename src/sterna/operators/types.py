@@ -13,7 +13,7 @@ from sterna.operators.expression import Expression, Family, Operator
 
 
 class StreamType(Enum):
-    """What flows between two operators; the value is how a plan calls it."""
+    """The kinds of values between two operators; the value is how a plan calls it."""
 
     PAYLOADS = "messages"
     TEXTS = "messages whose text passed"

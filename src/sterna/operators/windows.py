@@ -70,7 +70,7 @@ class Sliding(Answering):
         raise NotImplementedError
 
     def forget(self, oldest_us: int) -> None:
-        """What came at this instant or before is no longer held; in a few steps, however many values that are."""
+        """Values that came at this instant or before are no longer held; in a few steps, however many they are."""
         raise NotImplementedError
 
     def size(self) -> int:

@@ -197,7 +197,7 @@ class Advertisement:
             for origin, advertised in self._heard.get(link, {}).items()
         )
 
-    # What is said
+    # Telling
 
     def _visible(self, origin: str, via: str | None, to: str) -> AdvertisedTopics:
         """What one link is told of an origin that is routed via another."""
@@ -240,7 +240,7 @@ class Advertisement:
                     for body in encode(kind, filters, origin):
                         self._output.send(link, body)
 
-    # What is known
+    # Knowledge
 
     def links_for(self, topic: bytes) -> list[str]:
         return self._interest.links_for(topic)

@@ -34,7 +34,7 @@ class _Neighbour:
         self.wants_bytes = 0
         #: What it knows from us.
         self.told: dict[bytes, None] = {}
-        #: What may have to be told or taken back.
+        #: Filters that may have to be told or taken back.
         self.doubtful: dict[bytes, None] = {}
 
 
@@ -57,7 +57,7 @@ class InterestTable:
         #: Some neighbour has doubtful ones; nearly every turn none has.
         self._doubts = False
 
-    # What is wanted
+    # Interest
 
     def want(self, topic_filter: bytes) -> None:
         topic_filter = canonical(topic_filter)
@@ -145,7 +145,7 @@ class InterestTable:
             for topic_filter in filters:
                 self._output.changed(topic_filter)
 
-    # What follows from it
+    # Consequences
 
     def links_for(self, topic: bytes) -> list[str]:
         links: dict[str, None] = {}
@@ -155,7 +155,7 @@ class InterestTable:
         return sorted(links)
 
     def doubt(self, link: str, topic_filter: bytes | None) -> None:
-        """What is relevant to this link may have changed for filters that overlap this one (None: for all)."""
+        """Filters that overlap this one (None: all) may have become relevant to this link, or no longer be."""
         neighbour = self._neighbours.get(link)
         if neighbour is not None:
             found = self._wanted if topic_filter is None else self._wanted.overlapping(topic_filter)

@@ -84,7 +84,7 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     after: tuple[Epoch, Sequence] | None
     #: How long the reader has belonged to the network.
     age_s: Seconds
-    #: What the reader wants; None: everything.
+    #: The filters of the reader; None: everything.
     filters: Annotated[list[Topic], msgspec.Meta(max_length=FETCHED_FILTERS_MAX)] | None
     #: For a reader that is new: of what is retained, the topics after this one are still unknown to it; None: none are.
     retained_after: Topic | None

@@ -54,7 +54,7 @@ class RouterCounters:
     refused: int = 0
     #: Frames that made no sense: their links were ended.
     nonsense: int = 0
-    #: What came from nodes further away and made no sense: it was left out.
+    #: Messages from nodes further away that made no sense: they were left out.
     spoilt: int = 0
 
 

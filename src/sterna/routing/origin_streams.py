@@ -56,7 +56,7 @@ class OriginStream:
         #: path, or of another question.
         self.number = 0
         self.oldest = 0
-        #: What we want has grown since the FETCH went out.
+        #: We want more than when the FETCH went out.
         self.again = False
         #: Shared subscriptions of ours that the origin has yet to decide about.
         self.groups: dict[bytes, None] = {}
@@ -103,7 +103,7 @@ class Local(Protocol):
         """One retained elsewhere before this node came: kept, if newer, and sent to nobody."""
 
     def filters(self) -> list[bytes] | None:
-        """What is wanted here; None: everything."""
+        """The filters wanted here; None: everything."""
 
     def is_ours_to_hand_over(self, message: Message) -> bool:
         """Is it for members of a shared subscription who have left this node?"""
@@ -210,7 +210,7 @@ class Streams:
             self._retained_source = None
 
     def refetch(self, origin: str) -> None:
-        """What we want of an origin has grown, and messages we now want may have passed."""
+        """We want more of an origin, and messages we now want may have passed."""
         stream = self._streams.get(origin)
         if stream is None or stream.state is StreamState.UNSYNCED:
             return
@@ -232,7 +232,7 @@ class Streams:
         self._fetch(origin, stream)
 
     def passed(self, origin: str, stamp: Stamp) -> None:
-        """Whatever we wanted of an origin up to here has come: it says so by the way its messages take."""
+        """All that we wanted of an origin up to here has come: it says so by the way its messages take."""
         if self.synced(origin) and stamp > self.vector.get(origin, BEFORE_ALL):
             self.vector[origin] = stamp
 
@@ -255,7 +255,7 @@ class Streams:
         self._met[origin] = max(stamp, self._met.get(origin, BEFORE_ALL))
 
     def taken_back(self, vector: VersionVector) -> None:
-        """What was taken could not be kept: read again from here."""
+        """Messages that were taken could not be kept: read again from here."""
         for origin, stream in self._streams.items():
             stamp = vector.get(origin)
             if stamp is not None and stamp < self.vector.get(origin, BEFORE_ALL):

@@ -149,7 +149,7 @@ class Outbound:
             self.publish_loose(*messages)
 
     def flush(self) -> None:
-        """What was gathered goes to the links."""
+        """The gathered messages go to the links."""
         self._gathered_bytes = 0
         if self._gathered:
             gathered, self._gathered = self._gathered, {}

@@ -33,7 +33,7 @@ class OriginPath(NamedTuple):
 
 
 class PathUser(Protocol):
-    """What the rest of a router is told and asked."""
+    """The rest of a router, told and asked."""
 
     def links(self) -> list[str]: ...
     def session_of(self, link: str) -> int: ...

@@ -161,7 +161,7 @@ class Probes:
         body = encode(probe)
         for other in others:
             self._user.send_control(other, Frame.PROBE, body)
-        # What was decided before the news, and is still being written, goes ahead of the answer.
+        # Decisions from before the news that are still being written go ahead of the answer.
         self._user.in_turn(partial(self._passed_here, key))
 
     def _passed_here(self, key: tuple[str, int]) -> None:

@@ -195,7 +195,7 @@ class Router:
         link.restart(reason)
 
     def _spoilt(self, link: str, source: str, error: LinkProtocolError) -> None:
-        """What a node further away has said makes no sense, and those on the way could not know: its link is ended only
+        """A node further away has said what makes no sense, and those on the way could not know: its link is ended only
         if it is the neighbour itself."""
         if source == link:
             raise error
@@ -263,7 +263,7 @@ class Router:
                 self._announce_soon(ask=False)
 
     def announce_pending(self) -> None:
-        """What has changed about us goes out now, ahead of what is said next."""
+        """News about us goes out now, ahead of what is said next."""
         self._announce_now()
 
     def _announce_now(self) -> None:

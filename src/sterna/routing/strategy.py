@@ -37,7 +37,7 @@ class RoutingSettings:
 
 
 class RoutingOutput(Protocol):
-    """What the node does for its strategy."""
+    """The node, as its strategy sees it."""
 
     def send(self, link: str, body: bytes) -> None:
         """One routing frame to a neighbour."""

@@ -52,7 +52,7 @@ def _instant(record: logging.LogRecord) -> str:
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         words = [_instant(record), record.levelname, _one_line(record.getMessage())]
-        # What there is none of (the user of an anonymous client) takes no room; JSON says null.
+        # A field without a value (the user of an anonymous client) takes no room; JSON says null.
         words += [f"{key}={_quoted(value)}" for key, value in circumstances(record).items() if value is not None]
         line = " ".join(words)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

@@ -36,7 +36,7 @@ class ReloadedPart(msgspec.Struct, frozen=True):
 
 
 class ReloadOutcome(msgspec.Struct, frozen=True):
-    """What a reload came to."""
+    """The outcome of a reload."""
 
     read: list[ReloadedPart]
     disconnected: int = 0

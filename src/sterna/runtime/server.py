@@ -80,7 +80,7 @@ LINKS = 64
 """Descriptors for links to other nodes."""
 
 
-#: What a reload puts in place.  The rest of the configuration waits for a restart.
+#: The settings that a reload puts in place.  The rest of the configuration waits for a restart.
 RELOADED: tuple[Place, ...] = (
     ("authentication",),
     ("authorization",),
@@ -245,7 +245,7 @@ class NodeServer:
             address = await self._admin.start(self._configuration.admin.bind)
             log.info("admin port", extra={"address": f"http://{address}"})
         self._serving = True
-        # What lives now lives for long: keep the collector from looking at it again and again.
+        # Objects that live now live for long: keep the collector from looking at them again and again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)

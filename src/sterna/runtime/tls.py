@@ -26,7 +26,7 @@ class RenewableContext:
         self.current = context
         self.digest = digest
         self.outer = context
-        # What was verified by an earlier context must not be taken up again by a ticket.
+        # A ticket must not take up again a connection that an earlier context verified.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
         context.sni_callback = self._choose

@@ -89,7 +89,7 @@ class Plan:
     server_references: bool = False
     """Clients that are moved by plan are told where to go."""
     owner_unreachable: str = DEFAULTS.owner_unreachable
-    """What a client gets whose node is away: a new session, or no connection."""
+    """The answer to a client whose node is away: a new session, or no connection."""
     owner_absent_s: float = DEFAULTS.owner_absent_s
     """For how long it has to be away before."""
     long_outages: float = LONG_OUTAGES

@@ -36,7 +36,7 @@ def check_delivery(records: Records) -> list[Violation]:
 
 
 def _live(records: Records, client: str) -> list[tuple[Arrival, Publication]]:
-    """What came to a client as it was published; retained copies come whenever somebody subscribes."""
+    """Messages that came to a client as they were published; retained copies come whenever somebody subscribes."""
     known = records.publications
     return [
         (arrival, known[arrival.identity])
@@ -106,7 +106,7 @@ def _too_often(publication: Publication, qos: int, times: int) -> bool:
 def _twice(
     who: str, records: Records, found: Iterable[tuple[Arrival, Publication]], unreleased: Iterable[str] = ()
 ) -> Iterable[Violation]:
-    """What comes at QoS 0 is written down nowhere, so a node that crashes reads it again: that is not promised."""
+    """Messages at QoS 0 are written down nowhere, so a node that crashes reads them again: that is not promised."""
     forgotten = set(unreleased)
     times: dict[tuple[str, int, int], int] = {}
     for arrival, publication in found:
@@ -204,7 +204,7 @@ def right_qos(records: Records) -> Iterable[Violation]:
 
 
 def shares(records: Records) -> Iterable[Violation]:
-    """What a share is owed must come to one of its members, and at QoS 0 and 2 to one only.
+    """Messages that a share is owed must come to one of its members, and at QoS 0 and 2 to one only.
 
     A message that was in flight to a member at QoS 2 when its session was fenced is for no other member [MQTT-4.8.2-5].
     """

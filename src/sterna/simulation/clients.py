@@ -1,7 +1,8 @@
 """Simulated MQTT clients: real bytes, both versions, every QoS, and their side of every promise across connections.
 
-What a client sent and was not told the end of it sends again, in order, with DUP; what it has taken at QoS 2 and was
-not told to release it recognises.  It acknowledges when it gets around to it, and keeps the books in Records.
+A client sends again, in order and with DUP, every message whose end it was not told; it recognises messages that it
+has taken at QoS 2 and was not told to release.  It acknowledges when it gets around to it, and keeps the books in
+Records.
 """
 
 from __future__ import annotations

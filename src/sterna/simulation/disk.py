@@ -1,6 +1,6 @@
 """A disk that knows what is safe on it: the journal's segments and the checkpoint, through crashes and full spells.
 
-What was synced survives everything.  Of what was being written when the power went, any beginning may be there, and
+Synced bytes survive everything.  Of what was being written when the power went, any beginning may be there, and
 a bit of it may be wrong.  A checkpoint is one transaction: the old one or the new one, nothing between.
 """
 

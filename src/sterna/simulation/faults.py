@@ -185,4 +185,4 @@ _KINDS: dict[str, Callable[[Faults], None]] = {
 }
 KINDS = tuple(_KINDS)
 LONE_KINDS = tuple(kind for kind in KINDS if kind not in ("link-break", "partition", "one-way"))
-"""What can go wrong for nodes without neighbours."""
+"""The faults of nodes without neighbours."""

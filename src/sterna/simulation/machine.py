@@ -110,7 +110,7 @@ class Machine:
         self.troubles: list[float] = []
         #: Those of them when it was killed.
         self.crashes: list[float] = []
-        #: What its starts reported about the journal.
+        #: Reports of its starts about the journal.
         self.damage: list[str] = []
         #: client -> the first words of messages at QoS 2 that were in flight in a session when that was fenced.
         self.in_flight: dict[str, set[str]] = {}

@@ -100,7 +100,7 @@ class Records:
     """client -> when it was let in; behind a gateway, when that brought it to a node."""
     wills: dict[str, LastWill] = field(default_factory=dict)
     broken: list[Violation] = field(default_factory=list)
-    """What a client saw that no broker may do."""
+    """Acts of brokers that a client saw and that none may do."""
     crashes: dict[str, list[float]] = field(default_factory=dict)
     """node -> when its process was killed."""
     wandering: set[str] = field(default_factory=set)

@@ -94,7 +94,7 @@ class End:
         self._waiting_bytes = 0
         self._under_way = 0
         self._unread: deque[bytes | None] = deque()
-        #: What a cut keeps from arriving, and how many such times there were.
+        #: Bytes that a cut keeps from arriving, and how many such times there were.
         self._held: list[bytes | None] = []
         self._stall = 0
         self._full = False
@@ -102,7 +102,7 @@ class End:
         self._closing = False
         #: The user hears nothing more, and what it writes goes nowhere.
         self._over = False
-        #: What we send does not arrive.
+        #: Our bytes do not arrive.
         self._void = False
         #: The stream broke somewhere in between: not even a reset arrives.
         self._severed = False
@@ -236,7 +236,7 @@ class End:
         self._take(piece)
 
     def release(self) -> None:
-        """What a cut held back gets through."""
+        """Bytes that a cut held back get through."""
         if self._network.is_cut(self.peer_host, self.host):
             return  # cut again meanwhile
         self._network.stalled.pop(self, None)

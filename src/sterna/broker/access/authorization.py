@@ -120,7 +120,7 @@ class AccessList:
 
 
 class Permissions:
-    """What one identity may do.  Immutable: answers may be kept for as long as the access list is."""
+    """The rights of one identity.  Immutable: answers may be kept for as long as the access list is."""
 
     __slots__ = ("_publish", "_subscribe", "unrestricted")
 
@@ -224,7 +224,7 @@ def _spell_out(rules: Iterable[_Spelled], default: bool, user: str | None, clien
             if _is_unspeakable(pattern, user, client_id):
                 if allow:
                     continue
-                # What is forbidden cannot be told from the rest, so all that was not allowed before is forbidden.
+                # Forbidden topics cannot be told from the rest, so all that was not allowed before is forbidden.
                 return _Verdicts(patterns, default=False)
             patterns.append((_substitute(pattern, user or "", client_id), allow))
     return _Verdicts(patterns, default)

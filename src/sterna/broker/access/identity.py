@@ -24,7 +24,7 @@ class Entrance:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client shows in its CONNECT, and what is known about the way it came."""
+    """The credentials in a CONNECT, and what is known about the way it came."""
 
     client_id: str
     username: str | None = None

@@ -244,7 +244,7 @@ class Delivery:
         for share in route.shares:
             if not is_for_share(message, share.key, self.node):
                 continue
-            # What waits already goes first.
+            # Messages that wait already go first.
             member = None if share.queue and message.qos else share.next_member(message.topic, qos=message.qos)
             if member is not None:
                 session, grant = member
@@ -345,7 +345,7 @@ class Delivery:
         return message
 
     def retention_took(self, waiting: Session | SharedSubscription, messages: int) -> None:
-        """What waited longer than the journal kept it; nobody knows any more what it was."""
+        """Messages that waited longer than the journal kept them; nobody knows any more what they were."""
         self._counters.dropped("retention", messages)
 
     # -- what the receiver says --
@@ -417,7 +417,7 @@ class Delivery:
         session.connection.send(packet)
 
     def _withhold(self, session: Session, packet_id: int, message: Message, grant: Grant, reason: str) -> None:
-        """What was in flight may not be sent again.  At QoS 2 the client may have it all the same, and would take the
+        """Messages in flight may not be sent again.  At QoS 2 the client may have it all the same, and would take the
         next message under this identifier for a repetition: it is released first."""
         if min(message.qos, grant.qos) == 2:
             self.passed_on(session, packet_id, reason)

@@ -18,7 +18,7 @@ from sterna.mqtt.message import Message
 
 
 class RetainedBacklog:
-    """What waits for a session is in `session.retained_backlog`."""
+    """Messages that wait for a session are in `session.retained_backlog`."""
 
     __slots__ = ("_counters", "_limits", "_retained", "_send_now", "_turns", "_under_way", "_work_budget")
 

@@ -450,7 +450,7 @@ class Routes:
         return max((grant.qos for _, grant in self.route(topic).deliveries), default=0)
 
     def _is_slow(self, topic: bytes) -> bool:
-        """What is remembered with the others, any client may publish to by the quick way."""
+        """Any client may publish by the quick way to a topic that is remembered with the others."""
         return is_reserved(topic) or (self.kept is not None and topic in self.kept) or self.computations.takes(topic)
 
     def _slow_route(self, topic: bytes) -> Route:

@@ -196,7 +196,7 @@ class Computation:
         if self.part is None:
             self.engine.restore(fields[1])
         else:
-            # What stands outside the parts depends on their newest answer only.
+            # The operators outside the parts depend on their newest answer only.
             self.said, self.closed_us = fields[2], fields[4]
 
     def _fields(self, snapshot: bytes) -> list[Any]:

@@ -59,7 +59,7 @@ from sterna.vocabulary.identity import Identity
 
 
 class ExpressionHost(FunctionCallHost, WindowTimerHost, Protocol):
-    """What expressions need of the broker around them, once it runs."""
+    """The broker around expressions, as far as they need it, once it runs."""
 
     clock: BrokerClock
     deadlines: Deadlines
@@ -99,7 +99,7 @@ class Computations:
         self.recovery = ExpressionRecovery(self)
         self._broker: ExpressionHost | None = None
         self._window_timer = WindowTimer(self._end_window)
-        #: What differs from the last checkpoint.
+        #: Changes since the last checkpoint.
         self.changed: dict[bytes, Computation] = {}
         self.gone: dict[bytes, None] = {}
         self.results = 0

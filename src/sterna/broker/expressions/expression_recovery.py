@@ -92,7 +92,7 @@ class ExpressionRecovery:
     # -- messages --
 
     def begin_group(self, base: int) -> None:
-        """What follows is of the group whose first message has this offset."""
+        """The events that follow are of the group whose first message has this offset."""
         if base != self._group:
             for computation in list(self._waiting.values()):
                 self._take(computation, self._group - 1)

@@ -179,8 +179,8 @@ class ExpressionPart:
                 self.stop(str(reason))
 
     def end_windows(self, upto_us: int, log: SessionLog) -> None:
-        """It is that late.  What comes later counts in later windows, and after a crash it is to do so again: a message
-        may have come before that instant and be safe only after it."""
+        """It is that late.  A message that comes later counts in later windows, and after a crash it is to do so again:
+        it may have come before that instant and be safe only after it."""
         assert self.windows is not None
         if upto_us > self.windows.newest_us:
             log.ended_windows(self.name, self.taken, upto_us)
@@ -207,7 +207,7 @@ class ExpressionParts:
         self._snapshots: dict[bytes, bytes] = {}
         #: Parts that have changed since somebody last looked.
         self.moved: list[ExpressionPart] = []
-        #: What differs from the last checkpoint.
+        #: Changes since the last checkpoint.
         self.changed: dict[bytes, ExpressionPart] = {}
         self.gone: dict[bytes, None] = {}
         #: States that could not be gone on from, and why.

@@ -36,6 +36,6 @@ class WindowTimer:
         while self._waiting:
             if spent.spent >= work_budget.TURN:
                 return False
-            # What is written tells best how much there was to sum up.
+            # The size of the result tells best how much there was to sum up.
             spent.spent += work_budget.FILTER + self._end(*self._waiting.popleft())
         return True

@@ -105,7 +105,7 @@ class Requests:
         self.network: BrokerNetwork | None = None
         #: Makes sure that one node owns a session; a lone node needs none.
         self.keeper: Keeper | None = None
-        #: What is noted for an audit; None if nothing is.
+        #: Notes for an audit; None if none are taken.
         self.records: AuditRecords | None = None
 
     def subscribe(self, connection: Connection, data: bytes, body: int, stop: int) -> None:
@@ -160,8 +160,8 @@ class Requests:
             if self.network is None:
                 self._look_up(task)
             else:
-                # What other nodes had acknowledged before is here by now, and may still be on its way to the journal:
-                # a value that was taken away there must not be found.
+                # Messages that other nodes had acknowledged before are here by now, and may still be on their way to
+                # the journal: a value that was taken away there must not be found.
                 self._commitments.in_turn(lambda: self._look_up(task))
 
     def _look_up(self, task: Subscribing) -> None:

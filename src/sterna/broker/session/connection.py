@@ -47,7 +47,7 @@ class ConnectionState:
 
 @dataclass(frozen=True, slots=True)
 class ClientPeer:
-    """What is known of the other end before it says a word."""
+    """The other end, as it is known before it says a word."""
 
     address: str
     certificate_name: str | None = None

@@ -25,7 +25,7 @@ NOT_COUNTED = ""
 
 
 class Transport(Protocol):
-    """What the world gives us to reach one client."""
+    """The way to one client, given by the world."""
 
     def write(self, data: bytes) -> None: ...
     def close(self) -> None:

@@ -21,7 +21,7 @@ from sterna.vocabulary.identity import Identity, Stamp
 
 
 class SessionEvent(IntEnum):
-    """What can happen to a session, as it stands in the journal."""
+    """The events of a session, as they stand in the journal."""
 
     OPENED = 1
     CLOSED = 2

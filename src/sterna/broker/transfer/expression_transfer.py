@@ -85,7 +85,7 @@ def states_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
 
 
 def _waiting_of(broker: Broker, computation: Computation, room: int) -> list[_Waiting]:
-    """What does not fit in is not computed, and counted."""
+    """Messages that do not fit in are not computed, and counted."""
     calls = broker.routes.computations.calls
     found: list[_Waiting] = []
     for call, message in calls.under_way(computation):

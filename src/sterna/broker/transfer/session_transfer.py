@@ -73,7 +73,7 @@ def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -
     if session.connection is not None:
         session.outbox.instead = MOVING
         session.connection.freeze(AckOnlyReader(broker.acknowledgements, acknowledged))
-    # What came through a shared subscription and is not acknowledged goes back there, as when a connection ends.
+    # Unacknowledged messages of a shared subscription go back there, as when a connection ends.
     broker.delivery.disconnected(session)
     return kept_up
 
@@ -287,7 +287,7 @@ def raise_barrier(broker: Broker, session: Session) -> None:
 
 
 def watch(broker: Broker, session: Session) -> None:
-    """What comes for it at QoS 2 is looked at, if an old session that is known of may be in charge of it."""
+    """Its messages at QoS 2 are looked at, if an old session that is known of may be in charge of them."""
     if session.beginning is not None and (session.beginning.after or session.beginning.left_to_old):
         barriers_of(broker).watch(session)
 

@@ -12,7 +12,7 @@ from sterna.measure.harness.sites import NodePlace
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What one node says."""
+    """The words of one node."""
 
     root: str
     parent: str

@@ -38,7 +38,7 @@ FILTERS_PER_CLIENT = 100
 
 
 class GeneratorJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What one generator does."""
+    """The work of one generator."""
 
     load: shapes.Load
     near: int

@@ -43,7 +43,7 @@ DELIVERIES = (
 
 
 class AuditRecords(NamedTuple):
-    """What the nodes have noted."""
+    """The notes of the nodes."""
 
     subscriptions: DataFrame
     deliveries: DataFrame

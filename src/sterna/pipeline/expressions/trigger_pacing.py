@@ -33,7 +33,7 @@ class TriggerPacing:
         self._is_running = False
         #: The end for which a batch was begun: if it did not close the window, somebody is away.
         self._begun_for_us = 0
-        #: What was new before: if nobody learned of it, somebody is away.
+        #: The news of before: if nobody learned of it, somebody is away.
         self._known_news: set[tuple[str, int, int]] = set()
         self._edition = -1
         self._windows: set[tuple[int, int]] = set()

@@ -118,7 +118,7 @@ def start_archive(
 
 
 def _keeper(files: ArchiveFiles, merge_at: int, target_bytes: int) -> Callable[[DataFrame, int], None]:
-    """What becomes of a batch."""
+    """The fate of a batch."""
 
     def keep(messages: DataFrame, batch: int) -> None:
         if batch <= last_batch(files.list.load()):

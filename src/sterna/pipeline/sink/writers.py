@@ -53,7 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Every row is published already."""
 
     def abort(self, messages: Messages) -> None:
-        """What is published stays published; the same write run again adds the rest."""
+        """Published rows stay published; the same write run again adds the rest."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -69,7 +69,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Every row is published already."""
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        """What is published stays published; the batch will be run again and adds the rest."""
+        """Published rows stay published; the batch will be run again and adds the rest."""
 
 
 def _task() -> TaskContext:

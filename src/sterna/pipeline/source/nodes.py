@@ -94,7 +94,7 @@ def ask(access: Access, address: str) -> tuple[Seen, Mapping[str, str]]:
 
 
 class NetworkSurvey(NamedTuple):
-    """What was found."""
+    """The findings."""
 
     nodes: dict[str, Seen]
     missing: dict[str, FeedError]

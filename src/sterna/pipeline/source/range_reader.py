@@ -39,7 +39,7 @@ def read_range(piece: Range, address: str | None, options: ReadOptions) -> Itera
 
 
 class _AnotherJournal(Exception):
-    """What was just read does not belong to the range."""
+    """The last row does not belong to the range."""
 
 
 class _Reading:

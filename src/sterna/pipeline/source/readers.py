@@ -166,7 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What it holds is what all nodes have now: as of a batch read, none may be missing."""
+        """It holds what all nodes have now: as of a batch read, none may be missing."""
         self._nodes = by_journal(patiently(self._options, lambda: whole_network(self._options)))
         self._last = {name: seen.next for name, seen in self._nodes.items()}
 

@@ -31,7 +31,7 @@ SESSIONS_SHOWN = 1000
 
 
 class ObservedNode(AdminProcess, Protocol):
-    """What the admin port asks the node."""
+    """The questions of the admin port to the node."""
 
     def statistics(self) -> Statistics: ...
 

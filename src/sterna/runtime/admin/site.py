@@ -87,7 +87,7 @@ class Answer(NamedTuple):
 
 
 class Right(Enum):
-    """What a client must be allowed to do, to ask for a page."""
+    """The right that a client needs to ask for a page."""
 
     NOTHING = "nothing"
     """Everybody who can reach the port may ask."""
@@ -183,7 +183,7 @@ def as_json(value: object) -> Answer:
 
 
 class AdminProcess(Protocol):
-    """What every admin port asks of its process."""
+    """The questions of every admin port to its process."""
 
     def why_not_ready(self) -> str | None:
         """None when it serves, else the reason in a few words."""

@@ -187,7 +187,7 @@ class FeedTable(Table, frozen=True):
     hold_bytes: int = 0
     """For what a registered reader has not committed the journal may grow to this; if less, `retention_bytes` holds."""
     hold_age_s: float = 0.0
-    """What a registered reader has not committed may grow this old; if less, `retention_age_s` holds."""
+    """Messages that a registered reader has not committed may grow this old; if less, `retention_age_s` holds."""
     forget_nodes_s: float = 7 * 24 * 3600.0
     """How long after it was last reachable a node with a feed is still expected: a read of the table as of now fails
     without it (see `ignoreMissingNodes` in [pipeline](pipeline.md)).  0: it is forgotten at once."""

@@ -220,7 +220,7 @@ class Feed:
         self._connections.discard(connection)
 
     async def keep_readers(self) -> None:
-        """What is known of the readers now is on the disk when this returns; many may wait for one write."""
+        """All that is known of the readers now is on the disk when this returns; many may wait for one write."""
         if self._cursors is None:
             return
         self._edition += 1

@@ -63,7 +63,7 @@ def read_bytes(store: Store, serial: int, start: int, stop: int) -> bytes:
 
 
 def read_span(store: Store, span: FrameSpan, question: Question, look: bool) -> Picked:
-    """What there is to send of a span."""
+    """The part of a span that is to be sent."""
     return pick(read_bytes(store, span.serial, span.start, span.stop), question, look=look)
 
 

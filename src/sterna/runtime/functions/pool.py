@@ -163,7 +163,7 @@ class FunctionPool:
         self._again: asyncio.TimerHandle | None = None
         self._waiting: deque[Job] = deque()
         self._told: set[tuple[str, str]] = set()
-        #: What could not be loaded, and why.
+        #: Functions that could not be loaded, and why.
         self.failed: dict[str, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -17,9 +17,9 @@ class OwnFunction(Table, frozen=True):
     call: str
     """The function that computes it, as `module:function`: bytes in, a number out."""
     description: str
-    """What it does to a payload; clients read it in `$SYS/capabilities`."""
+    """Its work on a payload; clients read it in `$SYS/capabilities`."""
     returns: str = "a number"
-    """What the number means."""
+    """The meaning of the number."""
 
 
 class FunctionTable(Table, frozen=True):

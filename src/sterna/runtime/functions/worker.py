@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Start(msgspec.Struct, frozen=True):
-    """What a worker is told on its command line, as JSON."""
+    """The orders to a worker on its command line, as JSON."""
 
     functions: dict[str, str]
     """Name -> module:function."""

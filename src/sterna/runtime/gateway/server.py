@@ -48,7 +48,7 @@ LOG_LOOK_S = 10.0
 """How often to look whether something was left out of the log."""
 
 
-#: What a reload puts in place.  The rest of the configuration waits for a restart.
+#: The settings that a reload puts in place.  The rest of the configuration waits for a restart.
 RELOADED: tuple[Place, ...] = (
     ("log",),
     ("admin", "anonymous"),

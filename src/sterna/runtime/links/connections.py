@@ -23,7 +23,7 @@ class Clocked(Protocol):
 
 
 class LinkServer(Protocol):
-    """What links need of the node around them."""
+    """The node around links, as far as they need it."""
 
     @property
     def broker(self) -> Clocked: ...
@@ -32,7 +32,7 @@ class LinkServer(Protocol):
 
 
 class LinkedNode(Reachability, Protocol):
-    """What links need of the node's network."""
+    """The network of the node, as far as links need it."""
 
     def accept(self, transport: LinkTransport, address: str) -> Channel: ...
     def dialled(self, transport: LinkTransport, address: str) -> Channel: ...

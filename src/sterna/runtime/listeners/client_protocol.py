@@ -38,7 +38,7 @@ class HostCounters(Protocol):
 
 
 class Host(Protocol):
-    """What serves all of them."""
+    """The server of all of them."""
 
     @property
     def limits(self) -> HostLimits: ...

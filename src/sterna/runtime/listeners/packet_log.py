@@ -32,7 +32,7 @@ log = logging.getLogger("sterna.packets")
 
 
 class ClientConnection(Protocol):
-    """What serves one client."""
+    """The server of one client."""
 
     def feed(self, data: bytes) -> None: ...
     def lost(self) -> None: ...
@@ -67,7 +67,7 @@ class _Stream:
         self._event = event
         self._begun = bytearray()
         self._skip = 0
-        #: What was not looked at may have ended anywhere: nobody can tell any more where a packet begins.
+        #: Bytes that were not looked at may have ended anywhere: nobody can tell any more where a packet begins.
         self._is_lost = False
 
     def feed(self, data: bytes) -> None:

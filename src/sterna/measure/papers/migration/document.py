@@ -1,6 +1,6 @@
 """The migration experiment as a document, judged: its fields are those of the JSON.
 
-What was lost, repeated or out of order comes from the audit, on Spark, of what the clients wrote down; how long moves
+Losses, repetitions and order come from the audit, on Spark, of what the clients wrote down; how long moves
 took, from the nodes.  Beside it stands what the paper counted and what its model predicts.
 """
 

@@ -77,7 +77,7 @@ class TrafficSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(plan: TrafficPlan) -> None:
-    """What the measurement cannot do is said before anything is started."""
+    """A measurement that cannot be done is refused before anything is started."""
     if plan.overlay == "spanning-tree" and not plan.capture:
         raise MeasurementError(
             "a tree that forms by itself can only be measured by capturing packets, which needs root"

@@ -42,7 +42,7 @@ _LINK_BYTES = re.compile(r"^sterna_link_bytes_total\{[^}]*\} ([0-9.e+]+)$", re.M
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What one run came to."""
+    """The outcome of one run."""
 
     messages: int
     results: int

@@ -1,6 +1,6 @@
 """A publisher for the benchmark, a process of its own: messages of one size at QoS 1, at a rate or as fast as they go.
 
-What is sent at once makes a group of the node's journal, more or less, so
+Messages that are sent at once make a group of the node's journal, more or less, so
 `burst` says how big the journal's frames become.
 """
 
@@ -26,7 +26,7 @@ SILENCE_S_MAX = 30.0
 
 
 class PublisherLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What to publish."""
+    """The messages to publish."""
 
     messages: int
     rate: int = 0
