@@ -323,8 +323,9 @@ class Chaos:
             for client, identities in machine.handed_over.items():
                 records.handed_over.setdefault(client, set()).update(identities)
         for gateway in self._gateways:
-            for identity, times in gateway.machine.sends.items():
-                records.publications[identity].sends = times
+            for identity, nodes in gateway.machine.sends.items():
+                publication = records.publications[identity]
+                publication.sends, publication.nodes = len(nodes), set(nodes)
             for client, instants in gateway.machine.sessions_lost.items():
                 records.new_sessions[client] = sorted([*records.new_sessions.get(client, []), *instants])
             for client, instants in gateway.machine.connected.items():

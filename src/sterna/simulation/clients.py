@@ -370,6 +370,7 @@ class Client:
         if p.sent_at is None:
             p.sent_at = self.kernel.now
         p.sends += 1
+        p.nodes.add(host_of(self.address))
         self.kernel.tell(f"{p.identity} sent to {p.topic.decode()} at QoS {p.qos}, time {p.sends}")
         dup = p.sends > 1
         self._send(encode_publish(p.topic, payload, p.qos, packet_id, self.habits.version, retain=p.retain, dup=dup))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,8 +39,8 @@ class GatewayMachine:
         self.sessions_lost: dict[str, list[float]] = {}
         #: client -> when it was brought to a node.
         self.connected: dict[str, list[float]] = {}
-        #: The identity of each message that it gave to a node -> how often it did.
-        self.sends: Counter[str] = Counter()
+        #: The identity of each message that it gave to nodes -> those it gave it to, as often as it did.
+        self.sends: dict[str, list[str]] = {}
 
     @property
     def address(self) -> str:
@@ -132,7 +131,8 @@ class _CountedEnd:
                 self._version, client = decode_connect(body)
                 self._machine.connected.setdefault(client, []).append(self._machine.kernel.now)
             elif first >> 4 == PUBLISH:
-                self._machine.sends[identity_of(decode_publish(first, body, self._version).payload)] += 1
+                identity = identity_of(decode_publish(first, body, self._version).payload)
+                self._machine.sends.setdefault(identity, []).append(self._end.peer_host)
         self._end.write(data)
 
     def close(self) -> None:

@@ -42,6 +42,8 @@ class Publication:
     """When its first byte left the publisher."""
     sends: int = 0
     """How often it was sent to a node."""
+    nodes: set[str] = field(default_factory=set)
+    """Those it was sent to."""
     acknowledged_at: float | None = None
     refused: bool = False
     abandoned: bool = False
