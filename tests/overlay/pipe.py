@@ -101,6 +101,8 @@ class Side:
         if self.on_frames is not None:
             self.on_frames(link, frames)
 
+    def connection_lost(self, link: Link) -> None: ...
+
     def link_relieved(self, link: Link) -> None:
         self.relieved += 1
 

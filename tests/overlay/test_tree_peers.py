@@ -168,7 +168,7 @@ def test_more_peers_than_allowed_are_reported_once_and_not_heard() -> None:
     host = net.boot("a", 9, settings=replace(DEFAULTS, peers_max=3))
     for number in range(6):
         net.boot(f"n{number}", 1)
-    net.run(5.0)
+    net.run(2 * DEFAULTS.sample_s)
     assert len(peer_states(host)) == 3
     assert sum(line.split()[1:3] == ["a", "peers-full"] for line in net.trace) == 1
 

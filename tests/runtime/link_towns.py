@@ -109,6 +109,8 @@ class Town:
     def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
         self.got += [body for _, body in frames]
 
+    def connection_lost(self, link: Link) -> None: ...
+
     def link_relieved(self, link: Link) -> None:
         pass
 

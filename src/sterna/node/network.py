@@ -181,6 +181,9 @@ class Network:
         self.router.session_started(link)
         self.moving.link_started(link.peer)
 
+    def connection_lost(self, link: Link) -> None:
+        self.overlay.link_interrupted(link.peer)
+
     def session_ended(self, link: Link, reason: str) -> None:
         self.report("link down", peer=link.peer, reason=reason)
         self._sessions_ended = True

@@ -1,10 +1,11 @@
-"""The one datagram of the spanning tree: a beacon.  It says who sends it and what it knows of the root; it may ask,
-answer and introduce others.
+"""The long datagram of the spanning tree: a beacon.  It says who sends it and what it knows of the root; it may ask,
+answer, introduce others and tell of one that is missing.  Nodes that know each other exchange `heartbeats`.
 
 For any bytes `Seal.open` gives a beacon or None and raises nothing; without the network's key it costs one MAC.
 
-    "STO" version | flags, boot, counter, ask, echo, capability, root, round, cost |
-    name, address, root's name, parent | addresses of others | MAC (blake2b, 16 bytes, over everything before it)
+    "STO" version | flags, boot, counter, ask, echo, capability, root, round, cost, edition |
+    name, address, root's name, parent, missing | addresses of others |
+    MAC (blake2b, 16 bytes, over everything before it)
 
 Replay: `counter` rises with every datagram of a `boot` (a random number per start of a node), and a boot is believed
 only after it echoed a nonce of ours.  So no clocks need to agree.
@@ -21,21 +22,22 @@ from struct import Struct
 from sterna.overlay.neighbours import ADDRESS_BYTES_MAX
 from sterna.vocabulary.errors import ConfigurationError
 
-VERSION = 1
+VERSION = 2
 DATAGRAM_BYTES_MAX = 1200
 NAME_BYTES_MAX = 128
 INTRODUCED_MAX = 64
 NO_PATH = 0xFFFF_FFFF
 """The cost of a node that has lost its way to the root.  Other costs are microseconds."""
 
-ASK, ECHO, DISCOVER, LEAVING = 1, 2, 4, 8
-_FLAGS = ASK | ECHO | DISCOVER | LEAVING
+ASK, ECHO, DISCOVER, LEAVING, GROUP = 1, 2, 4, 8, 16
+_FLAGS = ASK | ECHO | DISCOVER | LEAVING | GROUP
 
 _MAGIC = b"STO"
 _HEAD = _MAGIC + bytes([VERSION])
 _MAC_BYTES = 16
-_FIXED = Struct(">BQQQQdQdQI")
-_LEAST = len(_HEAD) + _FIXED.size + 5 + _MAC_BYTES
+_FIXED = Struct(">BQQQQdQdQIH")
+_TEXTS = 5
+_LEAST = len(_HEAD) + _FIXED.size + _TEXTS + 1 + _MAC_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +84,21 @@ class Beacon:
     discover: bool = False
     """Whom do you know?"""
     leaving: bool = False
+    group: bool = False
+    """It went to the multicast group: nobody who knows the sender needs to answer."""
     introduced: tuple[str, ...] = ()
     """Addresses of peers that the sender knows to be alive."""
+    missing: str = ""
+    """The name of a peer that no longer answers the sender."""
+    edition: int = 0
+    """Changes with everything here that a heartbeat does not say."""
 
 
 class Seal:
     """Turns beacons into authenticated bytes and back."""
 
     def __init__(self, network: str, key: bytes) -> None:
-        self._key = blake2b(network.encode(), key=blake2b(key).digest(), person=b"sterna-overlay").digest()
+        self.key = blake2b(network.encode(), key=blake2b(key).digest(), person=b"sterna-overlay").digest()
         self.other_version: int | None = None
         """The version of the last authentic datagram that was not of ours."""
 
@@ -100,7 +108,7 @@ class Seal:
     def open(self, data: bytes) -> Beacon | None:
         if not _LEAST <= len(data) <= DATAGRAM_BYTES_MAX or not data.startswith(_MAGIC):
             return None
-        mac = blake2b(data[:-_MAC_BYTES], key=self._key, digest_size=_MAC_BYTES).digest()
+        mac = blake2b(data[:-_MAC_BYTES], key=self.key, digest_size=_MAC_BYTES).digest()
         if not compare_digest(mac, data[-_MAC_BYTES:]):
             return None
         if data[3] != VERSION:
@@ -112,7 +120,7 @@ class Seal:
             return None
 
     def _closed(self, content: bytes) -> bytes:
-        return content + blake2b(content, key=self._key, digest_size=_MAC_BYTES).digest()
+        return content + blake2b(content, key=self.key, digest_size=_MAC_BYTES).digest()
 
 
 def checked_length(name: str, text: str, bytes_max: int) -> None:
@@ -142,10 +150,10 @@ def introductions(beacon: Beacon, addresses: list[str]) -> list[tuple[str, ...]]
 def _body(beacon: Beacon) -> bytes:
     advert = beacon.advert
     flags = (ASK * (beacon.ask is not None)) | (ECHO * (beacon.echo is not None))
-    flags |= (DISCOVER * beacon.discover) | (LEAVING * beacon.leaving)
+    flags |= (DISCOVER * beacon.discover) | (LEAVING * beacon.leaving) | (GROUP * beacon.group)
     numbers = (flags, beacon.boot, beacon.counter, beacon.ask or 0, beacon.echo or 0, beacon.capability)
-    path = (advert.root.boot, advert.root.capability, advert.round, advert.cost_us)
-    texts = (beacon.name, beacon.address, advert.root.name, advert.parent)
+    path = (advert.root.boot, advert.root.capability, advert.round, advert.cost_us, beacon.edition)
+    texts = (beacon.name, beacon.address, advert.root.name, advert.parent, beacon.missing)
     parts = [_FIXED.pack(*numbers, *path)]
     parts += [_text(text) for text in texts]
     parts.append(bytes([len(beacon.introduced)]))
@@ -162,12 +170,12 @@ def _parsed(data: bytes) -> Beacon | None:
     """The beacon in authentic bytes.  ValueError, IndexError or None if even so they make no sense."""
     start = len(_HEAD)
     flags, boot, counter, ask, echo, capability, *path = _FIXED.unpack_from(data, start)
-    root_boot, root_capability, round_, cost = path
-    texts, at = _texts(data, start + _FIXED.size, 4)
+    root_boot, root_capability, round_, cost, edition = path
+    texts, at = _texts(data, start + _FIXED.size, _TEXTS)
     introduced, end = _texts(data, at + 1, data[at])
-    name, address, root_name, parent = texts
+    name, address, root_name, parent, missing = texts
     finite = isfinite(capability) and isfinite(root_capability)
-    named = name and root_name and max(map(len, (name, root_name, parent))) <= NAME_BYTES_MAX
+    named = name and root_name and max(map(len, (name, root_name, parent, missing))) <= NAME_BYTES_MAX
     if end != len(data) - _MAC_BYTES or flags & ~_FLAGS or not finite or not named or "" in introduced:
         return None
     return Beacon(
@@ -181,7 +189,10 @@ def _parsed(data: bytes) -> Beacon | None:
         echo=echo if flags & ECHO else None,
         discover=bool(flags & DISCOVER),
         leaving=bool(flags & LEAVING),
+        group=bool(flags & GROUP),
         introduced=introduced,
+        missing=missing,
+        edition=edition,
     )
 
 
@@ -195,4 +206,4 @@ def _texts(data: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
     return tuple(texts), at
 
 
-assert _LEAST + 3 * NAME_BYTES_MAX + ADDRESS_BYTES_MAX + 1 + ADDRESS_BYTES_MAX <= DATAGRAM_BYTES_MAX
+assert _LEAST + 4 * NAME_BYTES_MAX + ADDRESS_BYTES_MAX + 1 + ADDRESS_BYTES_MAX <= DATAGRAM_BYTES_MAX

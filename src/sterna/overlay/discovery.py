@@ -1,5 +1,8 @@
 """How nodes that know nothing of each other meet: calls into the multicast group and to seed addresses, often at first
 and seldom later, and introductions by those who are met.  Addresses heard of are called within bounds, never trusted.
+
+Where many are one tree, one voice is enough: the root calls for all.  A seed address at which somebody in use has
+answered is not called.
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ class Discovery:
         self._book = AddressBook(settings.seeds, SEEDS_MAX)
         self._calls = 0
         self._called: dict[str, float] = {}
-        self.questions = OpenPings()
+        self._asked_seeds: dict[int, str] = {}
+        self._answered: dict[str, str] = {}
+        self._group_at = 0.0
+        self.questions = OpenPings(2 * SEEDS_MAX)
         """Nonces sent to nobody in particular: everybody may echo them."""
         self.call_at = 0.0
 
@@ -46,11 +52,36 @@ class Discovery:
 
     def remove(self, addresses: tuple[str, ...]) -> None:
         self._book.remove(addresses)
+        for address in addresses:
+            self._answered.pop(address, None)
 
     def called(self, now: float) -> None:
-        """A call went out: set the time of the next."""
+        """Calls went out: set the time of the next."""
         calls, self._calls = self._calls, self._calls + 1
         self.call_at = now + (FIRST_CALLS_S[calls] if calls < len(FIRST_CALLS_S) else self._settings.discover_s)
+
+    def is_group_due(self, now: float, is_root: bool) -> bool:
+        """Is it this node's turn to call into the group?  If so, it counts as called."""
+        if self._calls > len(FIRST_CALLS_S) and not is_root and now < self._group_at:
+            return False
+        self._group_at = now + self._settings.call_s
+        return True
+
+    def seeds_to_call(self, usable: set[str]) -> list[str]:
+        """Those at which none of the peers in use has answered, nor this node itself."""
+        own = self._settings.address
+        return [seed for seed in self._book.addresses if seed != own and self._answered.get(seed) not in usable]
+
+    def asked_seed(self, seed: str, nonce: int) -> None:
+        while len(self._asked_seeds) >= SEEDS_MAX:
+            del self._asked_seeds[next(iter(self._asked_seeds))]
+        self._asked_seeds[nonce] = seed
+
+    def answered(self, nonce: int, name: str) -> None:
+        """A node echoed this nonce: if it was sent to a seed address, the node is there."""
+        seed = self._asked_seeds.pop(nonce, None)
+        if seed is not None and seed in self._book.addresses:
+            self._answered[seed] = name
 
     def worth_calling(self, address: str, now: float) -> bool:
         """Has this address, heard of from somebody, not been called lately?  If so, it counts as called."""

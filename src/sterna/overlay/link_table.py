@@ -29,6 +29,9 @@ YIELDED = "another connection between the same nodes goes before this one"
 class LinkUser(Protocol):
     def session_started(self, link: Link) -> None: ...
     def session_ended(self, link: Link, reason: str) -> None: ...
+    def connection_lost(self, link: Link) -> None:
+        """The session waits for another connection."""
+
     def frames(self, link: Link, frames: list[tuple[int, bytes]]) -> None:
         """Kind and body of the frames of one batch, in order; each exactly once per session."""
 
@@ -345,6 +348,7 @@ class Links:
             link.detach()
             wait = partial(self._expire, link, link.losses)
             self._schedule(self._now() + self.settings.resume_s, wait)
+            self._user.connection_lost(link)
 
     def _expire(self, link: Link, losses: int) -> None:
         if not link.ended and link.line is None and link.losses == losses:

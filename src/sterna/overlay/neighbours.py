@@ -67,6 +67,9 @@ class Overlay(Protocol):
     def link_started(self, peer: str) -> None:
         """A link session with this peer began, whoever dialled."""
 
+    def link_interrupted(self, peer: str) -> None:
+        """The connection with this peer was lost; the link session waits for another."""
+
     def link_ended(self, peer: str) -> None:
         """The link session with this peer ended."""
 

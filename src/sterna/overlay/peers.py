@@ -16,6 +16,10 @@ LIVES_REMEMBERED = 4
 """Earlier boots of a peer whose datagrams are refused for good."""
 
 
+CHANCE_S = 0.5
+"""A candidate keeps its place for this long."""
+
+
 class PeerState(Enum):
     CANDIDATE = "candidate"
     """Heard of; has not yet proved that it is there."""
@@ -99,15 +103,27 @@ class Peer:
         self.gone_at = now
         """While suspect: when it is dead unless it answers."""
         self.ping_at = now
+        self.asked_at = now
+        """When it was last asked for a sign of life."""
+        self.watched_since: float | None = None
+        """Since when it is a neighbour, whose silence is noticed; None: it is none."""
         self.answer_at = now
         """Before this, nothing unproved is answered."""
         self.young_until = now
+        """Until then it is pinged often: it is new, or its distance matters now."""
         self.passed_over_until = now
         self.questions = OpenPings()
         self.round_trips = RoundTrips()
         self.window = ReplayWindow()
         self.capability = 0.0
         self.advert: Advert | None = None
+        self.edition = 0
+        """Of its last beacon."""
+        self.last_beat: int | None = None
+        """The lowest 16 bits of the counter of its last heartbeat."""
+        self.last_beat_at = now
+        self.alarmed = False
+        """While suspect: the others have been told."""
 
     @property
     def usable(self) -> bool:
@@ -118,7 +134,7 @@ class Peer:
         state = TRANSITIONS[self.state, event]
         if state is self.state:
             return False
-        self.state, self.since = state, now
+        self.state, self.since, self.alarmed = state, now, False
         return True
 
     def begin_life(self, boot: int) -> None:
@@ -129,6 +145,7 @@ class Peer:
         self.round_trips = RoundTrips()
         self.questions = OpenPings()
         self.advert = None
+        self.last_beat = None
 
 
 class Peers:
@@ -141,14 +158,19 @@ class Peers:
         """How many are in use; kept by `recount`."""
 
     def admit(self, name: str, address: str, boot: int, now: float) -> Peer | None:
-        """A new candidate, at the cost of the longest dead or unproved one if need be; None if there is no room."""
+        """A new candidate, at the cost of the longest dead or unproved one if need be; None if there is no room.  Who
+        has just come has its chance: many that push each other out would never get to prove themselves."""
         if len(self.by_name) >= self._max:
-            spare = [peer for peer in self.by_name.values() if not peer.usable]
+            spare = [peer for peer in self.by_name.values() if not peer.usable and peer.since <= now - CHANCE_S]
             if not spare:
                 return None
             del self.by_name[min(spare, key=lambda peer: (peer.since, peer.name)).name]
         peer = self.by_name[name] = Peer(name, address, boot, now)
         return peer
+
+    def by_boot(self, low: int, mask: int) -> Peer | None:
+        """The peer whose present start has these lowest bits."""
+        return next((peer for peer in self.by_name.values() if peer.boot & mask == low), None)
 
     def recount(self) -> None:
         """Drop the forgotten, count the usable."""

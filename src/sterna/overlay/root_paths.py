@@ -66,6 +66,8 @@ class RootPaths:
         self._challenged_at: float | None = None
         self.root = me
         self.cost_us = 0
+        self.contender: str | None = None
+        """The peer through which the way seems much shorter; the news of it may be old."""
 
     @property
     def parent(self) -> str | None:
@@ -108,6 +110,7 @@ class RootPaths:
         before = (self.root, self.parent, self.cost_us == NO_PATH)
         believed = [offer for offer in offers if self._believes(offer, now, stale_s)]
         self.root = self._best_root(believed)
+        self.contender = None
         if self.root == self._me:
             self._path, self.cost_us = None, 0
         else:
@@ -139,10 +142,12 @@ class RootPaths:
         staying = self._staying(offers)
         if staying:
             self._renew(staying, staying in feasible)
-            nearest_us = min(self._cost(offer) for offer in offers)
-            due = self._challenged(nearest_us, now, steady_s)
+            nearest = min(offers, key=lambda offer: (self._cost(offer), offer.name))
+            due = self._challenged(self._cost(nearest), now, steady_s)
             if best and due and self._much_nearer(self._cost(best)):
                 self._take(best)
+            elif self._challenged_at is not None:
+                self.contender = nearest.name
         elif best:
             self._take(best)
         else:

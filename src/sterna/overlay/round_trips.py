@@ -24,16 +24,21 @@ GAIN = 0.3
 class OpenPings:
     """Nonces sent out, and when."""
 
-    def __init__(self) -> None:
+    def __init__(self, nonces_max: int = NONCES_MAX) -> None:
+        self._max = nonces_max
         self._asked: dict[int, float] = {}
 
     def ask(self, now: float, rng: Random) -> int:
         """A new nonce."""
-        while len(self._asked) >= NONCES_MAX:
-            del self._asked[next(iter(self._asked))]
         nonce = rng.getrandbits(64)
-        self._asked[nonce] = now
+        self.note(nonce, now)
         return nonce
+
+    def note(self, nonce: int, now: float) -> None:
+        """A nonce of the caller's is on its way."""
+        while len(self._asked) >= self._max:
+            del self._asked[next(iter(self._asked))]
+        self._asked[nonce] = now
 
     def elapsed(self, nonce: int, now: float) -> float | None:
         """Seconds since this nonce was sent; None if it was not, or too long ago."""

@@ -66,7 +66,8 @@ class SpanningTreeOverlay:
         self._running = True
         self._listen_until = now + self._settings.listen_s
         self._forming_until = now + self._settings.young_s
-        self._round_at = self._company.discovery.call_at = now
+        self._round_at = now
+        self._company.start(now)
         self._turn()
 
     def stop(self) -> None:
@@ -89,6 +90,11 @@ class SpanningTreeOverlay:
 
     def link_started(self, peer: str) -> None:
         self._links[peer] = None
+
+    def link_interrupted(self, peer: str) -> None:
+        """Its process may have died: ask it at once."""
+        if self._running:
+            self._company.doubt(peer, self._settings.probe_s)
 
     def link_ended(self, peer: str) -> None:
         """The strongest hint there is that a peer died: ask it at once."""
@@ -143,6 +149,11 @@ class SpanningTreeOverlay:
     @property
     def advert(self) -> Advert:
         return self._paths.advert
+
+    def neighbours(self) -> set[str]:
+        """The parent, the children, and whoever else is linked."""
+        children = {peer.name for peer in self._peers.by_name.values() if self._is_child(peer)}
+        return children | self._links.keys() | {self._paths.parent or ""}
 
     def learned(self, peer: Peer, before: Advert | None) -> None:
         assert peer.advert is not None
@@ -200,8 +211,13 @@ class SpanningTreeOverlay:
         self._pass_over(now)
         stale_s = 2 * self._company.dead_after_s()
         steady_s = 0.0 if self._is_forming(now) else self._settings.steady_s
+        had_path = self._paths.cost_us != NO_PATH
         if self._paths.choose(self._offers(now), now, stale_s=stale_s, steady_s=steady_s):
             self._company.tell_all()
+        if self._paths.root != root or (had_path and self._paths.cost_us == NO_PATH):
+            self._company.stir(now)
+        if self._paths.contender is not None:
+            self._company.measure(self._paths.contender, now)
         if self._paths.root != root:
             self._forming_until = now + self._settings.young_s
             self._world.report("root-changed", root=self._paths.root.name)

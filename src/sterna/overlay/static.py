@@ -51,6 +51,9 @@ class StaticOverlay:
     def link_started(self, peer: str) -> None:
         self._links[peer] = None
 
+    def link_interrupted(self, peer: str) -> None:
+        """It is dialled again anyway."""
+
     def link_ended(self, peer: str) -> None:
         self._links.pop(peer, None)
 

@@ -20,18 +20,24 @@ class TreeTuning:
     listen_s: float = 0.3
     """After the start, how long to listen before the first parent is dialled.  Lower: more false starts in a crowd."""
 
-    ping_s: float = 0.5
-    """How often a peer is pinged.  Lower: changes are seen sooner, for more datagrams (two per peer and ping)."""
+    ping_s: float = 0.8
+    """How often a neighbour in the tree is pinged.  Lower: changes are seen sooner, for more datagrams (two per link
+    each time).  Others are measured when they are found, and one of them every `sample_s`."""
+
+    sample_s: float = 10.0
+    """How often one of the nodes that are not neighbours is pinged, the one not heard for longest.  Lower: shorter
+    paths are found sooner, for two more datagrams per node each time."""
 
     dead_after_s: float = 1.5
-    """A peer not heard for this long is dead.  After half of it, it is asked more often.  Lower: deaths without a hint
-    are noticed sooner, and lost datagrams are more often taken for a death."""
+    """A neighbour not heard for this long is dead.  After two thirds of it, it is asked more often, and then the others
+    ask it too.  Lower: deaths without a hint are noticed sooner, and lost datagrams more often taken for a death."""
 
     probe_s: float = 0.5
     """A peer whose link broke is asked repeatedly; without an answer for this long (and two round trips) it is dead."""
 
     discover_s: float = 2.0
-    """How often to call into the multicast group and to the seed addresses (more often in the first second)."""
+    """How often the root calls into the multicast group, and every node the seed addresses at which nobody has answered
+    (all of it more often in the first second)."""
 
     round_s: float = 0.25
     """How often the root starts a new round.  What is known of a root dies when its rounds stop rising."""
@@ -69,16 +75,20 @@ class TreeSettings(TreeTuning):
     """What this machine can remember, in MiB (M of the paper; there in KiB, which made the processor irrelevant)."""
 
     young_ping_s: float = 0.15
-    """How often a peer is pinged while it is new, so that its distance is known when the tree forms."""
+    """How often a peer is pinged while it is new or the tree forms, so that distances are known when they matter."""
 
     young_s: float = 1.0
     """How long a peer is new.  A root too: while it is, shorter paths to it are taken at once."""
+
+    call_s: float = 30.0
+    """How often a node that is not the root calls into the multicast group."""
 
     pings_per_s: float = 400.0
     """Pings sent per second at most; with more peers than that allows, everything slows down in proportion."""
 
     dead_ping_s: float = 1.0
-    """How often the dead are asked whether they are back.  It bounds how long a healed partition goes unnoticed."""
+    """How often one of the dead is asked whether it is back; those who meet again introduce the rest.  It bounds how
+    long a healed partition goes unnoticed."""
 
     forget_s: float = 600.0
     """How long the dead are asked.  After that only discovery finds them again."""
