@@ -134,6 +134,8 @@ class _World:
     def send_discovery(self, data: bytes) -> None:
         raise AssertionError
 
+    def drop_link(self, peer: str, reason: str) -> None: ...
+
     def hold_links(self, dial: dict[str, str]) -> None:
         raise AssertionError
 

@@ -56,7 +56,7 @@ class Networking:
         self._server = server
         self._rng = rng
         self._links: LinkWorld | None = None
-        self._datagrams: _Datagrams | None = None
+        self._datagrams: Datagrams | None = None
         self.network: Network | None = None
         self.moves: NetworkMoveApi | None = None
 
@@ -66,7 +66,7 @@ class Networking:
         bind = self._table.bind
         # The port must be known before the overlay tells others about it.
         if bind is not None and OVERLAYS[self._table.overlay].has_datagrams:
-            self._datagrams = await _Datagrams.open(self._table, self._heard)
+            self._datagrams = await Datagrams.open(self._table, self._heard)
             bind = self._datagrams.bind
         self.network = self._node.join(
             lambda epoch: replace(self._settings(epoch, bind, feed), clients=clients, migration=migration), self
@@ -178,7 +178,7 @@ class Networking:
                 raise ConfigurationError(f"nothing checks who answers at {address}; set key_file in [network]")
 
 
-class _Datagrams(asyncio.DatagramProtocol):
+class Datagrams(asyncio.DatagramProtocol):
     """One socket to send from and be answered at, one that hears the multicast group."""
 
     def __init__(self, table: NetworkTable, heard: Any) -> None:
@@ -189,7 +189,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self.bind: Bind | None = None
 
     @classmethod
-    async def open(cls, table: NetworkTable, heard: Any) -> _Datagrams:
+    async def open(cls, table: NetworkTable, heard: Any) -> Datagrams:
         assert table.bind is not None
         self = cls(table, heard)
         loop = asyncio.get_running_loop()
