@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from sterna.measure.harness.sites import NodePlace
 from sterna.measure.harness.trees import NodeView, is_tree, is_whole, read_view
 from sterna.measure.papers.convergence import report as convergence_report
 from sterna.measure.papers.convergence.experiment import (
@@ -21,6 +23,7 @@ from sterna.measure.papers.convergence.experiment import (
     ConvergenceRun,
     choose,
     delay_s,
+    settings,
 )
 
 PARENTS = {"a": "", "b": "a", "c": "a", "d": "b"}
@@ -113,6 +116,30 @@ def test_a_start_is_told_from_the_launch_and_from_the_moment_programs_are_loaded
     assert (loaded.what, loaded.tree.mean, loaded.reached) == ("start, programs loaded", 0.375, True)
     assert (killed.tree.mean, killed.tree.least, killed.tree.greatest, killed.reached) == (1.5, 1.0, 2.0, True)
     assert killed.tree.deviation == pytest.approx(0.7071, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("what", "target"),
+    [("root killed", 3.0), ("root frozen", 4.0), ("inner node cut off", 4.0), ("root back, was frozen", None)],
+)
+def test_silence_is_given_a_second_more_than_a_death_that_is_told(what: str, target: float | None) -> None:
+    run = ConvergenceRun(events=[event(what, 3.5)], published=1, delivered=5, lost=0)
+    (row,) = convergence_report.document(ConvergencePlan(at_a_distance=False), "", "", [run]).rows
+    assert (row.target, row.reached) == (target, None if target is None else target == 4.0)
+
+
+def test_nodes_get_a_group_or_addresses_never_both(tmp_path: Path) -> None:
+    places = [NodePlace("127.0.0.1", 1, 7001, 3), NodePlace("127.0.0.1", 4, 7002, 6)]
+    for multicast, group in ((True, "239.255.83.84:7884"), (False, "")):
+        plan = ConvergencePlan(at_a_distance=False, multicast=multicast)
+        told = tomllib.loads(settings(plan, "node-0", True, places, places[0], tmp_path, group))["network"]
+        assert told["tree"]["multicast"] == group
+        assert told["neighbours"] == ([] if multicast else ["127.0.0.1:7002"])
+
+
+def test_cables_are_cut_only_where_there_are_some() -> None:
+    assert "cut off" not in ConvergencePlan(at_a_distance=False).deaths
+    assert ConvergencePlan(at_a_distance=True).deaths == ("killed", "frozen", "cut off")
 
 
 def test_the_table_stands_beside_the_papers_figures_and_says_what_was_lost() -> None:

@@ -29,11 +29,11 @@ needs_distance = pytest.mark.skipif(not may_be_at_a_distance(), reason="network 
 @pytest.mark.parametrize("capture", [pytest.param(True, marks=needs_capture), False], ids=["captured", "relayed"])
 def test_at_full_locality_only_bridges_forward_publications(capture: bool) -> None:
     plan = traffic.TrafficPlan(
-        localities=(100,), strategies=("subscription-flooding",), rounds=1, publishers=4, messages=3, interval_s=0.1,
-        capture=capture,
+        localities=(100,), strategies=("subscription-flooding",), overlays=("static",), rounds=1, publishers=4,
+        messages=3, interval_s=0.1, capture=capture, at_a_distance=False,
     )  # fmt: skip
     ours, bridges = traffic.measure(plan, 100, 0)
-    assert (ours.system, bridges.system) == ("subscription-flooding", MOSQUITTO)
+    assert (ours.system, bridges.system) == ("subscription-flooding, static", MOSQUITTO)
     assert ours.delivered == ours.expected == bridges.delivered == 60
     assert ours.publish == ours.publish_packets == 0
     assert bridges.counts["PUBLISH"] == 4 * 12
@@ -47,11 +47,32 @@ def test_at_full_locality_only_bridges_forward_publications(capture: bool) -> No
 @needs_capture
 def test_messages_cross_no_link_they_need_not() -> None:
     plan = traffic.TrafficPlan(
-        localities=(0,), strategies=("advertisement",), rounds=1, publishers=4, messages=3, interval_s=0.1, capture=True
-    )
-    ours, bridges = traffic.measure(plan, 0, 0)
-    assert ours.delivered == ours.expected == bridges.delivered
-    assert 0 < ours.publish_packets <= ours.needed_copies
+        localities=(0,), strategies=("advertisement",), rounds=1, publishers=4, messages=3, interval_s=0.1,
+        capture=True, at_a_distance=False,
+    )  # fmt: skip
+    tree, static, bridges = traffic.measure(plan, 0, 0)
+    assert tree.kinds["datagrams of the overlay"] > 0
+    for ours in (tree, static):
+        assert ours.delivered == ours.expected == bridges.delivered
+        assert 0 < ours.publish_packets <= ours.needed_copies
+        assert len(ours.cpu_percent) == len(ours.resident_mib) == 5
+
+
+@needs_mosquitto
+@needs_distance
+def test_over_cables_every_packet_between_brokers_is_counted_and_none_of_a_client() -> None:
+    plan = traffic.TrafficPlan(
+        localities=(100,), strategies=("subscription-flooding",), rounds=1, publishers=4, messages=3, interval_s=0.1,
+        at_a_distance=True,
+    )  # fmt: skip
+    tree, static, bridges = traffic.measure(plan, 100, 0)
+    assert tree.kinds["datagrams of the overlay"] > 0
+    assert tree.publish == static.publish == 0, "a client's PUBLISH would be one"
+    assert bridges.counts["PUBLISH"] == 4 * 12
+    for side in (tree, static, bridges):
+        assert side.delivered == side.expected == 60
+        assert sum(side.kinds.values()) == side.total
+        assert all(mib > 1 for mib in side.resident_mib)
 
 
 @pytest.mark.parametrize("far", [pytest.param(True, marks=needs_distance), False], ids=["at a distance", "loopback"])
@@ -59,7 +80,10 @@ def test_a_tree_forms_and_forms_again_and_nothing_is_lost(far: bool) -> None:
     run = convergence.measure(convergence.ConvergencePlan(runs=1, nodes=3, at_a_distance=far), print)
     happened = [event.what for event in run.events]
     assert happened[:3] == ["start", "root killed", "root back"]
-    assert len(happened) == 5
+    assert sum(what.endswith(("killed", "frozen", "cut off")) and "was" not in what for what in happened) == (
+        6 if far else 4
+    )
+    assert len(happened) == (13 if far else 9)
     assert all(event.tree_s <= event.whole_s for event in run.events)
     assert run.published > 0
     assert (run.missing, run.lost, run.delivered) == ({}, 0, 3 * run.published)

@@ -73,6 +73,9 @@ class Host:
         for peer in added:
             self.net.try_link(self.name, peer)
 
+    def drop_link(self, peer: str, reason: str) -> None:
+        self.net.break_link(self.name, peer)
+
     def report(self, event: str, **fields: object) -> None:
         self.net.note(f"{self.name} {event} {fields}")
 
@@ -205,7 +208,8 @@ class DatagramWorld:
         del self.links[pair_of(a, b)]
         self.note(f"no link {a} {b}")
         self._ended(a, b)
-        self.at(self.now + self.latency_between(a, b), lambda: self._ended(b, a))
+        told_after = self.latency_between(a, b) if self.connected(a, b) else LINK_DEAD_AFTER_S
+        self.at(self.now + told_after, lambda: self._ended(b, a))
 
     def _starved(self, pair: tuple[str, str]) -> None:
         if pair in self.links and not self.connected(*pair):

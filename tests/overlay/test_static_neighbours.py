@@ -21,6 +21,8 @@ class Dialler:
     def send_discovery(self, data: bytes) -> None:
         raise AssertionError("static neighbours need no discovery")
 
+    def drop_link(self, peer: str, reason: str) -> None: ...
+
     def hold_links(self, dial: dict[str, str]) -> None:
         assert list(dial) == list(dial.values())
         self.held.append(list(dial))

@@ -164,6 +164,9 @@ class Network:
     def hold_links(self, dial: dict[str, str]) -> None:
         self._world.hold_links(dial)
 
+    def drop_link(self, peer: str, reason: str) -> None:
+        self.links.close(peer, reason)
+
     def send_datagram(self, address: str, data: bytes) -> None:
         self._world.send_datagram(address, data)
 

@@ -33,6 +33,9 @@ class OverlayWorld(Protocol):
         it answers, so it stands under its address.  What was held before and is not in `dial` is closed first, then
         what is new is dialled; what is in both stays as it is.  Links that others dialled are not meant."""
 
+    def drop_link(self, peer: str, reason: str) -> None:
+        """End the link with this peer, whoever dialled: it is of no use any more."""
+
     def report(self, event: str, **fields: object) -> None:
         """Tell people."""
 

@@ -168,6 +168,9 @@ class SpanningTreeOverlay:
     def changed(self, peer: Peer) -> None:
         if peer.state is PeerState.DEAD:
             self._paths.died(peer.name, peer.boot)
+            if peer.name in self._links and peer.name not in self._held:
+                # It dialled, so nobody else lets go of it before the link's own time is up.
+                self._world.drop_link(peer.name, f"node {peer.name} does not answer")
         self._turn_by(self._now() + SOON_S)
 
     def restarted(self, peer: Peer, earlier_boot: int) -> None:

@@ -106,10 +106,10 @@ def describe_sterna() -> str:
     return f"sterna {__version__}, Python {sys.version.split()[0]}"
 
 
-def mosquitto_settings(port: int, *lines: str) -> str:
+def mosquitto_settings(port: int, *lines: str, host: str = "127.0.0.1") -> str:
     """No limit on messages in flight or queued, no log, otherwise Debian's defaults."""
     plain = [
-        f"listener {port} 127.0.0.1",
+        f"listener {port} {host}",
         "allow_anonymous true",
         "max_inflight_messages 0",
         "max_queued_messages 0",

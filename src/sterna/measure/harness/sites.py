@@ -23,7 +23,7 @@ from sterna.measure.errors import MeasurementError
 from sterna.measure.harness.exclusive import claim
 from sterna.measure.harness.ports import free_ports
 from sterna.measure.harness.processes import program, tie_to_parent
-from sterna.measure.harness.switch import Delay, Switch
+from sterna.measure.harness.switch import Cables, Delay, Switch, Tap
 
 _TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA
@@ -104,9 +104,11 @@ class Loopback:
 class AtADistance:
     """A namespace and a tunnel device per place, and a switch between the devices."""
 
-    def __init__(self, places: int, delay: Delay) -> None:
+    def __init__(self, places: int, delay: Delay, cables: Cables | None = None, tap: Tap | None = None) -> None:
         self._count = places
         self._delay = delay
+        self._cables = cables
+        self._tap = tap
         self._number, self._claim = _claim_net()
         self._net = _net(self._number)
         self._holders: list[subprocess.Popen[bytes]] = []
@@ -122,7 +124,7 @@ class AtADistance:
         except BaseException:
             self._undo()
             raise
-        self._switch = Switch(self._devices, self._delay)
+        self._switch = Switch(self._devices, self._delay, self._cables, self._tap)
         self._switch.start()
         return self
 

@@ -6,6 +6,7 @@ A client does not connect again by itself.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -24,9 +25,17 @@ class AsyncClient(PacketClient):
         self._on_message = on_message
         self._reading: asyncio.Task[None] | None = None
 
-    async def connect(self, port: int, host: str = "127.0.0.1", *, clean: bool = True) -> None:
+    async def connect(
+        self, port: int, host: str = "127.0.0.1", *, clean: bool = True, made: socket.socket | None = None
+    ) -> None:
+        """`made` is the socket to do it with, if it has to be a certain one."""
         async with asyncio.timeout(CONNECT_S):
-            reader, writer = await asyncio.open_connection(host, port)
+            if made is None:
+                reader, writer = await asyncio.open_connection(host, port)
+            else:
+                made.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(made, (host, port))
+                reader, writer = await asyncio.open_connection(sock=made)
             self._writer = writer
             writer.write(packets.connect(self.name, clean=clean))
             try:

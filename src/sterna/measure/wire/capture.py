@@ -111,7 +111,7 @@ class Accounts:
         packet = read_packet(data)
         if packet is None:
             return
-        name = self._owner.get(packet.source[1]) or self._owner.get(packet.target[1])
+        name = self._network_of(packet)
         if name is None:
             return
         if packet.protocol == UDP:
@@ -121,6 +121,9 @@ class Accounts:
         if ends not in self._flows or packet.flags & SYN:
             self._flows[ends] = Flow(self._watched[name].reader())
         self._flows[ends].take(packet, self.ledgers[name])
+
+    def _network_of(self, packet: Packet) -> str | None:
+        return self._owner.get(packet.source[1]) or self._owner.get(packet.target[1])
 
 
 class Capture:

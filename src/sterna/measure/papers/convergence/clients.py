@@ -85,6 +85,11 @@ class SteadyClients:
                 self.safe[payload] = None
                 await asyncio.sleep(self._interval_s)
 
+    async def give_up(self, name: str) -> None:
+        """The node is dead; where nobody says so, its clients find out here."""
+        await self._publishers[name].vanish()
+        await self._subscribers[name].vanish()
+
     async def comfort(self, name: str) -> None:
         """The node is back: its clients connect again, the subscriber to the session it had."""
         await self._publishing[name]

@@ -1,14 +1,19 @@
-"""How long a tree takes to form and to form again: real nodes, started and killed, while messages flow.
+"""How long a tree takes to form and to form again: real nodes, started, killed, frozen, cut off, while messages flow.
 
-A run starts all nodes, kills the root and starts it again, then kills an inner node (a leaf where there is no other)
-and starts it again.  All the time every node has a publisher and a subscriber at QoS 1; in the end every subscriber
-must have every message that any publisher was told is safe, those of the killed nodes included.
+A run starts all nodes; then the root, and after it an inner node (a leaf where there is no other), dies in each of the
+ways there are and comes back: SIGKILL, where its system still tells the others; SIGSTOP and a cut cable, where nobody
+says anything.  All the time every node has a publisher and a subscriber at QoS 1; in the end every subscriber must have
+every message that any publisher was told is safe, those of the dead nodes included.
+
+Nodes know no address of another: they find each other by multicast, unless the plan says otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,8 +27,10 @@ from sterna.measure.harness.brokers import sterna_command
 from sterna.measure.harness.comparison import Say
 from sterna.measure.harness.node_tables import network, toml
 from sterna.measure.harness.nodes import place_tables
+from sterna.measure.harness.ports import free_ports
 from sterna.measure.harness.processes import Process
 from sterna.measure.harness.sites import AtADistance, Loopback, NodePlace, Site, may_be_at_a_distance
+from sterna.measure.harness.switch import Cables
 from sterna.measure.harness.trees import NodeView, edges, inner_nodes, is_tree, is_whole, leaves, look
 from sterna.measure.papers.convergence.clients import SteadyClients
 from sterna.measure.papers.traffic.placement import TREE
@@ -36,6 +43,10 @@ FAR_S = 0.012
 """One way between all others, so that two near hops are shorter."""
 CALM_S = 2.0
 """A tree that has not changed for so long is final: the next thing may happen."""
+GROUP = "239.255.83.84"
+KILLED, FROZEN, CUT = "killed", "frozen", "cut off"
+SILENT = (FROZEN, CUT)
+"""Deaths of which nobody is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,13 @@ class ConvergencePlan:
     messages_per_s: float = 20.0
     """Of every publisher."""
     at_a_distance: bool = field(default_factory=may_be_at_a_distance)
+    multicast: bool = True
+    """Nodes find each other by multicast alone; else each is given the addresses of all others, and no group."""
+
+    @property
+    def deaths(self) -> tuple[str, ...]:
+        """There are no cables on loopback."""
+        return (KILLED, FROZEN, CUT) if self.at_a_distance else (KILLED, FROZEN)
 
 
 class ConvergenceEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +103,16 @@ def run(plan: ConvergencePlan, say: Say) -> list[ConvergenceRun]:
     return runs
 
 
-def site_of(plan: ConvergencePlan) -> Site:
-    return AtADistance(plan.nodes, delay_s) if plan.at_a_distance else Loopback(plan.nodes)
+def site_of(plan: ConvergencePlan, cables: Cables) -> Site:
+    return AtADistance(plan.nodes, delay_s, cables) if plan.at_a_distance else Loopback(plan.nodes)
 
 
 def described(plan: ConvergencePlan) -> str:
+    known = "find each other by multicast alone" if plan.multicast else "know the addresses of all others, no multicast"
+    return f"{_site_in_words(plan)}; nodes {known}"
+
+
+def _site_in_words(plan: ConvergencePlan) -> str:
     if not plan.at_a_distance:
         return "processes on loopback, all equally near (the tree is a star)"
     return (
@@ -107,8 +130,9 @@ def delay_s(source: int, target: int) -> float:
 
 def measure(plan: ConvergencePlan, say: Say) -> ConvergenceRun:
     """One run.  If something was lost or did not happen, what the nodes wrote is kept, and `say` tells where."""
-    with tempfile.TemporaryDirectory(prefix="sterna-convergence-") as name, site_of(plan) as site:
-        nodes = TreeNodes(plan, site.places, Path(name))
+    cables = Cables()
+    with tempfile.TemporaryDirectory(prefix="sterna-convergence-") as name, site_of(plan, cables) as site:
+        nodes = TreeNodes(plan, site.places, Path(name), cables)
         try:
             found = asyncio.run(_measure(plan, nodes))
         except MeasurementError:
@@ -134,13 +158,16 @@ async def _measure(plan: ConvergencePlan, nodes: TreeNodes) -> ConvergenceRun:
     clients = SteadyClients(nodes.places, 1 / plan.messages_per_s)
     await clients.start()
     try:
-        for role in ("root", "inner"):
-            what, victim = choose(role, await asyncio.to_thread(nodes.views))
-            killed = nodes.kill(victim)
-            events.append(await _watch(nodes, f"{what} killed", victim, killed))
-            started = nodes.restart(victim)
-            events.append(await _watch(nodes, f"{what} back", victim, started))
-            await clients.comfort(victim)
+        for death in plan.deaths:
+            for role in ("root", "inner"):
+                what, victim = choose(role, await asyncio.to_thread(nodes.views))
+                died = nodes.die(victim, death)
+                await clients.give_up(victim)
+                events.append(await _watch(nodes, f"{what} {death}", victim, died))
+                came = nodes.come_back(victim, death)
+                back = f"{what} back" if death == KILLED else f"{what} back, was {death}"
+                events.append(await _watch(nodes, back, victim, came))
+                await clients.comfort(victim)
         await clients.finish()
     finally:
         await clients.leave()
@@ -178,14 +205,18 @@ def choose(role: str, views: dict[str, NodeView]) -> tuple[str, str]:
 class TreeNodes:
     """The processes; `places` and views go by node name."""
 
-    def __init__(self, plan: ConvergencePlan, places: list[NodePlace], directory: Path) -> None:
+    def __init__(
+        self, plan: ConvergencePlan, places: list[NodePlace], directory: Path, cables: Cables | None = None
+    ) -> None:
+        self._cables = cables or Cables()
+        self._group = _group(plan, places)
         self._processes: dict[str, Process] = {}
         self.places: dict[str, NodePlace] = {}
         self._alive: dict[str, None] = {}
         for number, place in enumerate(places):
             name = f"node-{number}"
             file = directory / f"{name}.toml"
-            file.write_text(settings(plan, name, number == 0, places, place, directory))
+            file.write_text(settings(plan, name, number == 0, places, place, directory, self._group))
             command = [*place.prefix, *sterna_command("node", "--config", str(file))]
             self._processes[name] = Process(name, command, directory)
             self.places[name] = place
@@ -201,12 +232,31 @@ class TreeNodes:
         self._alive[name] = None
         return time.monotonic()
 
-    def kill(self, name: str) -> float:
-        """SIGKILL; the moment it was sent."""
+    def die(self, name: str, death: str) -> float:
+        """The moment it died."""
         at = time.monotonic()
         del self._alive[name]
-        self._processes[name].kill()
+        if death == CUT:
+            self._cables.cut(self._number(name))
+        elif death == FROZEN:
+            os.kill(self._processes[name].pid, signal.SIGSTOP)
+        else:
+            self._processes[name].kill()
         return at
+
+    def come_back(self, name: str, death: str) -> float:
+        """The moment it could be heard again."""
+        if death == KILLED:
+            return self.restart(name)
+        if death == CUT:
+            self._cables.mend(self._number(name))
+        else:
+            os.kill(self._processes[name].pid, signal.SIGCONT)
+        self._alive[name] = None
+        return time.monotonic()
+
+    def _number(self, name: str) -> int:
+        return list(self.places).index(name)
 
     def stop(self) -> None:
         for process in self._processes.values():
@@ -252,14 +302,27 @@ class TreeNodes:
             time.sleep(LOOK_EVERY_S)
 
 
+def _group(plan: ConvergencePlan, places: list[NodePlace]) -> str:
+    """The group in which nodes find each other; on loopback one that no other experiment uses."""
+    if not plan.multicast:
+        return ""
+    return f"{GROUP}:{7884 if places[0].namespace else free_ports(1)[0]}"
+
+
 def settings(
-    plan: ConvergencePlan, name: str, leads: bool, places: list[NodePlace], place: NodePlace, directory: Path
+    plan: ConvergencePlan,
+    name: str,
+    leads: bool,
+    places: list[NodePlace],
+    place: NodePlace,
+    directory: Path,
+    group: str,
 ) -> str:
     """Every default but what makes the first node the root, so that runs can be compared."""
     links = network(
         "convergence",
         place.links_address,
-        [other.links_address for other in places if other is not place],
+        [] if group else [other.links_address for other in places if other is not place],
         key="of no use outside of this experiment",
         strategy=plan.strategy,
         overlay="spanning-tree",
@@ -270,6 +333,6 @@ def settings(
             "journal": {"durability": "os"},
             "admin": {"bind": f"{place.host}:{place.admin}", "anonymous": True},
             "network": links,
-            "network.tree": {"multicast": "", "memory_weight": 2.0 if leads else 1.0},
+            "network.tree": {"multicast": group, "memory_weight": 2.0 if leads else 1.0},
         }
     )

@@ -11,7 +11,8 @@ from random import Random
 from typing import NamedTuple
 
 BROKERS = 5
-TREE = ((0, 1), (0, 2), (1, 3), (2, 4))
+Links = tuple[tuple[int, int], ...]
+TREE: Links = ((0, 1), (0, 2), (1, 3), (2, 4))
 """Links of the tree; the first of a pair is the one that connects to the other."""
 LOCALITIES = (0, 50, 100)
 PUBLISHERS = 20
@@ -37,24 +38,26 @@ def place(locality: int, publishers: int, subscribers: int, rng: Random) -> Plac
     return Placement((home,) * publishers, (away,) * subscribers)
 
 
-def copies(placement: Placement) -> int:
+def copies(placement: Placement, links: Links = TREE) -> int:
     """How often a round of one message per publisher must cross a link of the tree if it goes only where it has to."""
-    return sum(len(_links_to(home, frozenset(placement.subscribers))) for home in placement.publishers)
+    wanted = frozenset(placement.subscribers)
+    return sum(len(_links_to(home, wanted, links)) for home in placement.publishers)
 
 
-def _links_to(home: int, wanted: frozenset[int]) -> set[tuple[int, int]]:
+def _links_to(home: int, wanted: frozenset[int], links: Links) -> set[tuple[int, int]]:
     """The links between a broker and all who want its messages."""
-    return {link for target in wanted for link in _path(home, target)}
+    return {link for target in wanted for link in _path(home, target, links)}
 
 
-def _path(source: int, target: int) -> list[tuple[int, int]]:
-    parent = {child: above for above, child in TREE}
-    ways: list[list[tuple[int, int]]] = []
-    for place in (source, target):
-        way = []
-        while place in parent:
-            way.append((parent[place], place))
-            place = parent[place]
-        ways.append(way)
-    upward, downward = ways
-    return [link for link in upward if link not in downward] + [link for link in downward if link not in upward]
+def _path(source: int, target: int, links: Links) -> list[tuple[int, int]]:
+    """The links from one to the other; in a tree there is one way only."""
+    ways: dict[int, list[tuple[int, int]]] = {source: []}
+    reached = [source]
+    for place in reached:
+        for link in links:
+            if place in link:
+                (other,) = set(link) - {place}
+                if other not in ways:
+                    ways[other] = [*ways[place], link]
+                    reached.append(other)
+    return ways[target]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from sterna.measure.harness import meter
 from sterna.measure.harness.brokers import (
     describe_sterna,
     mosquitto_command,
@@ -18,67 +19,87 @@ from sterna.measure.harness.brokers import (
     sterna_command,
 )
 from sterna.measure.harness.node_tables import network, toml
-from sterna.measure.harness.ports import free_ports
-from sterna.measure.harness.processes import Process, answers, wait_until
-from sterna.measure.papers.traffic.placement import BROKERS, TREE
+from sterna.measure.harness.nodes import place_tables
+from sterna.measure.harness.processes import Process, wait_until
+from sterna.measure.harness.sites import NodePlace
+from sterna.measure.harness.trees import NodeView, edges, is_whole, look
+from sterna.measure.papers.traffic.placement import BROKERS, TREE, Links
 from sterna.measure.wire.byte_account import ByteAccount
 from sterna.measure.wire.capture import Watched
 from sterna.measure.wire.conversations import LinkReader, MqttReader, WireReader
 
-START_S = 60.0
+START_S = 120.0
 """Many processes may start at once on few cores."""
+LOOK_EVERY_S = 0.2
 MOSQUITTO = "mosquitto-bridges"
 STRATEGIES = ("publication-flooding", "subscription-flooding", "advertisement")
 Overlay = Literal["static", "spanning-tree"]
+MULTICAST = "239.255.83.84:7884"
+KEY = "of no use outside of this experiment"
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficSystem:
     name: str
     reader: Callable[[], WireReader]
-    settings: Callable[[Ports, int, list[int], Path], str]
-    """The configuration of one broker: all ports, its number, ports to connect to, a directory."""
+    settings: Callable[[list[NodePlace], int, list[str], Path], str]
+    """The configuration of one broker: all places, its number, addresses to connect to, a directory."""
     command: Callable[[Path], list[str]]
     is_linked: Callable[[ByteAccount], bool]
     """Whether what has passed so far means that every link stands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    clients: list[int]
-    brokers: list[int]
+    finds_tree: bool = False
+    """Its brokers find their tree themselves, and say on their admin ports which it is."""
 
 
 class RunningNetwork:
     """One network of one system."""
 
-    def __init__(self, system: TrafficSystem, directory: Path) -> None:
+    def __init__(self, system: TrafficSystem, places: list[NodePlace], directory: Path) -> None:
         self.system = system
+        self.places = places
+        self.links: Links = TREE
         self._directory = directory
-        ports = free_ports(2 * BROKERS)
-        self.ports = Ports(ports[:BROKERS], ports[BROKERS:])
         self._processes: list[Process] = []
 
     def watched(self) -> Watched:
-        return Watched(frozenset(self.ports.brokers), self.system.reader)
+        return Watched(frozenset(place.links for place in self.places), self.system.reader)
 
     def start(self, reach: Callable[[int], int]) -> None:
         """All brokers; `reach` says where to connect to get to another broker's port."""
         self._directory.mkdir(parents=True)
-        for number in range(BROKERS):
-            targets = [reach(self.ports.brokers[target]) for source, target in TREE if source == number]
+        for number, place in enumerate(self.places):
+            others = [self.places[target] for source, target in TREE if source == number]
+            targets = [f"{other.host}:{reach(other.links)}" for other in others]
             file = self._directory / f"broker-{number}.conf"
-            file.write_text(self.system.settings(self.ports, number, targets, self._directory))
-            process = Process(f"{self.system.name}-{number}", self.system.command(file), self._directory)
+            file.write_text(self.system.settings(self.places, number, targets, self._directory))
+            command = [*place.prefix, *self.system.command(file)]
+            process = Process(f"{self.system.name}-{number}", command, self._directory)
             process.start()
             self._processes.append(process)
 
     def wait_until_linked(self, ledger: ByteAccount) -> None:
-        def linked() -> bool:
-            self.check()
-            return self.system.is_linked(ledger) and all(answers("127.0.0.1", port) for port in self.ports.clients)
+        linked = self._has_tree if self.system.finds_tree else lambda: self._has_links(ledger)
+        wait_until(linked, f"the brokers of {self.system.name} are linked", START_S, LOOK_EVERY_S)
 
-        wait_until(linked, f"the brokers of {self.system.name} are linked", START_S, 0.1)
+    def _has_links(self, ledger: ByteAccount) -> bool:
+        self.check()
+        return self.system.is_linked(ledger) and all(answers(place) for place in self.places)
+
+    def _has_tree(self) -> bool:
+        self.check()
+        views = {f"node-{number}": look(place) for number, place in enumerate(self.places)}
+        found: dict[str, NodeView] = {name: view for name, view in views.items() if view is not None}
+        if len(found) < BROKERS or not is_whole(found):
+            return False
+        self.links = tuple(_numbers(edge) for edge in edges(found))
+        return True
+
+    def cpu_ns(self) -> list[int]:
+        """Used so far by each broker."""
+        return [meter.cpu_ns(process.pid) for process in self._processes]
+
+    def resident_kib(self) -> list[int]:
+        return [meter.resident_kib(process.pid) for process in self._processes]
 
     def check(self) -> None:
         for process in self._processes:
@@ -89,53 +110,64 @@ class RunningNetwork:
             process.stop()
 
 
-def sterna(strategy: str, overlay: Overlay = "static") -> TrafficSystem:
-    def settings(ports: Ports, number: int, targets: list[int], directory: Path) -> str:
-        if overlay == "spanning-tree":
-            targets = [port for port in ports.brokers if port != ports.brokers[number]]
-        links = network(
-            directory.name,
-            f"127.0.0.1:{ports.brokers[number]}",
-            [f"127.0.0.1:{port}" for port in targets],
-            strategy=strategy,
-            overlay=overlay,
-        )
+def answers(place: NodePlace) -> bool:
+    """Whether it lets clients connect."""
+    with place.socket() as made:
+        made.settimeout(1.0)
+        return made.connect_ex((place.host, place.clients)) == 0
+
+
+def _numbers(edge: frozenset[str]) -> tuple[int, int]:
+    one, other = sorted(int(name.removeprefix("node-")) for name in edge)
+    return one, other
+
+
+def sterna(strategy: str, overlay: Overlay = "static", name: str = "") -> TrafficSystem:
+    tree = overlay == "spanning-tree"
+
+    def settings(places: list[NodePlace], number: int, targets: list[str], directory: Path) -> str:
+        place = places[number]
+        # Elsewhere the group would be shared with every other experiment on this machine.
+        group = MULTICAST if tree and place.namespace else ""
+        if tree:
+            targets = [] if group else [other.links_address for other in places if other is not place]
+        links = network(directory.name, place.links_address, targets, strategy=strategy, overlay=overlay, key=KEY)
         return toml(
             {
-                "node": {"name": f"node-{number}", "data": f"{directory}/data-{number}"},
+                **place_tables(f"node-{number}", place, directory),
                 "journal": {"durability": "memory"},
-                "admin": {"bind": ""},
-                "log": {"format": "json"},
-                "listener": [{"bind": f"127.0.0.1:{ports.clients[number]}"}],
+                "admin": {"bind": f"{place.host}:{place.admin}" if tree else "", "anonymous": tree},
                 "network": links,
-                "network.tree": {"multicast": ""},
+                "network.tree": {"multicast": group},
             }
         )
 
     return TrafficSystem(
-        strategy,
+        name or strategy,
         LinkReader,
         settings,
         command=lambda file: sterna_command("node", "--config", str(file)),
         # HELLO, CHALLENGE, PROOF and WELCOME on every link.
         is_linked=lambda ledger: ledger.counts.get("handshake", 0) >= 4 * len(TREE),
+        finds_tree=tree,
     )
 
 
 def mosquitto() -> TrafficSystem:
     """The paper's configuration: everything both ways at QoS 2, keep-alive of 10 s, no limit in flight."""
 
-    def settings(ports: Ports, number: int, targets: list[int], directory: Path) -> str:
-        lines = [f"listener {ports.brokers[number]} 127.0.0.1", "persistence false"]
-        for place, port in enumerate(targets):
+    def settings(places: list[NodePlace], number: int, targets: list[str], directory: Path) -> str:
+        place = places[number]
+        lines = [f"listener {place.links} {place.host}", "persistence false"]
+        for number_of_bridge, address in enumerate(targets):
             lines += [
-                f"connection bridge-{number}-{place}",
-                f"address 127.0.0.1:{port}",
+                f"connection bridge-{number}-{number_of_bridge}",
+                f"address {address}",
                 "topic # both 2",
                 "keepalive_interval 10",
                 "restart_timeout 1",
             ]
-        return mosquitto_settings(ports.clients[number], *lines)
+        return mosquitto_settings(place.clients, *lines, host=place.host)
 
     return TrafficSystem(
         MOSQUITTO,
