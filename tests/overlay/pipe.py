@@ -77,6 +77,7 @@ class Side:
         self.got: dict[int, list[tuple[int, bytes]]] = {}
         self.relieved = 0
         self.refused: dict[str, str] = {}
+        self.interrupted: list[str] = []
         self.on_end: Callable[[Link], None] | None = None
         self.on_frames: Callable[[Link, list[tuple[int, bytes]]], None] | None = None
         world.sides.append(self)
@@ -101,7 +102,9 @@ class Side:
         if self.on_frames is not None:
             self.on_frames(link, frames)
 
-    def connection_lost(self, link: Link) -> None: ...
+    def connection_lost(self, link: Link) -> None:
+        assert not link.connected
+        self.interrupted.append(link.peer)
 
     def link_relieved(self, link: Link) -> None:
         self.relieved += 1

@@ -17,8 +17,10 @@ def test_a_session_goes_on_over_the_next_connection() -> None:
     session = a.link("b").session_id
     a.link("b").send(1, b"one")
     world.flush()
+    assert a.interrupted == []
     pipe.cut()
     assert not a.link("b").connected
+    assert a.interrupted == ["b"], "told at once, long before the session ends"
     a.link("b").send(1, b"two")
     world.run(1.0)
     Pipe(b, a)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.overlay.coordinates import DIMENSIONS, Coordinate
 from sterna.overlay.datagrams import (
     DATAGRAM_BYTES_MAX,
     INTRODUCED_MAX,
@@ -28,6 +29,10 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 adverts = st.builds(
     Advert, st.builds(RootIdentity, finite, names, numbers), numbers, st.integers(0, 2**32 - 1), st.just("") | names
 )
+distances = st.floats(-9, 9, width=32)
+places = st.builds(
+    Coordinate, st.tuples(*[distances] * DIMENSIONS), st.floats(0, 9, width=32), st.floats(0, 1.5, width=32)
+)
 beacons = st.builds(
     Beacon,
     name=names,
@@ -44,6 +49,7 @@ beacons = st.builds(
     introduced=st.lists(st.just("host:7883"), max_size=20).map(tuple),
     missing=st.just("") | names,
     edition=st.integers(0, 2**16 - 1),
+    coordinate=st.none() | places,
 )
 
 
@@ -114,6 +120,12 @@ def test_an_authentic_beacon_with_a_wrong_byte_raises_nothing(position: int, val
 @pytest.mark.parametrize("capability", [float("nan"), float("inf"), float("-inf")])
 def test_a_capability_that_is_no_number_is_refused(capability: float) -> None:
     assert KEYED.open(KEYED.close(replace(BEACON, capability=capability))) is None
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e9, -1.0])
+def test_a_coordinate_that_makes_no_sense_is_left_out(number: float) -> None:
+    opened = KEYED.open(KEYED.close(replace(BEACON, coordinate=Coordinate(height=number))))
+    assert opened == BEACON
 
 
 def test_introductions_come_in_portions_that_fit() -> None:

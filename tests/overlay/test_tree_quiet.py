@@ -24,7 +24,8 @@ class MeteredHost(Host):
         super().send_datagram(address, data)
 
     def send_discovery(self, data: bytes) -> None:
-        self.net.sent(data)
+        if self.net.multicast:
+            self.net.sent(data)
         super().send_discovery(data)
 
 
@@ -74,7 +75,7 @@ def test_the_upkeep_grows_with_nodes_not_with_pairs() -> None:
     assert per_link[20] <= 1.05 * per_link[10]
 
 
-def test_seed_addresses_that_have_answered_are_not_called_again() -> None:
+def test_seed_addresses_that_have_answered_are_seldom_called_again() -> None:
     everybody = tuple(address_of(f"node-{number}") for number in range(5))
     net = steady(5, multicast=False, settings=replace(DEFAULTS, seeds=everybody))
     assert net.bytes_per_s(STEADY_S) <= 1000
@@ -125,6 +126,23 @@ def test_a_much_shorter_way_that_appears_is_found_in_the_end() -> None:
     net.latency["b", "c"] = 0.005
     net.run(4 * DEFAULTS.sample_s)
     assert views_of(net)["c"]["parent"] == "b"
+
+
+def test_coordinates_tell_about_how_far_all_the_others_are() -> None:
+    net = MeteredWorld(2, weather=Weather())
+    names = [f"node-{number}" for number in range(8)]
+    # On a line, 5 ms from one to the next, one way.
+    net.latency = {(a, b): 0.005 * (int(b[-1]) - int(a[-1])) for a in names for b in names if a < b}
+    for name in names:
+        net.boot_metered(name, float(name[-1]))
+    net.run(300.0)
+    wrong = []
+    for name, view in views_of(net).items():
+        peers = view["peers"]
+        assert isinstance(peers, dict)
+        true_ms = {peer: 10.0 * abs(int(peer[-1]) - int(name[-1])) for peer in peers}
+        wrong += [abs(told["estimate_ms"] - true_ms[peer]) / true_ms[peer] for peer, told in peers.items()]
+    assert sorted(wrong)[len(wrong) // 2] < 0.3
 
 
 def test_hosts_with_dead_friends_whisper_too() -> None:

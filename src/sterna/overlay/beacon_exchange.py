@@ -5,7 +5,8 @@ Every datagram in passes here; the `BeaconListener` decides what it means for th
 network's key costs one MAC; a recording of an authentic one costs at most an answer.
 
 Neighbours in the tree exchange heartbeats all the time.  The others are measured when they are new, when the listener
-says that their distance matters, and now and then one of them.  When a neighbour does not answer, all are told, and ask
+says that their distance matters, and now and then one of them, in turn the one not heard for longest and the one that
+the coordinates promise the shortest way through.  When a neighbour does not answer, all are told, and ask
 it themselves.  So the upkeep of a steady tree grows with its links, not with pairs of nodes.
 """
 
@@ -17,6 +18,7 @@ from math import inf
 from random import Random
 from typing import Protocol
 
+from sterna.overlay.coordinates import Vivaldi
 from sterna.overlay.datagram_sender import DatagramSender
 from sterna.overlay.datagrams import VERSION, Advert, Beacon, Seal, introductions
 from sterna.overlay.discovery import INTRODUCTIONS_MAX, Discovery
@@ -37,17 +39,24 @@ ANSWERS_PER_S = 20.0
 ON_THE_WAY_S = 0.05
 """What comes this long after a round trip is over was not under way when it began."""
 
-DOUBT_PART = 2 / 3
+DOUBT_PART = 0.72
 """The part of the time until death after which a silent neighbour is doubted."""
 
 PINGS_UNTIL_DEAD = 1.875
 """With pings so far apart that this many of them take longer, death takes as long."""
 
-ANSWER_PINGS = 1.25
-"""A peer that was answered is not asked before this many pauses: its own next question comes first."""
+ANSWER_PINGS = (1.2, 1.6)
+"""A peer that was answered is not asked before so many pauses: its own next question comes first.  Between two that
+asked at the same moment, chance decides who asks from then on."""
 
-ANSWER_S = 0.3
-"""A question without an answer for so long (and two round trips) raises doubts."""
+AGAIN_S = 0.1
+"""A question without an answer for so long (and two round trips) is asked once more: datagrams get lost, ..."""
+
+ANSWER_S = 0.4
+"""... and after so long raises doubts."""
+
+JITTER = (0.9, 1.1)
+"""Pauses differ by so much, so that questions do not march in step."""
 
 
 class BeaconListener(Protocol):
@@ -86,9 +95,11 @@ class BeaconExchange:
         self._now = now
         self._rng = rng
         self._seal = Seal(settings.network, settings.key)
-        self._out = DatagramSender(settings, world, self._seal, boot, lambda: listener.advert)
+        self._place = Vivaldi(rng)
+        self._out = DatagramSender(settings, world, self._seal, boot, lambda: listener.advert, self._place)
         self._reported: dict[str, None] = {}
         self._sample_at = 0.0
+        self._samples = 0
         self._dead_at = 0.0
         self.peers = Peers(settings.peers_max)
         self.discovery = Discovery(settings)
@@ -183,6 +194,8 @@ class BeaconExchange:
         if elapsed is not None:
             peer.proved_at = now
             peer.round_trips.sample(elapsed)
+            if peer.coordinate is not None:
+                self._place.measured(peer.coordinate, elapsed)
 
     def _challenge(self, peer: Peer, address: str, echo: int | None, now: float) -> None:
         """It may be a recording, or its last beacon did not come: ask for a proof, and for all there is to say."""
@@ -224,7 +237,13 @@ class BeaconExchange:
         self._happened(peer, PeerEvent.HEARD if elapsed is None else PeerEvent.PROVED)
         if beat.ask and peer.usable:
             self._out.heartbeat(peer, now, ask=False)
-            peer.ping_at = max(peer.ping_at, now + ANSWER_PINGS * self._pause(peer, now))
+            self._ask_after(peer, now, self._rng.uniform(*ANSWER_PINGS))
+        elif peer.state is PeerState.ALIVE:
+            self._ask_after(peer, now, self._rng.uniform(*JITTER))
+
+    def _ask_after(self, peer: Peer, now: float, pauses: float) -> None:
+        """All is well with this peer: the next question comes after so many pauses."""
+        peer.ping_at = now + pauses * self._pause(peer, now)
 
     def _begin_life(self, peer: Peer, beacon: Beacon, now: float) -> None:
         """The peer has proved itself for the first time since it started."""
@@ -239,6 +258,7 @@ class BeaconExchange:
         """The newest word of this peer."""
         before, peer.advert, peer.edition = peer.advert, beacon.advert, beacon.edition
         peer.capability = beacon.capability
+        peer.coordinate = beacon.coordinate or peer.coordinate
         peer.address = beacon.address or sender
         self._listener.learned(peer, before)
         for address in beacon.introduced:
@@ -314,22 +334,28 @@ class BeaconExchange:
         if now >= self.discovery.call_at:
             self._call(now)
         if now >= self._sample_at:
-            self._sample_at = now + self._settings.sample_s * self._rng.uniform(0.9, 1.1)
-            self._ask_longest(now, self._others(), lambda peer: peer.heard_at)
+            self._sample_at = now + self._settings.sample_s * self._rng.uniform(*JITTER)
+            self._sample(now)
         if now >= self._dead_at:
-            self._dead_at = now + self._settings.dead_ping_s * self._rng.uniform(0.9, 1.1)
+            self._dead_at = now + self._settings.dead_ping_s * self._rng.uniform(*JITTER)
             dead = [peer for peer in self.peers.by_name.values() if peer.state is PeerState.DEAD]
-            self._ask_longest(now, dead, lambda peer: peer.asked_at)
+            self._ask_first(now, dead, lambda peer: peer.asked_at)
         due = [self._attend_to(peer, now) for peer in list(self.peers.by_name.values())]
         return min([self.discovery.call_at, self._sample_at, self._dead_at, *due])
+
+    def _sample(self, now: float) -> None:
+        """Ask one of those whom nobody watches: in turn the one that should be on the shortest way, and the one not
+        heard for longest."""
+        self._samples += 1
+        self._ask_first(now, self._others(), self._promise if self._samples % 2 else lambda peer: peer.heard_at)
 
     def _call(self, now: float) -> None:
         """Is there anybody?"""
         if self.discovery.is_group_due(now, not self._listener.advert.parent):
             call = self._out.beacon(ask=self.discovery.questions.ask(now, self._rng), discover=True)
-            self._out.send_discovery(replace(call, group=True))
+            self._out.send_discovery(replace(call, group=True, coordinate=None))
         usable = {peer.name for peer in self.peers.by_name.values() if peer.usable}
-        for address in self.discovery.seeds_to_call(usable | {self._settings.node}):
+        for address in self.discovery.seeds_to_call(now, usable | {self._settings.node}):
             nonce = self.discovery.questions.ask(now, self._rng)
             self.discovery.asked_seed(address, nonce)
             self._out.send(address, self._out.beacon(ask=nonce, discover=True))
@@ -351,10 +377,19 @@ class BeaconExchange:
             peer for peer in self.peers.by_name.values() if peer.state is PeerState.ALIVE and peer.watched_since is None
         ]
 
-    def _ask_longest(self, now: float, peers: list[Peer], since: Callable[[Peer], float]) -> None:
-        """Ask the peer for which this was longest ago."""
+    def _ask_first(self, now: float, peers: list[Peer], order: Callable[[Peer], float]) -> None:
+        """Ask the peer for which this is least."""
         if peers:
-            self._ping(min(peers, key=lambda peer: (since(peer), peer.name)), now)
+            self._ping(min(peers, key=lambda peer: (order(peer), peer.name)), now)
+
+    def _promise(self, peer: Peer) -> float:
+        """How long the way to the root over this peer should be, by the coordinates: worth measuring if it is short."""
+        distance_s = self.estimate_s(peer)
+        return inf if distance_s is None or peer.advert is None else peer.advert.cost_us / 1e6 + distance_s
+
+    def estimate_s(self, peer: Peer) -> float | None:
+        """The round trip to a peer by the coordinates; None if it has none."""
+        return None if peer.coordinate is None else self._place.coordinate.distance_s(peer.coordinate)
 
     def _attend_to(self, peer: Peer, now: float) -> float:
         due = inf
@@ -402,14 +437,18 @@ class BeaconExchange:
         return peer.gone_at if peer.alarmed else (peer.since + peer.gone_at) / 2
 
     def _ping(self, peer: Peer, now: float) -> None:
-        pause = self._pause(peer, now)
-        peer.ping_at = now + pause * self._rng.uniform(0.9, 1.1)
-        if peer.asked_at <= peer.heard_at:
+        """Ask for a sign of life, by a beacon if the peer may not know us."""
+        peer.ping_at = now + self._pause(peer, now) * self._rng.uniform(*JITTER)
+        if peer.state is PeerState.ALIVE:
+            if peer.asked_at <= peer.heard_at:
+                peer.asked_at = now
+                again_s = AGAIN_S + 2 * (peer.round_trips.smoothed_s or 0.0)
+                peer.ping_at = min(peer.ping_at, now + again_s)
+        else:
             peer.asked_at = now
         if peer.state is PeerState.ALIVE:
             self._out.heartbeat(peer, now, ask=True)
         else:
-            peer.asked_at = now
             self._out.send(peer.address, self._out.beacon(ask=peer.questions.ask(now, self._rng)))
 
     def _pause(self, peer: Peer, now: float) -> float:

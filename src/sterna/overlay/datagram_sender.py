@@ -4,25 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sterna.overlay.coordinates import ERROR_MAX, Vivaldi
 from sterna.overlay.datagrams import Advert, Beacon, RootIdentity, Seal
 from sterna.overlay.heartbeats import HOLD_S_MAX, LOW_ECHO, LOW_EDITION, Heartbeat, close_heartbeat
 from sterna.overlay.neighbours import OverlayWorld
 from sterna.overlay.peers import Peer
 from sterna.overlay.tree_settings import TreeSettings
 
+SETTLED = 0.15
+"""When the error of its coordinate has fallen to this, a node has something new to say."""
+
 
 class DatagramSender:
     def __init__(
-        self, settings: TreeSettings, world: OverlayWorld, seal: Seal, boot: int, advert: Callable[[], Advert]
+        self,
+        settings: TreeSettings,
+        world: OverlayWorld,
+        seal: Seal,
+        boot: int,
+        advert: Callable[[], Advert],
+        place: Vivaldi,
     ) -> None:
         self._settings = settings
         self._world = world
         self._seal = seal
         self._boot = boot
         self._advert = advert
+        self._place = place
         self._counter = 0
         self._edition = 0
         self._said: tuple[RootIdentity, str] | None = None
+        self._error_told = ERROR_MAX
         self.counters = {"sent": 0, "received": 0, "refused": 0, "repeated": 0}
 
     def beacon(
@@ -50,6 +62,7 @@ class DatagramSender:
             introduced=introduced,
             missing=missing,
             edition=self._edition,
+            coordinate=self._place.coordinate,
         )
 
     def send(self, address: str, beacon: Beacon) -> None:
@@ -82,7 +95,9 @@ class DatagramSender:
         """Count one more datagram, and begin a new edition if it has to say more than a heartbeat can."""
         self._counter += 1
         advert = self._advert()
-        if self._said != (advert.root, advert.parent):
-            self._said = advert.root, advert.parent
+        error = self._place.coordinate.error
+        is_settled = error <= SETTLED < self._error_told
+        if self._said != (advert.root, advert.parent) or is_settled:
+            self._said, self._error_told = (advert.root, advert.parent), error
             self._edition = (self._edition + 1) & LOW_EDITION
         return advert

@@ -4,7 +4,7 @@ answer, introduce others and tell of one that is missing.  Nodes that know each 
 For any bytes `Seal.open` gives a beacon or None and raises nothing; without the network's key it costs one MAC.
 
     "STO" version | flags, boot, counter, ask, echo, capability, root, round, cost, edition |
-    name, address, root's name, parent, missing | addresses of others |
+    coordinate (if the flag says so) | name, address, root's name, parent, missing | addresses of others |
     MAC (blake2b, 16 bytes, over everything before it)
 
 Replay: `counter` rises with every datagram of a `boot` (a random number per start of a node), and a boot is believed
@@ -19,6 +19,7 @@ from hmac import compare_digest
 from math import isfinite
 from struct import Struct
 
+from sterna.overlay.coordinates import DIMENSIONS, Coordinate
 from sterna.overlay.neighbours import ADDRESS_BYTES_MAX
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -29,13 +30,14 @@ INTRODUCED_MAX = 64
 NO_PATH = 0xFFFF_FFFF
 """The cost of a node that has lost its way to the root.  Other costs are microseconds."""
 
-ASK, ECHO, DISCOVER, LEAVING, GROUP = 1, 2, 4, 8, 16
-_FLAGS = ASK | ECHO | DISCOVER | LEAVING | GROUP
+ASK, ECHO, DISCOVER, LEAVING, GROUP, PLACED = 1, 2, 4, 8, 16, 32
+_FLAGS = ASK | ECHO | DISCOVER | LEAVING | GROUP | PLACED
 
 _MAGIC = b"STO"
 _HEAD = _MAGIC + bytes([VERSION])
 _MAC_BYTES = 16
 _FIXED = Struct(">BQQQQdQdQIH")
+_COORDINATE = Struct(f">{DIMENSIONS + 2}f")
 _TEXTS = 5
 _LEAST = len(_HEAD) + _FIXED.size + _TEXTS + 1 + _MAC_BYTES
 
@@ -92,6 +94,8 @@ class Beacon:
     """The name of a peer that no longer answers the sender."""
     edition: int = 0
     """Changes with everything here that a heartbeat does not say."""
+    coordinate: Coordinate | None = None
+    """Where the sender is; None if that was not told, or makes no sense."""
 
 
 class Seal:
@@ -151,10 +155,13 @@ def _body(beacon: Beacon) -> bytes:
     advert = beacon.advert
     flags = (ASK * (beacon.ask is not None)) | (ECHO * (beacon.echo is not None))
     flags |= (DISCOVER * beacon.discover) | (LEAVING * beacon.leaving) | (GROUP * beacon.group)
+    flags |= PLACED * (beacon.coordinate is not None)
     numbers = (flags, beacon.boot, beacon.counter, beacon.ask or 0, beacon.echo or 0, beacon.capability)
     path = (advert.root.boot, advert.root.capability, advert.round, advert.cost_us, beacon.edition)
     texts = (beacon.name, beacon.address, advert.root.name, advert.parent, beacon.missing)
     parts = [_FIXED.pack(*numbers, *path)]
+    if (place := beacon.coordinate) is not None:
+        parts.append(_COORDINATE.pack(*place.vector, place.height, place.error))
     parts += [_text(text) for text in texts]
     parts.append(bytes([len(beacon.introduced)]))
     parts += [_text(address) for address in beacon.introduced]
@@ -171,7 +178,16 @@ def _parsed(data: bytes) -> Beacon | None:
     start = len(_HEAD)
     flags, boot, counter, ask, echo, capability, *path = _FIXED.unpack_from(data, start)
     root_boot, root_capability, round_, cost, edition = path
-    texts, at = _texts(data, start + _FIXED.size, _TEXTS)
+    start += _FIXED.size
+    coordinate = None
+    if flags & PLACED:
+        if len(data) < start + _COORDINATE.size:
+            return None
+        *vector, height, error = _COORDINATE.unpack_from(data, start)
+        told = Coordinate(tuple(vector), height, error)
+        coordinate = told if told.is_sound else None
+        start += _COORDINATE.size
+    texts, at = _texts(data, start, _TEXTS)
     introduced, end = _texts(data, at + 1, data[at])
     name, address, root_name, parent, missing = texts
     finite = isfinite(capability) and isfinite(root_capability)
@@ -193,6 +209,7 @@ def _parsed(data: bytes) -> Beacon | None:
         introduced=introduced,
         missing=missing,
         edition=edition,
+        coordinate=coordinate,
     )
 
 
@@ -206,4 +223,4 @@ def _texts(data: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
     return tuple(texts), at
 
 
-assert _LEAST + 4 * NAME_BYTES_MAX + ADDRESS_BYTES_MAX + 1 + ADDRESS_BYTES_MAX <= DATAGRAM_BYTES_MAX
+assert _LEAST + _COORDINATE.size + 4 * NAME_BYTES_MAX + ADDRESS_BYTES_MAX + 1 + ADDRESS_BYTES_MAX <= DATAGRAM_BYTES_MAX

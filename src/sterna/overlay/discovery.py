@@ -1,8 +1,8 @@
 """How nodes that know nothing of each other meet: calls into the multicast group and to seed addresses, often at first
 and seldom later, and introductions by those who are met.  Addresses heard of are called within bounds, never trusted.
 
-Where many are one tree, one voice is enough: the root calls for all.  A seed address at which somebody in use has
-answered is not called.
+Where many are one tree, one voice is enough: the root calls for all.  Of the seed addresses at which somebody in use
+has answered, all are called at first, for introductions get lost, and later one now and then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from sterna.vocabulary.errors import ConfigurationError
 
 FIRST_CALLS_S = (0.1, 0.2, 0.4, 0.8)
 """Pauses after the first calls; then `discover_s`."""
+
+CALLS_TO_ALL = 8
+"""The first calls go to all seed addresses."""
 
 SEEDS_MAX = 256
 
@@ -38,6 +41,8 @@ class Discovery:
         self._asked_seeds: dict[int, str] = {}
         self._answered: dict[str, str] = {}
         self._group_at = 0.0
+        self._seed_at = 0.0
+        self._turn = 0
         self.questions = OpenPings(2 * SEEDS_MAX)
         """Nonces sent to nobody in particular: everybody may echo them."""
         self.call_at = 0.0
@@ -67,10 +72,18 @@ class Discovery:
         self._group_at = now + self._settings.call_s
         return True
 
-    def seeds_to_call(self, usable: set[str]) -> list[str]:
-        """Those at which none of the peers in use has answered, nor this node itself."""
-        own = self._settings.address
-        return [seed for seed in self._book.addresses if seed != own and self._answered.get(seed) not in usable]
+    def seeds_to_call(self, now: float, usable: set[str]) -> list[str]:
+        """Those at which none of the peers in use has answered, nor this node itself; and those whose turn it is."""
+        seeds = [seed for seed in self._book.addresses if seed != self._settings.address]
+        silent = [seed for seed in seeds if self._answered.get(seed) not in usable]
+        if self._calls < CALLS_TO_ALL:
+            return seeds
+        if len(silent) < len(seeds) and now >= self._seed_at:
+            self._seed_at = now + self._settings.call_s
+            self._turn += 1
+            answered = [seed for seed in seeds if seed not in silent]
+            silent.append(answered[self._turn % len(answered)])
+        return silent
 
     def asked_seed(self, seed: str, nonce: int) -> None:
         while len(self._asked_seeds) >= SEEDS_MAX:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from sterna.overlay.coordinates import Coordinate
 from sterna.overlay.datagrams import Advert
 from sterna.overlay.round_trips import OpenPings, RoundTrips
 
@@ -117,6 +118,7 @@ class Peer:
         self.window = ReplayWindow()
         self.capability = 0.0
         self.advert: Advert | None = None
+        self.coordinate: Coordinate | None = None
         self.edition = 0
         """Of its last beacon."""
         self.last_beat: int | None = None
@@ -145,6 +147,7 @@ class Peer:
         self.round_trips = RoundTrips()
         self.questions = OpenPings()
         self.advert = None
+        self.coordinate = None
         self.last_beat = None
 
 

@@ -17,6 +17,10 @@ from sterna.overlay.tree_settings import TreeSettings
 REMEMBER_S = 60.0
 """Roots nobody has spoken of for this long are dropped from memory: no datagram lives that long."""
 
+CONTENDER_PART = 0.5
+"""The part of `steady_s` for which a path must have been shorter before its peer is measured: a ping that was late is
+no reason."""
+
 RETIRED = 1 << 64
 """A round that no root reaches."""
 
@@ -67,7 +71,7 @@ class RootPaths:
         self.root = me
         self.cost_us = 0
         self.contender: str | None = None
-        """The peer through which the way seems much shorter; the news of it may be old."""
+        """The peer through which the way has seemed much shorter for a while; the news of it may be old."""
 
     @property
     def parent(self) -> str | None:
@@ -146,7 +150,7 @@ class RootPaths:
             due = self._challenged(self._cost(nearest), now, steady_s)
             if best and due and self._much_nearer(self._cost(best)):
                 self._take(best)
-            elif self._challenged_at is not None:
+            elif self._challenged_at is not None and now - self._challenged_at >= steady_s * CONTENDER_PART:
                 self.contender = nearest.name
         elif best:
             self._take(best)

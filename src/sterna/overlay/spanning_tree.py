@@ -128,7 +128,9 @@ class SpanningTreeOverlay:
             "links": sorted(self._links),
             "seeds": self._company.discovery.seeds,
             "datagrams": dict(self._company.counters),
-            "peers": {peer.name: _peer_view(peer) for peer in self._peers.by_name.values()},
+            "peers": {
+                peer.name: _peer_view(peer, self._company.estimate_s(peer)) for peer in self._peers.by_name.values()
+            },
         }
 
     def _is_forming(self, now: float) -> bool:
@@ -270,12 +272,13 @@ class SpanningTreeOverlay:
         return peer.usable and peer.advert is not None and peer.advert.parent == self._settings.node
 
 
-def _peer_view(peer: Peer) -> dict[str, object]:
+def _peer_view(peer: Peer, estimate_s: float | None) -> dict[str, object]:
     smoothed = peer.round_trips.smoothed_s
     return {
         "address": peer.address,
         "state": peer.state.value,
         "round_trip_ms": None if smoothed is None else round(smoothed * 1000, 3),
+        "estimate_ms": None if estimate_s is None else round(estimate_s * 1000, 3),
         "capability": peer.capability,
         "root": peer.advert.root.name if peer.advert else None,
         "parent": (peer.advert.parent or None) if peer.advert else None,

@@ -24,9 +24,9 @@ class TreeTuning:
     """How often a neighbour in the tree is pinged.  Lower: changes are seen sooner, for more datagrams (two per link
     each time).  Others are measured when they are found, and one of them every `sample_s`."""
 
-    sample_s: float = 10.0
-    """How often one of the nodes that are not neighbours is pinged, the one not heard for longest.  Lower: shorter
-    paths are found sooner, for two more datagrams per node each time."""
+    sample_s: float = 12.0
+    """How often one of the nodes that are not neighbours is pinged, in turn the one not heard for longest and the one
+    that should be on the shortest way.  Lower: shorter paths are found sooner, for two more datagrams per node."""
 
     dead_after_s: float = 1.5
     """A neighbour not heard for this long is dead.  After two thirds of it, it is asked more often, and then the others
@@ -81,7 +81,7 @@ class TreeSettings(TreeTuning):
     """How long a peer is new.  A root too: while it is, shorter paths to it are taken at once."""
 
     call_s: float = 30.0
-    """How often a node that is not the root calls into the multicast group."""
+    """How often a node that is not the root calls into the multicast group, and any node a seed that has answered."""
 
     pings_per_s: float = 400.0
     """Pings sent per second at most; with more peers than that allows, everything slows down in proportion."""
