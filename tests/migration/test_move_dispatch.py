@@ -76,3 +76,25 @@ def test_every_kind_of_message_has_one_that_takes_it() -> None:
     dispatch = Town("A")["A"].network.moving._dispatch
     assert set(dispatch.takers) == {*get_args(messages.Message), messages.Evacuate}
     assert set(dispatch.news_takers) == set(get_args(messages.News))
+
+
+def test_an_offer_that_came_to_nothing_is_not_taken_again() -> None:
+    """It was said twice; what was answered to the first lets the old node go on."""
+    town = Town("AB")
+    town.connect("AB")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    here, there = town["A"].network.moving, town["B"].network.moving
+    offer = messages.encode(MigTo(b"c", here.next_number_of_move(b"c"), 5, None, [(b"t", 1, False, False, 0)], True))
+    for _ in range(2):
+        town["A"].network.router.post("B", About.MOVES, offer)
+        town.settle()
+        if there.arrivals:
+            there.arrivals[b"c"].trouble("not now")
+            town.settle()
+    assert there.counters.given_up == 1, "the second was refused at once"
+    assert not there.arrivals
+    for _ in range(2):  # the node that offers learns of it, and takes another number
+        here.plans.move(b"c", "B")
+        town.pass_time(2)
+    assert here.counters.departed == there.counters.arrived == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -31,6 +32,8 @@ from sterna.simulation.chaos import (
 )
 from sterna.simulation.faults import KINDS, LONE_KINDS
 from sterna.simulation.kernel import Trace
+from sterna.simulation.move_model import MoveBounds, MoveModel
+from sterna.simulation.state_explorer import explore
 
 EXPLAINED_MAX = 5
 """Violations that are told with what led to them."""
@@ -106,6 +109,36 @@ def chaos(
         raise typer.BadParameter("a trace is of one run: give --seed instead of --seeds", param_hint="--trace")
     if _run_all(plan, wanted, trace, json=json):
         raise typer.Exit(1)
+
+
+@app.command()
+def moves(
+    nodes: Annotated[int, typer.Option(min=2, max=5, help="Nodes.")] = 2,
+    crashes: Annotated[int, typer.Option(min=0, help="Crashes, of any node at any moment.")] = 1,
+    orders: Annotated[int, typer.Option(min=0, help="Orders to move the client.")] = 1,
+    visits: Annotated[int, typer.Option(min=0, help="Times that the client comes to a node.")] = 0,
+    losses: Annotated[int, typer.Option(min=0, help="Messages between nodes that are lost.")] = 0,
+    numbers: Annotated[int, typer.Option(min=2, help="Ownership numbers: nothing begins under a higher one.")] = 2,
+    every_step: Annotated[
+        bool, typer.Option("--every-step", help="Steps of a node that nobody sees are steps of their own.")
+    ] = False,
+    impatient: Annotated[
+        bool, typer.Option("--impatient", help="Nodes may say things again, and give up, while an answer is under way.")
+    ] = False,
+    states: Annotated[int, typer.Option(min=1, help="Stop after so many states.")] = 2_000_000,
+) -> None:
+    """Explore every state of a move, from its tables: one node serves, one always can, nothing is dropped."""
+    bounds = MoveBounds(
+        nodes, crashes, orders, visits, losses, messages=1, wire=2, numbers=numbers,
+        is_patient=not impatient, is_eager=not every_step,
+    )  # fmt: skip
+    begun = time.monotonic()
+    found = explore(MoveModel(bounds), states)
+    took = f"{found.states:,} states, {found.steps:,} steps, {time.monotonic() - begun:.0f} s"
+    if found.problem:
+        typer.echo("\n".join([f"broken: {found.problem}; {took}; it came so:", *found.trace]))
+        raise typer.Exit(1)
+    typer.echo(f"every promise kept in {'all' if found.is_complete else 'the first'} {took}")
 
 
 def _run_all(plan: Plan, wanted: range, trace: Path | None, *, json: bool) -> list[int]:

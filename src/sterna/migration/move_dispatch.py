@@ -42,6 +42,7 @@ from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.owner_news import OwnerNews
 from sterna.migration.planned_moves import PlannedMoves
 from sterna.migration.publisher_order import PublisherOrder
+from sterna.migration.spent_numbers import SpentNumbers
 from sterna.migration.tables import Arriving, On
 from sterna.migration.transient_claims import TransientClaims
 from sterna.vocabulary.errors import LinkProtocolError
@@ -57,6 +58,8 @@ class Moves(Protocol):
     def arrivals(self) -> Mapping[bytes, Arrival]: ...
     @property
     def publisher_order(self) -> PublisherOrder: ...
+    @property
+    def spent_numbers(self) -> SpentNumbers: ...
     def depart(self, session: Session, target: str, number: int, *, by_plan: bool) -> None: ...
     def expect(self, client: bytes, source: str, number: int) -> Arrival: ...
     def fence(self, session: Session) -> None: ...
@@ -182,7 +185,7 @@ class MoveDispatch:
             absent = Absent(client, pull.number, "", number)
             host.broker.commitments.when_safe(lambda safe: host.send(source, absent))
         elif client not in moves.departures and len(moves.departures) < host.settings.at_once:
-            moves.depart(session, source, pull.number, by_plan=False)
+            moves.depart(session, source, moves.spent_numbers.unspent(client, pull.number), by_plan=False)
 
     def _offered(self, source: str, offer: MigTo) -> None:
         client, host, moves = offer.client, self._host, self._moves
@@ -191,6 +194,9 @@ class MoveDispatch:
         owner, number = self._directory.get(client)
         session = host.broker.sessions.get(client)
         arrival = moves.arrivals.get(client)
+        if moves.spent_numbers.covers(client, offer.number):
+            host.send(source, MigRefuse(client, offer.number, "it has come to nothing under this number"))
+            return
         if arrival is not None and arrival.source == source and not arrival.served and offer.number > number:
             arrival.offered(offer)
             return

@@ -28,6 +28,7 @@ from sterna.migration.owner_news import OwnerNews
 from sterna.migration.planned_moves import PlannedMoves
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.restart_grace import RestartGrace
+from sterna.migration.spent_numbers import SpentNumbers
 from sterna.migration.tables import Arriving, Leaving, On
 from sterna.migration.transient_claims import TransientClaims
 from sterna.migration.waiting_clients import EXTRA_S, Parked, WaitingClients
@@ -53,6 +54,7 @@ class MoveManager:
         self.directory = Directory(self.node, broker.state.owners, whose, broker.log.owner)
         self.departures: dict[bytes, Departure] = {}
         self.arrivals: dict[bytes, Arrival] = {}
+        self.spent_numbers = SpentNumbers()
         #: Sessions that came here lately, and under which number.
         self._taken: dict[tuple[bytes, int], None] = {}
         #: Clients that are about to get a new session -> the node that has the old one, and its number.
@@ -149,7 +151,7 @@ class MoveManager:
         return self.directory.next_number(client_id, self.broker.wall)
 
     def next_number_of_move(self, client_id: bytes) -> int:
-        return self.directory.get(client_id)[1] + 1
+        return self.spent_numbers.unspent(client_id, self.directory.get(client_id)[1] + 1)
 
     def opened(self, session: Session) -> bool:
         client = session.client_id
@@ -298,6 +300,7 @@ class MoveManager:
             self.broker.tell("session moved", {"client": client.decode(), "to": departure.target})
         else:
             self.counters.rolled_back += 1
+            self.spent_numbers.spend(client, departure.number)
             self._check_owner(client)
         self.fetch(client)
 
@@ -336,8 +339,9 @@ class MoveManager:
     def arrived(self, arrival: Arrival) -> None:
         if self.arrivals.get(arrival.client) is arrival:
             del self.arrivals[arrival.client]
-        if arrival.state is Arriving.DROPPED and arrival.reason:
-            self.counters.given_up += 1
+        if arrival.state is Arriving.DROPPED:
+            self.spent_numbers.spend(arrival.client, arrival.number)
+            self.counters.given_up += bool(arrival.reason)
         self._check_owner(arrival.client)
 
     # -- who owns what --
