@@ -25,7 +25,7 @@ def packet(source: int, target: str, size: int = 100, protocol: int = 17) -> byt
 
 
 class Wires:
-    def __init__(self, ends: list[socket.socket], tapped: list[tuple[int, bytes]]) -> None:
+    def __init__(self, ends: list[socket.socket], tapped: list[tuple[int, int, bytes]]) -> None:
         self.ends = ends
         self.tapped = tapped
 
@@ -39,11 +39,13 @@ class Wires:
 @contextmanager
 def switched(cables: Cables) -> Iterator[Wires]:
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(PLACES)]
-    tapped: list[tuple[int, bytes]] = []
+    tapped: list[tuple[int, int, bytes]] = []
     for device, end in pairs:
         device.setblocking(False)
         end.settimeout(PATIENCE_S)
-    switch = Switch([device.fileno() for device, _ in pairs], lambda *_: 0.0, cables, lambda *one: tapped.append(one))
+    switch = Switch(
+        [device.fileno() for device, _ in pairs], lambda *_: 0.0, cables, lambda _at, *one: tapped.append(one)
+    )
     switch.start()
     try:
         yield Wires([end for _, end in pairs], tapped)
@@ -61,7 +63,7 @@ def test_a_packet_goes_to_its_place_and_one_to_a_group_to_all_others() -> None:
         wires.send(everybody, 0)
         assert [wires.receive(1), wires.receive(1)] == [alone, everybody]
         assert wires.receive(2) == everybody
-        assert wires.tapped == [(0, alone), (0, everybody)], "each is counted once"
+        assert wires.tapped == [(0, 1, alone), (0, -1, everybody)], "each is counted once"
 
 
 def test_a_cut_cable_carries_nothing_either_way_until_it_is_mended() -> None:
@@ -90,7 +92,7 @@ def test_only_packets_within_a_network_and_to_its_group_count() -> None:
     wire = Switched({"ours": Watched(frozenset(), MqttReader), "other": Watched(frozenset(), MqttReader)})
     wire.belong({"198.18.0.1": "ours", "198.18.0.2": "ours", "198.18.0.3": "other"})
     for data in (packet(0, "198.18.0.2"), packet(0, "239.255.83.84"), packet(0, "198.18.0.3"), packet(8, "198.18.0.1")):
-        wire.tap(0, data)
+        wire.tap(0.0, 0, -1, data)
     assert wire.ledgers["ours"].total == 2 * (100 + len(ETHERNET_HEADER))
     assert wire.ledgers["ours"].kinds == {"datagrams of the overlay": 228}
     assert wire.ledgers["other"].total == 0
@@ -101,6 +103,6 @@ def test_what_cannot_be_accounted_for_ends_the_experiment() -> None:
     wire.belong({"198.18.0.1": "ours", "198.18.0.2": "ours"})
     segment = bytes(12) + bytes([0x50, 0x18]) + bytes(6)
     begun = packet(0, "198.18.0.2", 40, protocol=6)[:20] + segment
-    wire.tap(0, begun.replace(b"\x00\x28", b"\x00\x2e", 1) + b"\x30\xff\xff\xff\xff\xff")
+    wire.tap(0.0, 0, -1, begun.replace(b"\x00\x28", b"\x00\x2e", 1) + b"\x30\xff\xff\xff\xff\xff")
     with pytest.raises(MeasurementError, match="not MQTT"):
         wire.check()

@@ -38,7 +38,7 @@ def run(client: str, heard: list[int], qos: int) -> MoveRecords:
             )
             for place, number in enumerate(heard)
         ],
-        moves=[(client, "e", 1, "mqtt5", BEGUN + 0.5, BEGUN + 0.6, BEGUN + 0.6, True, 0, "")],
+        moves=[(client, "e", 1, "mqtt5", BEGUN + 0.5, BEGUN + 0.6, BEGUN + 0.6, True, 0, "", "")],
     )
 
 
@@ -81,3 +81,10 @@ def test_latencies_before_and_after_and_the_silence_between(found: dict[str, dic
     assert row["before_ms"] == pytest.approx(50, abs=1)
     assert row["after_ms"] == pytest.approx(150, abs=1)
     assert row["silence_ms"] == pytest.approx(200, abs=1)
+    assert row["gap_ms"] == pytest.approx(100, abs=1)
+
+
+def test_a_repetition_breaks_no_silence_and_a_silence_that_never_ends_is_none(found: dict[str, dict[str, Any]]) -> None:
+    # Numbers 3 and 4 come again where 5 was due: the stream is silent until 5 comes, 0.3 s after 4.
+    assert found["twice"]["silence_ms"] == pytest.approx(400, abs=1)
+    assert found["end"]["silence_ms"] == pytest.approx(200, abs=1)

@@ -94,7 +94,7 @@ def _was_in_flight(records: Records, span: Span, identity: str, qos: int) -> boo
     return min(qos, span.qos) == 2 and identity in records.in_flight.get(span.client, ())
 
 
-def _too_often(publication: Publication, qos: int, times: int) -> bool:
+def _too_often(records: Records, publication: Publication, qos: int, times: int) -> bool:
     if qos == 1:
         return False
     # At QoS 1 a publisher that was not answered sends again, and a broker cannot know that it is the same message.
@@ -112,7 +112,7 @@ def _twice(
     for arrival, publication in found:
         key = arrival.identity, arrival.qos, _crashes_before(records, arrival)
         times[key] = times.get(key, 0) + 1
-        if _too_often(publication, arrival.qos, times[key]):
+        if _too_often(records, publication, arrival.qos, times[key]):
             if arrival.qos == 2 and arrival.identity in forgotten:
                 forgotten.remove(arrival.identity)
                 continue

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sterna.measure.errors import MeasurementError
@@ -54,19 +54,45 @@ async def is_served(place: NodePlace, token: str, client: str, within_s: float) 
     )
 
 
+async def change_neighbours(place: NodePlace, token: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+    """Links are laid, or cut."""
+    body = json.dumps({"add": list(add), "remove": list(remove)})
+    status, text = await _ask(place, token, "POST", "/neighbours", body)
+    if status != 200:
+        raise MeasurementError(f"{place.host}:{place.admin}/neighbours says {status}: {text.strip()}")
+
+
+async def comes(place: NodePlace, token: str, path: str, holds: Callable[[Any], bool], within_s: float) -> float:
+    """When the page first said so; MeasurementError if it does not in this time."""
+    at = await _comes(place, token, path, holds, within_s)
+    if at is None:
+        raise MeasurementError(
+            f"{place.host}:{place.admin}{path} did not say within {within_s:g} s what was waited for"
+        )
+    return at
+
+
+async def watch(place: NodePlace, token: str, note: Callable[[float, dict[str, Any]], bool]) -> None:
+    """Show `note` the page about moves, again and again, until it has seen enough."""
+    goes_on = True
+    while goes_on:
+        goes_on = note(time.time(), await look_at(place, token, "/migrations"))
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
 async def _comes(
     place: NodePlace, token: str, path: str, holds: Callable[[Any], bool], within_s: float
 ) -> float | None:
     """When the page first said so."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        if holds(await _page(place, token, path)):
+        if holds(await look_at(place, token, path)):
             return time.time()
         await asyncio.sleep(LOOK_EVERY_S)
     return None
 
 
-async def _page(place: NodePlace, token: str, path: str) -> Any:
+async def look_at(place: NodePlace, token: str, path: str) -> Any:
     status, text = await _ask(place, token, "GET", path)
     if status != 200:
         raise MeasurementError(f"{place.host}:{place.admin}{path} says {status}: {text.strip()}")

@@ -1,4 +1,4 @@
-"""Nodes in a row between which clients are moved, at the places of a site, and a gateway beside the clients."""
+"""Nodes in a tree between which clients are moved, at the places of a site, and a gateway beside the clients."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ START_S = 60.0
 TOKEN = "of no use outside of this experiment"
 
 
-def start_nodes(stack: ExitStack, names: Sequence[str], places: Sequence[NodePlace], directory: Path) -> list[Process]:
-    """Each linked to the one before it; they are there and hear everything of each other, until the stack is closed."""
+def start_nodes(
+    stack: ExitStack,
+    names: Sequence[str],
+    places: Sequence[NodePlace],
+    directory: Path,
+    linked_to: Sequence[int] | None = None,
+) -> list[Process]:
+    """Each linked to the one before it, or to the named one; they are there and hear everything of each other, until
+    the stack is closed."""
     processes: list[Process] = []
     for number, name in enumerate(names):
-        neighbour = places[number - 1] if number else None
+        before = number - 1 if linked_to is None else linked_to[number]
+        neighbour = places[before] if number else None
         file = directory / f"{name}.toml"
         file.write_text(settings(name, places[number], neighbour, directory))
         processes.append(start(stack, name, ["node", "--config", str(file)], places[number], directory))

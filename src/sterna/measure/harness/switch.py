@@ -21,9 +21,9 @@ MULTICAST = 0xE0
 Delay = Callable[[int, int], float]
 """Seconds from one place to another, by number; asked for every packet."""
 
-
-Tap = Callable[[int, bytes], None]
-"""Gets every packet that is sent, once, with the place it comes from."""
+Tap = Callable[[float, int, int, bytes], None]
+"""Shown every packet once as it sets out: when (seconds since 1970), from which place, to which (-1: to all), and its
+bytes from the header of IP on.  It runs in the thread of the switch."""
 
 
 class Cables:
@@ -78,6 +78,7 @@ class Switch(threading.Thread):
 
     def __init__(self, devices: list[int], delay: Delay, cables: Cables | None = None, tap: Tap | None = None) -> None:
         super().__init__(name="switch", daemon=True)
+        self._tap = tap
         self._devices = devices
         self._delay = delay
         self._cables = cables or Cables()
@@ -110,7 +111,7 @@ class Switch(threading.Thread):
         is_for_all = packet[16] & 0xF0 == MULTICAST
         targets = range(len(self._devices)) if is_for_all else [packet[19] - 1]
         if self._tap is not None:
-            self._tap(source, packet)
+            self._tap(time.time(), source, -1 if is_for_all else targets[0], packet)
         for target in targets:
             if 0 <= target < len(self._devices) and target != source and self._cables.are_whole(source, target):
                 self._hold(source, target, packet)

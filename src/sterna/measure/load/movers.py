@@ -100,10 +100,26 @@ class MovingClient(PacketClient):
             self._writer.transport.abort()
 
     async def hears(self, messages: int) -> None:
-        """Until it has heard so many, repetitions included."""
-        while len(self.heard) < messages:
+        """Until it has heard so many different ones."""
+        different: set[bytes] = set()
+        seen = 0
+        while True:
+            different.update(heard.payload for heard in self.heard[seen:])
+            seen = len(self.heard)
+            if len(different) >= messages:
+                return
             self._news.clear()
             await self._news.wait()
+
+    async def hears_nothing_for(self, quiet_s: float) -> None:
+        """Until nothing has come for so long: repetitions may follow what they repeat."""
+        while True:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(quiet_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return
 
     async def leave(self) -> None:
         """For good: nothing is to wait for it anywhere."""
@@ -125,7 +141,7 @@ class MovingClient(PacketClient):
         """Leave, and end the session, which MQTT 3.1.1 does by beginning another."""
         await self.leave()
         if self._version == 4:
-            with suppress(OSError, MeasurementError, TimeoutError):
+            with suppress(OSError, EOFError, MeasurementError, TimeoutError):
                 await self._connect(clean=True)
             await self.leave()
 

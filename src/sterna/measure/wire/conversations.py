@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from sterna.measure.errors import MeasurementError
+from sterna.migration import messages
 from sterna.overlay import handshake
 from sterna.overlay.batches import (
     FAREWELL,
@@ -133,7 +134,29 @@ class LinkReader:
             body = self._unfolder.unfold(what, body)
         if not length:
             return [WirePiece("keep-alive or acknowledgement", head)]
-        return [WirePiece("heads of batches", head), *_shrunk(_frame_pieces(body), len(body), length)]
+        return [WirePiece("heads of batches", head), *_shrunk(self._frame_pieces(body), len(body), length)]
+
+    def _frame_pieces(self, batch: bytes) -> list[WirePiece]:
+        return [
+            WirePiece(
+                self._named(kind, body), len(frame_head(kind, len(body))) + len(body), _carries_messages(kind, body)
+            )
+            for kind, body in frames_in(batch, 0, len(batch))
+        ]
+
+    def _named(self, kind: int, body: bytes) -> str:
+        return Frame(kind).name
+
+
+class MoveLinkReader(LinkReader):
+    """The same, with the words of moves called by their names."""
+
+    def _named(self, kind: int, body: bytes) -> str:
+        if kind == Frame.LETTER:
+            letter = link_frames.decode(body, link_frames.Letter)
+            if letter.about == link_frames.About.MOVES:
+                return type(messages.decode(letter.body)).__name__.upper()
+        return super()._named(kind, body)
 
 
 def _shrunk(pieces: list[WirePiece], plain: int, deflated: int) -> list[WirePiece]:
@@ -145,13 +168,6 @@ def _shrunk(pieces: list[WirePiece], plain: int, deflated: int) -> list[WirePiec
         shrunk.append(piece._replace(size=upto - given))
         given = upto
     return shrunk
-
-
-def _frame_pieces(batch: bytes) -> list[WirePiece]:
-    return [
-        WirePiece(Frame(kind).name, len(frame_head(kind, len(body))) + len(body), _carries_messages(kind, body))
-        for kind, body in frames_in(batch, 0, len(batch))
-    ]
 
 
 def _carries_messages(kind: int, body: bytes) -> bool:

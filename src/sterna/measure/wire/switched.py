@@ -60,7 +60,7 @@ class Switched:
     def reach(self, port: int) -> int:
         return port
 
-    def tap(self, _place: int, packet: bytes) -> None:
+    def tap(self, _at: float, _source: int, _target: int, packet: bytes) -> None:
         """Called by the switch, in its thread."""
         if self._failure is None:
             try:

@@ -1,66 +1,56 @@
-"""A client is moved from one node to another while messages flow: the paper's experiments (see `migration_plan`).
+"""A client is moved from one node to another while messages flow: the paper's experiments and ours (see `plan`).
 
 Source and target are real nodes; the clients, one of each kind, are at a place of their own, and so is their gateway.
 Publishers are everywhere at once.  A network serves all runs of an experiment; every run has clients and topics of its
 own, moves all its clients, one shortly after the other, and ends when everything has arrived or can no longer be hoped
-for.
+for, and then nothing has come for a while: a repetition may come late.
 """
 
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
-from random import Random
-from statistics import median
+from typing import Any
 
 from sterna.measure.errors import MeasurementError
-from sterna.measure.harness.admin import is_served, leaves, order
+from sterna.measure.harness.admin import is_served, watch
 from sterna.measure.harness.comparison import Say
-from sterna.measure.harness.nodes import TOKEN, start_gateway, start_nodes
+from sterna.measure.harness.nodes import TOKEN
 from sterna.measure.harness.parallel import run_side_by_side
-from sterna.measure.harness.processes import Process
-from sterna.measure.harness.sites import AtADistance, Loopback, NodePlace, Site
-from sterna.measure.harness.switch import Distances
 from sterna.measure.load.clients import AsyncClient
 from sterna.measure.load.movers import Address, MovingClient
+from sterna.measure.papers.migration.network import NAMES, SOURCE, TARGET, MovingNetwork, network
 from sterna.measure.papers.migration.plan import (
-    BY_NAME,
     INTERVAL_MS,
-    JITTER_MS,
     NEAR_MS,
     ClientKind,
     MigrationPlan,
     MovedTopic,
     MoveExperiment,
 )
-from sterna.measure.papers.migration.records import MOVES, MoveRecords, read
+from sterna.measure.papers.migration.records import MOVES, MoveRecords
 
 VERSIONS: dict[ClientKind, int] = {"gateway": 4, "mqtt5": 5, "mqtt311": 4}
-SOURCE, TARGET, CLIENT = range(3)
-NAMES = ("source", "target")
 LET_IN_S = 90.0
 MOVE_S = 30.0
 """Beyond what links take."""
 AROUND_S = 1.5
 """Of messages before a move and after it, once those under way have arrived."""
 ARRIVAL_S = 10.0
+QUIET_S = 1.0
+"""For so long, and twice what the longest link takes, nothing has come when a run is over."""
 APART_S = 0.1 + 2 * NEAR_MS / 1000
 """Between the moves of a run."""
 AT_A_TIME = 4
 """Experiments over links of seconds."""
-BASELINE = BY_NAME["synced-A0_B1_C2"]
-BASELINE_RUNS = 3
 
 
 def run(plan: MigrationPlan, directory: Path, say: Say) -> None:
     """Everything; the records of every run are written below `directory`.  Those over links of seconds, which mostly
     wait, are made several at a time, the others one after the other: there milliseconds count."""
-    lagging = [one for one in plan.experiments if plan.latencies(one).longest > NEAR_MS]
+    lagging = [one for one in plan.experiments if plan.slowest_s(one) > 1.0]
     lagging.sort(key=lambda one: -plan.latencies(one).shortest)  # what takes longest begins first
     for experiment in plan.experiments:
         if experiment not in lagging:
@@ -69,15 +59,15 @@ def run(plan: MigrationPlan, directory: Path, say: Say) -> None:
 
 
 def run_one(plan: MigrationPlan, experiment: MoveExperiment, directory: Path, say: Say) -> None:
-    with _network(plan, experiment) as network:
+    with network(plan, experiment) as nodes:
         for number in range(1, plan.runs + 1):
             try:
-                records = asyncio.run(_run(plan, experiment, number, network))
+                records = asyncio.run(run_in(plan, experiment, number, nodes))
             except MeasurementError as error:
                 records = _failed(plan, experiment, number, str(error))
             records.write(directory, f"{experiment.name}-{number}")
             say(f"{experiment.name}, run {number} of {plan.runs}: {_told(records)}")
-            network.check()
+            nodes.check()
 
 
 def _failed(plan: MigrationPlan, experiment: MoveExperiment, number: int, problem: str) -> MoveRecords:
@@ -85,81 +75,37 @@ def _failed(plan: MigrationPlan, experiment: MoveExperiment, number: int, proble
     now = time.time()
     clients = [(f"{experiment.name} {number} {kind}", kind) for kind in plan.kinds]
     return MoveRecords(
-        moves=[(name, experiment.name, number, kind, now, None, None, False, 0, problem) for name, kind in clients]
+        moves=[(name, experiment.name, number, kind, now, None, None, False, 0, "", problem) for name, kind in clients]
     )
-
-
-def processing_ms(plan: MigrationPlan, say: Say) -> float:
-    """What a move takes where links take no time: the middle one of some."""
-    near = replace(plan, experiments=(BASELINE,), runs=BASELINE_RUNS, at_a_distance=False)
-    with tempfile.TemporaryDirectory(prefix="sterna-migration-") as name:
-        run(near, Path(name), lambda line: say(f"without distances: {line}"))
-        took = [move["finished"] - move["ordered"] for move in read(Path(name), "moves") if move["finished"]]
-    return 1000 * median(took) if took else 0.0
 
 
 def _told(records: MoveRecords) -> str:
     moves = [dict(zip(MOVES.names, row, strict=True)) for row in records.moves]
     took = (
-        f"{one['kind']} {1000 * (one['finished'] - one['ordered']):.0f} ms" if one["finished"] else one["problem"]
+        f"{one['kind']} {1000 * (one['arrived'] - one['ordered']):.0f} ms" if one["arrived"] else one["problem"]
         for one in moves
     )
-    return f"{len(records.messages)} messages, {len(records.deliveries)} deliveries; moved: {', '.join(took)}"
-
-
-# -- the network --
-
-
-class MovingNetwork:
-    def __init__(self, places: list[NodePlace], processes: list[Process], gateway: Address | None) -> None:
-        self.places = places
-        self._processes = processes
-        self.gateway = gateway
-
-    def address(self, number: int) -> Address:
-        return self.places[number].host, self.places[number].clients
-
-    def check(self) -> None:
-        for process in self._processes:
-            process.check()
-
-
-@contextmanager
-def _network(plan: MigrationPlan, experiment: MoveExperiment) -> Iterator[MovingNetwork]:
-    """Links are made at the near distance, and lengthened when they stand."""
-    distances = Distances(JITTER_MS / 1000, Random(f"{plan.seed} {experiment.name}"))
-    distances.put(SOURCE, TARGET, NEAR_MS / 1000)
-    site: Site = AtADistance(3, distances) if plan.at_a_distance else Loopback(3)
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sterna-migration-")))
-        places = stack.enter_context(site).places
-        processes = start_nodes(stack, NAMES, places, directory)
-        gateway = None
-        if "gateway" in plan.kinds:
-            process, gateway = start_gateway(stack, places[CLIENT], places[: len(NAMES)], directory)
-            processes.append(process)
-        latencies = plan.latencies(experiment)
-        distances.put(SOURCE, TARGET, latencies.source_to_target / 1000, latencies.target_to_source / 1000)
-        distances.put(SOURCE, CLIENT, latencies.source_client / 1000)
-        distances.put(TARGET, CLIENT, latencies.target_client / 1000)
-        yield MovingNetwork(places, processes, gateway)
+    return (
+        f"{len(records.messages)} messages, {len(records.deliveries)} deliveries; served at target: {', '.join(took)}"
+    )
 
 
 # -- a run --
 
 
-class _Run:
+class MoveRun:
     """The clients of one run, and what they write down."""
 
-    def __init__(self, plan: MigrationPlan, experiment: MoveExperiment, number: int, network: MovingNetwork) -> None:
+    def __init__(self, plan: MigrationPlan, experiment: MoveExperiment, number: int, nodes: MovingNetwork) -> None:
         self._experiment = experiment
         self._number = number
-        self._network = network
+        self._network = nodes
         self.records = MoveRecords()
         self.movers: dict[ClientKind, MovingClient] = {kind: self._mover(kind) for kind in plan.kinds}
         self._publishing: list[asyncio.Task[None]] = []
         self._over = False
-        self._flows = [(topic, where) for topic in experiment.topics for where in topic.published_at]
+        #: Clients that have come to the target, or will not.
+        self._settled = 0
 
     def _mover(self, kind: ClientKind) -> MovingClient:
         target = self._network.address(TARGET)
@@ -173,7 +119,7 @@ class _Run:
         return f"{self._experiment.name}/{self._number}/{topic.name}"
 
     async def _open(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        made = self._network.places[CLIENT].socket()
+        made = self._network.client_place.socket()
         made.setblocking(False)
         try:
             await asyncio.get_running_loop().sock_connect(made, address)
@@ -196,41 +142,88 @@ class _Run:
         self.records.subscriptions.append((mover.name, self.topic(topic), topic.qos, since, time.time()))
 
     def publish(self) -> None:
-        self._publishing = [asyncio.create_task(self._publish(topic, where)) for topic, where in self._flows]
+        begun = time.monotonic()
+        self._publishing = [
+            asyncio.create_task(self._publish(topic, where, begun))
+            for topic in self._experiment.topics
+            for where in topic.published_at
+        ]
 
-    async def _publish(self, topic: MovedTopic, where: str) -> None:
-        """At QoS 2, and in step however long the broker takes to answer."""
+    async def _publish(self, topic: MovedTopic, where: str, begun: float) -> None:
+        """In step however long the broker takes to answer; two publishers of a topic take turns."""
         name, path = f"{where} {topic.name} {self._number}", self.topic(topic)
-        origin, interval_s = f"{path}@{where}", INTERVAL_MS / 1000 * len(topic.published_at)
+        turns = len(topic.published_at)
+        origin, interval_s = f"{path}@{where}", INTERVAL_MS / 1000 * turns
+        turn_s = interval_s * topic.published_at.index(where) / turns
         client = AsyncClient(f"{self._experiment.name} publisher {name}")
         host, port = self._network.address(NAMES.index(where))
         await client.connect(port, host)
-        begun, sequence = time.monotonic(), 0
+        sequence = 0
         try:
             while not self._over:
+                await asyncio.sleep(max(0.0, begun + turn_s + sequence * interval_s - time.monotonic()))
                 sequence += 1
                 at = time.time()
-                await client.publish(path, f"{origin} {sequence}".encode(), 2)
-                self.records.messages.append((path, 2, name, origin, 1, sequence, at))
-                await asyncio.sleep(max(0.0, begun + sequence * interval_s - time.monotonic()))
+                await client.publish(path, f"{origin} {sequence}".encode(), topic.published)
+                self.records.messages.append((path, topic.published, name, origin, 1, sequence, at))
         finally:
             await client.leave()
 
-    async def move(self, kind: ClientKind, within_s: float, after_s: float) -> None:
-        await asyncio.sleep(after_s)
-        mover, places = self.movers[kind], self._network.places
-        ordered = time.time()
-        problem = await order(places[SOURCE], TOKEN, mover.name, NAMES[TARGET])
-        finished = arrived = None
-        if not problem:
-            finished, arrived = await asyncio.gather(
-                leaves(places[SOURCE], TOKEN, mover.name, within_s), self._arrives(kind, within_s)
+    async def move(self, within_s: float) -> None:
+        """All clients, one shortly after the other; both nodes are watched meanwhile."""
+        if self._experiment.is_cut:
+            await self._network.cut_and_link()
+        watching = [asyncio.create_task(self._watch(node)) for node in (SOURCE, TARGET)]
+        try:
+            await asyncio.gather(
+                *(self._move(kind, within_s, number * APART_S) for number, kind in enumerate(self.movers))
             )
-            problem = "" if finished and arrived else "never arrived at the target"
+            async with asyncio.timeout(within_s):
+                await asyncio.gather(*watching)
+        finally:
+            for task in watching:
+                task.cancel()
+        self._date_ends()
+
+    async def _watch(self, node: int) -> None:
+        """Note every change of state of the clients on their way, until all have come and gone."""
+        states: dict[str, str] = {}
+        due = {mover.name for mover in self.movers.values()}
+        side = ("leaving", "arriving")[node]
+
+        def note(at: float, told: dict[str, Any]) -> bool:
+            now = {one["client"]: one["state"] for one in told[side] if one["client"] in due}
+            for client in now.keys() | states.keys():
+                state = now.get(client, "")
+                if state != states.get(client, ""):
+                    self.records.states.append((client, NAMES[node], state, at))
+                    states[client] = state
+            is_over = self._settled >= len(due)
+            return bool(now) or not is_over
+
+        await watch(self._network.places[node], TOKEN, note)
+
+    def _date_ends(self) -> None:
+        """A move has ended at the source when it no longer speaks of it."""
+        ends = {row[0]: row[3] for row in self.records.states if row[1] == NAMES[SOURCE] and not row[2]}
+        place = MOVES.names.index("finished")
+        for number, row in enumerate(self.records.moves):
+            self.records.moves[number] = (*row[:place], ends.get(row[0]), *row[place + 1 :])
+
+    async def _move(self, kind: ClientKind, within_s: float, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        mover = self.movers[kind]
+        reads = await self._network.reads_third() if self._experiment.is_cut else ""
+        ordered = time.time()
+        problem = await self._network.order(mover.name)
+        arrived = None if problem else await self._arrives(kind, within_s)
+        self._settled += 1
+        if not problem and arrived is None:
+            problem = "never arrived at the target"
         connections = 1 if kind == "gateway" else 2
         self.records.moves.append(
-            (mover.name, self._experiment.name, self._number, kind, ordered, finished, arrived,
-             all(one.present for one in mover.arrivals[1:]), len(mover.arrivals) - connections, problem)
+            (mover.name, self._experiment.name, self._number, kind, ordered, None, arrived,
+             all(one.present for one in mover.arrivals[1:]), len(mover.arrivals) - connections, reads, problem)
         )  # fmt: skip
 
     async def _arrives(self, kind: ClientKind, within_s: float) -> float | None:
@@ -240,22 +233,24 @@ class _Run:
             return await is_served(self._network.places[TARGET], TOKEN, mover.name, within_s)
         return await mover.arrives(target, within_s)
 
-    async def end(self, within_s: float) -> None:
-        """Publish no more, and wait for what is under way."""
+    async def end(self, within_s: float, quiet_s: float) -> None:
+        """Publish no more, wait for what is under way, and then until nothing comes any more."""
         self._over = True
         await asyncio.gather(*self._publishing)
         due = len(self.records.messages)
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await asyncio.gather(*(mover.hears(due) for mover in self.movers.values()))
+        await asyncio.gather(*(mover.hears_nothing_for(quiet_s) for mover in self.movers.values()))
         for mover in self.movers.values():
             self._note(mover)
         await asyncio.gather(*(mover.forget() for mover in self.movers.values()))
 
     def _note(self, mover: MovingClient) -> None:
         """Behind a gateway a client cannot tell who serves it: the moment of the move divides what it heard."""
-        names = {self._network.address(number): name for number, name in enumerate(NAMES)}
-        moved = next((row[5] for row in self.records.moves if row[0] == mover.name and row[5]), float("inf"))
+        names = {self._network.address(number): name for number, name in enumerate(self._network.names)}
+        place = MOVES.names.index("arrived")
+        moved = next((row[place] for row in self.records.moves if row[0] == mover.name and row[place]), float("inf"))
         for place, heard in enumerate(mover.heard):
             origin, _, sequence = heard.payload.decode().rpartition(" ")
             via = names.get(heard.via) or NAMES[heard.at > moved]
@@ -279,19 +274,19 @@ async def _let_in(mover: MovingClient, where: Address) -> None:
                 return
 
 
-async def _run(plan: MigrationPlan, experiment: MoveExperiment, number: int, network: MovingNetwork) -> MoveRecords:
-    found = _Run(plan, experiment, number, network)
-    latencies = plan.latencies(experiment)
-    longest_s = latencies.longest / 1000
+async def run_in(plan: MigrationPlan, experiment: MoveExperiment, number: int, nodes: MovingNetwork) -> MoveRecords:
+    """One run."""
+    found = MoveRun(plan, experiment, number, nodes)
+    slowest_s = plan.slowest_s(experiment)
     try:
+        if experiment.is_cut:
+            await nodes.is_whole_again()
         await found.begin()
         found.publish()
-        await asyncio.sleep(longest_s + AROUND_S)
-        await asyncio.gather(
-            *(found.move(kind, MOVE_S + 10 * longest_s, number * APART_S) for number, kind in enumerate(plan.kinds))
-        )
-        await asyncio.sleep(longest_s + AROUND_S)
-        await found.end(longest_s + ARRIVAL_S)
+        await asyncio.sleep(slowest_s + AROUND_S)
+        await found.move(MOVE_S + 10 * slowest_s)
+        await asyncio.sleep(slowest_s + AROUND_S)
+        await found.end(slowest_s + ARRIVAL_S, 2 * slowest_s + QUIET_S)
     except (TimeoutError, OSError, EOFError) as error:
         raise MeasurementError(f"{experiment.name}, run {number}: {error or type(error).__name__}") from error
     finally:

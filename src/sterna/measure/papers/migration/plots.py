@@ -1,8 +1,8 @@
-"""The paper's plots of a move (its section 6.3.3) and of how long moves take (figure 6.4), as PNG files.
+"""The paper's plots of a move (its section 6.3.3), as PNG files, and those over all moves (`overviews`).
 
 Of every experiment and topic the last run is drawn (TCP gets used to long ways), clipped to two seconds
 around the move.  Red squares are messages that came through the source, blue diamonds those through the target; behind
-a gateway nobody can tell, and the moment of the move divides them.
+a gateway nobody can tell, and the moment of the move divides them.  Grey triangles were published at a third node.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from sterna.measure.papers.migration.document import MigrationDocument
+from sterna.measure.papers.migration.overviews import draw_durations, draw_latency, draw_model, draw_states
 from sterna.measure.papers.migration.records import read
-from sterna.measure.plots import COLOURS, empty_figure
+from sterna.measure.plots import empty_figure
 
 AROUND_S = 2.0
 SOURCE, TARGET, BOTH = "#c0392b", "#1f5fa8", "#737373"
 WAY, MOMENT, ARRIVED = "#e6862e", "#2e8b57", "#7d3c98"
-MARKS = {"source": ("s", SOURCE), "target": ("D", TARGET)}
-ROWS = ("published at source", "through source", "received", "through target", "published at target")
+MARKS = {"source": ("s", SOURCE), "target": ("D", TARGET), "third": ("^", BOTH)}
+ROWS = ("published at source or third", "through source", "received", "through target", "published at target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,20 @@ class Story:
 def draw(told: MigrationDocument, records: Path, directory: Path) -> list[Path]:
     """All pictures into the directory; their names."""
     directory.mkdir(parents=True, exist_ok=True)
-    drawn = [directory / "durations.png"]
-    draw_durations(told, drawn[0])
-    tables = {name: read(records, name) for name in ("messages", "deliveries", "moves")}
+    drawn = [directory / "model.png"]
+    draw_model(drawn[0])
+    if not told.rows:
+        return drawn
+    drawn.append(directory / "durations.png")
+    draw_durations(told, drawn[-1])
+    if told.latency:
+        drawn.append(directory / "latency.png")
+        draw_latency(told, drawn[-1])
+    tables = {name: read(records, name) for name in ("messages", "deliveries", "moves", "states")}
+    for name in dict.fromkeys(row.experiment for row in told.rows):
+        run = [one for one in tables["moves"] if (one["experiment"], one["run"]) == (name, told.runs)]
+        if draw_states(tables["states"], run, name, directory / f"{name}-states.png"):
+            drawn.append(directory / f"{name}-states.png")
     for row in told.rows:
         client = f"{row.experiment} {told.runs} {told.kinds[0]}"
         story = tell(tables, client, f"{row.experiment}/{told.runs}/{row.topic}", f"QoS {row.qos}")
@@ -64,7 +76,7 @@ def draw(told: MigrationDocument, records: Path, directory: Path) -> list[Path]:
 def tell(tables: dict[str, list[dict[str, Any]]], client: str, topic: str, qos: str) -> Story | None:
     """What one client heard on one topic; None if it was not moved."""
     move = next((one for one in tables["moves"] if one["client"] == client), None)
-    if move is None or move["finished"] is None:
+    if move is None or move["arrived"] is None:
         return None
     begun = move["ordered"]
     sent = sorted((one for one in tables["messages"] if one["topic"] == topic), key=lambda one: one["ingress_time"])
@@ -80,10 +92,11 @@ def tell(tables: dict[str, list[dict[str, Any]]], client: str, topic: str, qos: 
         trips += [Trip(number, departed, each["at"] - begun, at, each["via"]) for each in times]
         if not times:
             trips.append(Trip(number, departed, None, at, ""))
-    arrived = (move["arrived"] or move["finished"]) - begun
-    shown = [trip for trip in trips if _is_near(trip, max(arrived, move["finished"] - begun))]
+    arrived = move["arrived"] - begun
+    finished = (move["finished"] or move["arrived"]) - begun
+    shown = [trip for trip in trips if _is_near(trip, max(arrived, finished))]
     repeated = len(trips) - len(sent)
-    return Story(f"{client}, {topic}, {qos}", shown, move["finished"] - begun, arrived, repeated, lost)
+    return Story(f"{client}, {topic}, {qos}", shown, finished, arrived, repeated, lost)
 
 
 def _is_near(trip: Trip, end: float) -> bool:
@@ -133,7 +146,7 @@ def _dot(axes: Any, x: float, row: int, colour: str, mark: str) -> None:
 
 def _verification(axes: Any, story: Story) -> None:
     for trip in story.trips:
-        row = 0 if trip.at == "source" else 4
+        row = 4 if trip.at == "target" else 0
         _dot(axes, trip.number, row, *MARKS[trip.at][::-1])
         if trip.received is not None:
             mark, colour = MARKS[trip.via]
@@ -146,7 +159,7 @@ def _verification(axes: Any, story: Story) -> None:
 
 def _process(axes: Any, story: Story) -> None:
     for trip in story.trips:
-        start = 0 if trip.at == "source" else 4
+        start = 4 if trip.at == "target" else 0
         _dot(axes, trip.sent, start, *MARKS[trip.at][::-1])
         if trip.received is None:
             continue
@@ -187,32 +200,3 @@ def _distribution(axes: Any, story: Story) -> None:
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title("Empirical distribution of latencies", fontsize=10)
-
-
-def draw_durations(told: MigrationDocument, file: Path) -> None:
-    """Bars of means with least and greatest, by kind of client; a line where the model has it."""
-    figure = empty_figure(13, 5.5)
-    axes = figure.add_subplot()
-    names = list(dict.fromkeys(one.experiment for one in told.durations))
-    width = 0.8 / len(told.kinds)
-    for number, kind in enumerate(told.kinds):
-        for place, name in enumerate(names):
-            one = next(one for one in told.durations if (one.experiment, one.kind) == (name, kind))
-            if one.took is None:
-                continue
-            at = place - 0.4 + width * (number + 0.5)
-            label = kind if not place else None
-            axes.bar(at, one.took.mean, 0.92 * width, color=COLOURS[number], label=label, edgecolor="black")
-            reach = [[one.took.mean - one.took.least], [one.took.greatest - one.took.mean]]
-            axes.errorbar(at, one.took.mean, yerr=reach, color="black", capsize=2, linewidth=0.8)
-            if not number:
-                axes.plot([place - 0.4, place + 0.4], [one.model_ms] * 2, "--", color=COLOURS[3])
-    axes.plot([], [], "--", color=COLOURS[3], label="model")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _place: f"{value:g}")
-    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_ylabel("milliseconds")
-    axes.set_title(f"From the order to move until the source is done, {told.runs} run(s)")
-    axes.legend(frameon=False, ncols=4)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file)

@@ -37,10 +37,18 @@ MOVES = pa.schema(
     [
         ("client", pa.string()), ("experiment", pa.string()), ("run", pa.int64()), ("kind", pa.string()),
         ("ordered", _INSTANT), ("finished", _INSTANT), ("arrived", _INSTANT), ("present", pa.bool_()),
-        ("interrupted", pa.int64()), ("problem", pa.string()),
+        ("interrupted", pa.int64()), ("third", pa.string()), ("problem", pa.string()),
     ]
 )  # fmt: skip
-TABLES = {"messages": MESSAGES, "subscriptions": SUBSCRIPTIONS, "deliveries": DELIVERIES, "moves": MOVES}
+STATES = pa.schema([("client", pa.string()), ("node", pa.string()), ("state", pa.string()), ("at", _INSTANT)])
+"""What a node called the state of a move from when on; empty: it no longer speaks of it."""
+TABLES = {
+    "messages": MESSAGES,
+    "subscriptions": SUBSCRIPTIONS,
+    "deliveries": DELIVERIES,
+    "moves": MOVES,
+    "states": STATES,
+}
 
 
 @dataclass(slots=True)
@@ -51,6 +59,7 @@ class MoveRecords:
     subscriptions: list[tuple[Any, ...]] = field(default_factory=list)
     deliveries: list[tuple[Any, ...]] = field(default_factory=list)
     moves: list[tuple[Any, ...]] = field(default_factory=list)
+    states: list[tuple[Any, ...]] = field(default_factory=list)
 
     def write(self, directory: Path, name: str) -> None:
         for table, schema in TABLES.items():
