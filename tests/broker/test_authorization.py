@@ -280,3 +280,21 @@ def test_client_identifiers_are_bound_to_users(user: str | None, client_id: str,
 def test_a_pattern_for_client_identifiers_that_means_nothing_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigurationError, match="client_ids"):
         AccessList([], "allow", [pattern])
+
+
+def test_partial_subscriptions_are_granted_and_what_may_not_be_read_is_held_back() -> None:
+    rules = [everybody("a/secret", effect="deny"), everybody("a/+"), everybody("b/#", effect="deny"), everybody("b/c")]
+    strict = AccessList(rules, "deny").for_identity("ann", "c")
+    partial = AccessList(rules, "deny", partial_subscriptions=True).for_identity("ann", "c")
+    for topic_filter, is_granted in (
+        (b"#", True),
+        (b"+/x", True),
+        (b"a/secret", False),
+        (b"b/#", False),
+        (b"c/#", False),
+    ):
+        assert partial.may_subscribe(topic_filter) is is_granted, topic_filter
+        assert not strict.may_subscribe(topic_filter)
+    assert partial.may_receive(b"a/x")
+    assert not partial.may_receive(b"a/secret")
+    assert not AccessList(rules, "deny").is_like(AccessList(rules, "deny", partial_subscriptions=True))

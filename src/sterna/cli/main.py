@@ -7,6 +7,7 @@ and not in that of a broker.
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ COMMANDS = {
     "node": Command(is_long_lived=True),
     "gateway": Command(is_long_lived=True),
     "check-config": Command(),
+    "import": Command(),
     "reload": Command(),
     "network": Command(),
     "neighbours": Command(is_group=True),
@@ -82,9 +84,14 @@ def assemble(command: str, *, completes: bool = False) -> typer.Typer:
     app = _empty(completes=completes or command not in COMMANDS)
     wanted = [command] if command in COMMANDS else [] if command == _VERSION else list(COMMANDS)
     for name in wanted:
-        module = importlib.import_module(f"sterna.cli.{name.replace('-', '_')}")
+        module = importlib.import_module(f"sterna.cli.{_module(name)}")
         app.add_typer(module.app, name=name if COMMANDS[name].is_group else None)
     return app
+
+
+def _module(command: str) -> str:
+    name = command.replace("-", "_")
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _empty(*, completes: bool) -> typer.Typer:

@@ -63,9 +63,16 @@ class AccessRule:
 class AccessList:
     """The rules of a node, and their default.  Shared by all clients; `for_identity` is asked once per connection."""
 
-    def __init__(self, rules: Sequence[AccessRule], default: Effect, client_ids: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        rules: Sequence[AccessRule],
+        default: Effect,
+        client_ids: Sequence[str] = (),
+        *,
+        partial_subscriptions: bool = False,
+    ) -> None:
         """`client_ids`: which identifiers clients may choose; `%u` stands for the user name, `*` at the end for
-        anything.  Empty: any."""
+        anything.  Empty: any.  `partial_subscriptions`: a filter is granted if any part of it may be read."""
         _check_effect(default, "default")
         for pattern in client_ids:
             check_client_pattern(pattern)
@@ -73,6 +80,7 @@ class AccessList:
         self._spelled = [(rule, _Spelled(rule)) for rule in rules]
         self._default = default
         self._client_ids = tuple(client_ids)
+        self._partial_subscriptions = partial_subscriptions
 
     def may_be_called(self, user: str | None, client_id: str) -> bool:
         """May this user's client have this identifier?"""
@@ -80,8 +88,11 @@ class AccessList:
 
     def is_like(self, other: AccessList) -> bool:
         """Whether the other one says the same of everybody."""
-        mine, others = (self._rules, self._default, self._client_ids), (other._rules, other._default, other._client_ids)
-        return mine == others
+        return self._said == other._said
+
+    @property
+    def _said(self) -> tuple[object, ...]:
+        return self._rules, self._default, self._client_ids, self._partial_subscriptions
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -92,7 +103,9 @@ class AccessList:
         publish = [spelled for rule, spelled in rules if rule.access != "subscribe"]
         subscribe = [spelled for rule, spelled in rules if rule.access != "publish"]
         return Permissions(
-            _spell_out(publish, default, user, client_id), _spell_out(subscribe, default, user, client_id)
+            _spell_out(publish, default, user, client_id),
+            _spell_out(subscribe, default, user, client_id),
+            partial_subscriptions=self._partial_subscriptions,
         )
 
     def explain(self, user: str | None, client_id: str, topic: bytes, access: Literal["publish", "subscribe"]) -> str:
@@ -122,11 +135,12 @@ class AccessList:
 class Permissions:
     """The rights of one identity.  Immutable: answers may be kept for as long as the access list is."""
 
-    __slots__ = ("_publish", "_subscribe", "unrestricted")
+    __slots__ = ("_partial_subscriptions", "_publish", "_subscribe", "unrestricted")
 
-    def __init__(self, publish: _Verdicts, subscribe: _Verdicts) -> None:
+    def __init__(self, publish: _Verdicts, subscribe: _Verdicts, *, partial_subscriptions: bool = False) -> None:
         self._publish = publish
         self._subscribe = subscribe
+        self._partial_subscriptions = partial_subscriptions
         #: Nothing to check at all: the data path asks this once and then no more.
         self.unrestricted = publish.allow_all and subscribe.allow_all
 
@@ -149,10 +163,13 @@ class Permissions:
 
         It is granted or refused by the first rule that covers the whole filter.  A prohibition that covers a part of
         it does not refuse it: those topics are held back one by one with `may_receive`.  A result cannot be held back
-        in part, so an expression is granted only if nothing it is made of is forbidden.
+        in part, so an expression is granted only if nothing it is made of is forbidden.  With partial subscriptions
+        a filter is granted as soon as some topic of it may be read.
         """
         if is_expression(topic_filter):
             return self._subscribe.on_all_of(source_of(topic_filter))
+        if self._partial_subscriptions:
+            return self._subscribe.on_some_of(topic_filter)
         return self._subscribe.on_filter(topic_filter)
 
 
@@ -186,6 +203,16 @@ class _Verdicts:
             if covers(pattern, levels):
                 return verdict
             if not verdict and overlap(pattern, levels):
+                return False
+        return self._default
+
+    def on_some_of(self, topic_filter: bytes) -> bool:
+        """Whether some topic the filter can match is allowed, as far as single patterns tell."""
+        levels = topic_filter.split(b"/")
+        for pattern, verdict in self._patterns:
+            if verdict and overlap(pattern, levels):
+                return True
+            if not verdict and covers(pattern, levels):
                 return False
         return self._default
 

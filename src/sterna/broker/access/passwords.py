@@ -5,9 +5,10 @@ count.  A credential is either
 
     $argon2id$v=19$m=65536,t=3,p=4$salt$hash              for the user name and password of a CONNECT
     $scram-sha-256$iterations$salt$stored-key$server-key  for enhanced authentication, also with sha-512
+    $7$iterations$salt$hash and $6$salt$hash              as `mosquitto_passwd` makes them: taken, never made
 
 each kind at most once per user.  SCRAM is optional and worth leaving out where no client uses it: whoever steals
-the file guesses passwords against PBKDF2 much faster than against argon2.
+the file guesses passwords against PBKDF2 much faster than against argon2.  The same goes for Mosquitto's hashes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 import argon2
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from sterna.broker.access import mosquitto_hashes
 from sterna.broker.access.identity import is_user_name
 from sterna.broker.access.scram import ITERATIONS, METHODS, SALT_BYTES, Exchange, ScramCredential
 from sterna.vocabulary.errors import ConfigurationError
@@ -36,7 +38,8 @@ RECOMMENDED = argon2.PasswordHasher()
 
 @dataclass(frozen=True, slots=True)
 class _User:
-    argon2id: str | None = field(default=None, repr=False)
+    hashed: str | None = field(default=None, repr=False)
+    """For the password of a CONNECT: argon2id, or one of Mosquitto's."""
     scram: Mapping[str, ScramCredential] = field(default_factory=dict)
 
 
@@ -84,10 +87,10 @@ class PasswordFile:
         if self.remembers(user, password, now=now):
             return True
         known = self._users.get(user)
-        argon2id = known.argon2id if known else None
+        hashed = known.hashed if known else None
         # Somebody unknown costs as much as a wrong password: the same work on a hash that nothing fits.
-        fits = _verify_argon2(argon2id or self._decoy, password)
-        if argon2id is None or not fits:
+        fits = _verify(hashed or self._decoy, password)
+        if hashed is None or not fits:
             return False
         self._proven[user] = (self._digest(password), now + REMEMBERED_S)
         return True
@@ -117,7 +120,7 @@ class PasswordFile:
         known = self._users.get(user)
         if known is None:
             return ""
-        entry = [known.argon2id or "", *sorted(map(str, known.scram.values()))]
+        entry = [known.hashed or "", *sorted(map(str, known.scram.values()))]
         return hashlib.blake2b(":".join(entry).encode(), person=b"entry", digest_size=16).hexdigest()
 
     def _digest(self, password: bytes) -> bytes:
@@ -144,6 +147,11 @@ def hash_password(
     return ":".join([user, *credentials])
 
 
+def _verify(encoded: str, password: bytes) -> bool:
+    verify = mosquitto_hashes.verify if mosquitto_hashes.is_hash(encoded) else _verify_argon2
+    return verify(encoded, password)
+
+
 def _verify_argon2(encoded: str, password: bytes) -> bool:
     try:
         return RECOMMENDED.verify(encoded, password)
@@ -159,15 +167,18 @@ def _parse_line(line: str) -> tuple[str, _User]:
     by_kind: dict[str, str] = {}
     for text in credentials:
         kind = text.split("$")[1] if text.startswith("$") else ""
-        if kind not in ("argon2id", *(method.lower() for method in METHODS)):
-            raise ValueError("a credential must start with $argon2id$, $scram-sha-256$ or $scram-sha-512$")
+        if kind in mosquitto_hashes.KINDS:
+            mosquitto_hashes.check(text)
+            kind = "argon2id"  # in its place: one of them checks the password of a CONNECT
+        elif kind == "argon2id":
+            _check_argon2(text)
+        elif kind.upper() not in METHODS:
+            raise ValueError("a credential must start with $argon2id$, $scram-sha-256$, $scram-sha-512$, $7$ or $6$")
         if kind in by_kind:
             raise ValueError(f"two {kind} credentials for one user; keep one")
         by_kind[kind] = text
-    argon2id = by_kind.pop("argon2id", None)
-    if argon2id is not None:
-        _check_argon2(argon2id)
-    return name, _User(argon2id, {kind.upper(): ScramCredential.parse(text) for kind, text in by_kind.items()})
+    hashed = by_kind.pop("argon2id", None)
+    return name, _User(hashed, {kind.upper(): ScramCredential.parse(text) for kind, text in by_kind.items()})
 
 
 def _check_name(name: str) -> None:
@@ -191,9 +202,11 @@ def _check_argon2(text: str) -> None:
 
 def _decoy_hash(users: Mapping[str, _User], key: bytes) -> str:
     """A hash that costs what most users' hashes cost and that no password is known to fit."""
-    costs = Counter(user.argon2id.rsplit("$", 2)[0] for user in users.values() if user.argon2id)
+    costs = Counter(user.hashed.rsplit("$", 2)[0] for user in users.values() if user.hashed)
     r = RECOMMENDED
     default = f"$argon2id$v=19$m={r.memory_cost},t={r.time_cost},p={r.parallelism}"
     cost = costs.most_common(1)[0][0] if costs else default
+    if cost.startswith(mosquitto_hashes.PREFIXES):
+        return mosquitto_hashes.decoy(cost, key)
     salt, digest = (base64.b64encode(part).decode().rstrip("=") for part in (key[:16], key[16:48]))
     return f"{cost}${salt}${digest}"

@@ -36,7 +36,12 @@ def authenticator(settings: Authentication) -> Authenticator:
 
 
 def access_list(settings: Authorization) -> AccessList:
-    return AccessList([access_rule(rule) for rule in settings.rules], settings.default, settings.client_ids)
+    return AccessList(
+        [access_rule(rule) for rule in settings.rules],
+        settings.default,
+        settings.client_ids,
+        partial_subscriptions=settings.partial_subscriptions,
+    )
 
 
 def passwords(file: Path) -> PasswordFile:

@@ -67,7 +67,8 @@ class Token(Table, frozen=True):
 
 class Authentication(Table, frozen=True):
     password_file: Path | None = None
-    """Made by `sterna passwd` (argon2; with `--scram` also for SCRAM-SHA-256)."""
+    """Made by `sterna passwd` (argon2; with `--scram` also for SCRAM-SHA-256); lines of `mosquitto_passwd` are taken
+    too."""
     certificates: bool = False
     """The common name of a client's verified certificate is its user name."""
     token: Token | None = None
@@ -94,6 +95,9 @@ class Authorization(Table, frozen=True):
     client_ids: Annotated[tuple[str, ...], ShownDefault("any")] = ()
     """Client identifiers that may be chosen, such as `["%u", "%u:*"]`: `%u` is the user name, `*` at the end anything;
     another one is refused with 0x85."""
+    partial_subscriptions: bool = False
+    """Grant a filter as soon as some of its topics may be read, as Mosquitto does; messages on the others are held
+    back.  Without it a filter is granted if one rule allows all of it."""
     rules: tuple[RuleTable, ...] = msgspec.field(default=(), name="rule")
 
 

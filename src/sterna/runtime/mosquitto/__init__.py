@@ -1,0 +1,1 @@
+"""Translates the configuration of a Mosquitto into that of a node."""
