@@ -1,0 +1,1 @@
+"""Tests of the interworking layer of Banno et al. and of its benchmark."""
