@@ -96,7 +96,10 @@ class LoadClients:
         self.view = memoryview(self.buffer)
 
     def connect(self, name: str, *, clean: bool = True) -> LoadClient:
-        client = LoadClient(self._far if name.startswith(SUBSCRIBER) else self._near, name, self._blocked)
+        return self.connect_to(self._far if name.startswith(SUBSCRIBER) else self._near, name, clean=clean)
+
+    def connect_to(self, port: int, name: str, *, clean: bool = True) -> LoadClient:
+        client = LoadClient(port, name, self._blocked)
         self._all.append(client)
         client.introduce(clean=clean)
         return client
