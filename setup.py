@@ -15,6 +15,7 @@ from setuptools.command.build_ext import build_ext
 #: What runs per message.  Everything here is typed strictly enough for mypyc and imports nothing it would slow down.
 HOT_MODULES = [
     "src/sterna/vocabulary/identity.py",
+    "src/sterna/mqtt/framing.py",
     "src/sterna/mqtt/message.py",
     "src/sterna/mqtt/packets.py",
     "src/sterna/mqtt/properties.py",
@@ -62,7 +63,6 @@ HOT_MODULES = [
     "src/sterna/gateway/client.py",
     "src/sterna/gateway/context.py",
     "src/sterna/gateway/deliveries.py",
-    "src/sterna/gateway/framing.py",
     "src/sterna/gateway/ledger.py",
     "src/sterna/gateway/upstream.py",
     "src/sterna/operators/aggregates.py",

@@ -16,7 +16,6 @@ from sterna.gateway.connecting import PASSING, Wish, dismissal, goodbye, read_wi
 from sterna.gateway.context import GatewayContext
 from sterna.gateway.deliveries import ANSWER, HOLD, PASS, SWALLOW, Deliveries
 from sterna.gateway.ending import SessionEndings
-from sterna.gateway.framing import Incoming, packet_end
 from sterna.gateway.ledger import Ledger
 from sterna.gateway.node_words import hear_control, hear_disconnect
 from sterna.gateway.subscriptions import Subscriptions
@@ -25,6 +24,7 @@ from sterna.gateway.upstream import PeerTransport, Upstream
 from sterna.gateway.welcome import for_client
 from sterna.mqtt import packets, wire
 from sterna.mqtt import properties as prop
+from sterna.mqtt.framing import Incoming, packet_end
 from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5, PUBACK, PUBCOMP, PUBREC, PUBREL
 from sterna.mqtt.reasons import Reason
 from sterna.mqtt.server_packets import Connack, decode_granted

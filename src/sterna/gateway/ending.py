@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from sterna.gateway.connecting import Wish, goodbye
 from sterna.gateway.context import GatewayContext
-from sterna.gateway.framing import packet_end
 from sterna.gateway.upstream import Upstream, UpstreamPhase
+from sterna.mqtt.framing import packet_end
 from sterna.mqtt.server_packets import decode_connack
 from sterna.vocabulary.errors import ProtocolError
 

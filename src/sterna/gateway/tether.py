@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from sterna.gateway.connecting import PASSING, Wish
 from sterna.gateway.context import GatewayContext
 from sterna.gateway.ending import SessionEndings
-from sterna.gateway.framing import packet_end
 from sterna.gateway.servers import reference
 from sterna.gateway.upstream import Upstream, UpstreamPhase
 from sterna.mqtt import gateway_packets, packets
 from sterna.mqtt import properties as prop
+from sterna.mqtt.framing import packet_end
 from sterna.mqtt.gateway_packets import Drained
 from sterna.mqtt.packets import MQTT_5
 from sterna.mqtt.reasons import CONNACK_3_1_1_UNAVAILABLE, Reason

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from sterna.gateway.context import GatewayContext
-from sterna.gateway.framing import Incoming
 from sterna.mqtt import gateway_packets
+from sterna.mqtt.framing import Incoming
 from sterna.mqtt.gateway_packets import Hello
 
 #: How long a node may take to hang up after DISCONNECT.
