@@ -56,6 +56,9 @@ class Node:
     def feed_view(self) -> FeedView | None:
         return None
 
+    def interworking_view(self) -> dict[str, Any] | None:
+        return None
+
     def neighbours(self) -> list[str]:
         return []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sterna.broker.access.authorization import Permissions
+from sterna.broker.access.identity import FOREIGN_PREFIX
 from sterna.broker.delivery.late_shares import LateShares
 from sterna.broker.delivery.retained import Retained
 from sterna.broker.delivery.routes import Routes
@@ -54,6 +55,8 @@ class BrokerState:
 
     def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
         session = Session(client_id, Outbox(self.dirty, self.counters), permissions, self.holdings)
+        if client_id.startswith(FOREIGN_PREFIX.encode()):
+            session.in_doubt = {}
         session.user = user
         self.sessions[client_id] = session
         return session

@@ -363,7 +363,12 @@ class Replay:
 
     def _received(self, session: Session, packet_id: int) -> None:
         self._done(session, packet_id)
-        self._inflight[session.client_id][packet_id] = None
+        inflight = self._inflight[session.client_id]
+        entry = inflight.get(packet_id)
+        if session.in_doubt is None or entry is None:
+            inflight[packet_id] = None
+        elif entry[0] >= 0:
+            inflight[packet_id] = stored_session.in_doubt(entry[0]), entry[1]
 
     def _arrived(self, session: Session, packet_id: int) -> None:
         session.received.add(packet_id)
@@ -448,8 +453,14 @@ class Replay:
                     session.inflight[packet_id] = None
                     continue
                 offset, grant = entry
+                is_in_doubt = offset < 0
+                offset = stored_session.in_doubt(offset) if is_in_doubt else offset
                 message = read(offset) or self._state.retained.at_offset(offset)
-                if message is None:
+                if is_in_doubt:
+                    session.inflight[packet_id] = None
+                    if message is not None and session.in_doubt is not None:
+                        session.in_doubt[packet_id] = message, grant
+                elif message is None:
                     session.dropped_by_retention += 1
                 else:
                     session.put_in_flight(packet_id, message, grant)

@@ -33,6 +33,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "node": Command(is_long_lived=True),
     "gateway": Command(is_long_lived=True),
+    "interwork": Command(is_long_lived=True),
     "check-config": Command(),
     "import": Command(),
     "reload": Command(),

@@ -37,9 +37,8 @@ def network(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = None, 
 def _heading(view: dict[str, Any]) -> str:
     overlay = view["overlay"]
     if not view["network"]:
-        return (
-            f"node {view['node']} (epoch {view['epoch']}) is a network of one: its configuration has no [network] table"
-        )
+        alone = "is a network of one: its configuration has no [network] table"
+        return "\n".join([f"node {view['node']} (epoch {view['epoch']}) {alone}", *_foreign(view)])
     lines = [
         f"node {view['node']} (epoch {view['epoch']}) in network {view['network']}",
         f"routes by {view['strategy']}; overlay {overlay['overlay']}",
@@ -52,7 +51,18 @@ def _heading(view: dict[str, Any]) -> str:
     lines.append(f"messages: {counts}, QoS 0 dropped {_dropped(view['loose_dropped'])}")
     if view["unconfirmed"]:
         lines.append(f"{view['unconfirmed']:,} times SUBACK did not wait for a node that was too slow to answer")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_foreign(view)])
+
+
+def _foreign(view: dict[str, Any]) -> list[str]:
+    """The broker of another make that the node is attached to, if any."""
+    foreign = view["foreign"]
+    if not foreign:
+        return []
+    abilities, trouble = foreign["abilities"], foreign["trouble"]
+    able = f"MQTT {abilities['mqtt']}, QoS {abilities['qos']}, {abilities['loop_prevention']}" if abilities else ""
+    said = ": ".join(word for word in (foreign["state"], trouble) if word)
+    return [f"foreign broker {foreign['broker']}: {said}" + (f" ({able})" if able else "")]
 
 
 def _dropped(by_reason: dict[str, int]) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from sterna.broker.foreign import is_foreign
 from sterna.broker.session.connection import Connection, ConnectionState
 from sterna.broker.session.session import Session
 from sterna.migration.departure import Departure
@@ -139,6 +140,8 @@ class PlannedMoves:
             raise MigrationError(f"client {session.name()!r} is on its way already")
         if not session.persistent:
             raise MigrationError(f"the session of client {session.name()!r} ends with its connection")
+        if is_foreign(session):
+            raise MigrationError(f"{session.name()!r} is the broker that node {self._host.node} is attached to")
         at_once = self._host.settings.at_once
         if len(self._departures) >= at_once:
             raise MigrationError(f"{at_once} clients are on their way already")
@@ -284,7 +287,7 @@ class PlannedMoves:
             if client in departures or client in evacuation.staying or evacuation.waiting.get(client, 0.0) > now:
                 continue
             target = self._target()
-            if target is not None and not session.is_moving:
+            if target is not None and not session.is_moving and not is_foreign(session):
                 evacuation.turn += 1
                 evacuation.allowance -= 1
                 self._evacuate(session, target, evacuation)

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ from sterna.runtime.disk.session_store import SessionStore
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.functions.pool import FunctionPool, functions_of
 from sterna.runtime.hangups import hold_back_hangups
+from sterna.runtime.interworking import Interworking
 from sterna.runtime.links.network_sockets import Networking
 from sterna.runtime.links.network_view import NetworkView, lone_view
 from sterna.runtime.listeners.listeners import Listeners
@@ -183,6 +185,7 @@ class NodeServer:
             self.feed.serve_spark(self.broker, configuration.operators, self.after_work)
             if self.networking is not None:
                 self.feed.found = self.networking.feeds
+        self.interworking = self._attached()
         self._reloader = Reloader(reread, self._prepare)
         self._deserted = asyncio.Event()
         #: Client sockets that are open, those included that were told goodbye.
@@ -203,6 +206,14 @@ class NodeServer:
 
         identity = self._store.identity if isinstance(self._store, FileStore) else ""
         return Feed(settings, node.name, node.data, durable=self._durable, identity=identity)
+
+    def _attached(self) -> Interworking | None:
+        configuration = self._configuration
+        table, network = configuration.interworking, configuration.network
+        if table is None:
+            return None
+        network_name = network.name if network is not None else ""
+        return Interworking(table, network_name, configuration.node.name, self._node, self.report, self.after_work)
 
     def _next_epoch(self, last: int) -> int:
         """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
@@ -245,6 +256,8 @@ class NodeServer:
             address = await self._admin.start(self._configuration.admin.bind)
             log.info("admin port", extra={"address": f"http://{address}"})
         self._serving = True
+        if self.interworking is not None:
+            self.interworking.start()
         # Objects that live now live for long: keep the collector from looking at them again and again.
         gc.collect()
         gc.freeze()
@@ -302,6 +315,8 @@ class NodeServer:
         log.info("node stopping")
         self._serving = False
         await self._listeners.close()
+        if self.interworking is not None:
+            self.interworking.stop()
         self.broker.at(time.monotonic())
         await self._committer.settle()
         self._node.send_clients_away()
@@ -450,7 +465,11 @@ class NodeServer:
     def network_view(self, *, tables: bool = False) -> NetworkView:
         self.broker.at(time.monotonic())
         view = self.networking.view(tables=tables) if self.networking is not None else None
-        return view or lone_view(self._configuration.node.name, self._node.journal.epoch)
+        view = view or lone_view(self._configuration.node.name, self._node.journal.epoch)
+        found = self.interworking_view()
+        if found is None:
+            return view
+        return replace(view, foreign={key: found[key] for key in ("broker", "state", "trouble", "abilities")})
 
     def moves(self) -> MoveApi:
         moves = self.networking.moves if self.networking is not None else None
@@ -458,6 +477,10 @@ class NodeServer:
 
     def feed_view(self) -> FeedView | None:
         return self.feed.view() if self.feed is not None else None
+
+    def interworking_view(self) -> dict[str, Any] | None:
+        self.broker.at(time.monotonic())
+        return self.interworking.attachment.view() if self.interworking is not None else None
 
     def neighbours(self) -> list[str]:
         return self.networking.neighbours() if self.networking is not None else []

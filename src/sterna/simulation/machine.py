@@ -24,6 +24,7 @@ from sterna.node.housekeeping import ROUND_S, Housekeeping
 from sterna.node.node import Node
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings as OperatorSettings
+from sterna.simulation.attachments import AttachmentWorld, Foreign
 from sterna.simulation.committing import SimulatedCommitter
 from sterna.simulation.disk import Disk
 from sterna.simulation.kernel import Kernel, Timer
@@ -104,6 +105,8 @@ class Machine:
         self.make = make or make_lone_node
         self.membership = membership
         self.make_committer = SimulatedCommitter
+        #: The broker of another make that its node is attached to.
+        self.foreign: Foreign | None = None
         self.running: Running | None = None
         self.boots = 0
         #: Instants at which the process ended, or its disk filled up: promises that need it running may be off.
@@ -222,6 +225,7 @@ class Running:
         self.driver = Driver(self.node, self._committing, self.committer.perform, networked=self.links is not None)
         self.driver.begin(_Timers(self))
         self._housekeeping = Housekeeping(self.node, machine.settings.sys_interval_s, machine.clock.now())
+        self.attached = AttachmentWorld(self, machine.foreign) if machine.foreign is not None else None
 
     def begin(self) -> None:
         machine, started = self.machine, self.node.started
@@ -236,6 +240,8 @@ class Running:
         machine.network.listen(machine.address, self.accept)
         if self.links is not None:
             self.links.open()
+        if self.attached is not None:
+            self.work(self.attached.attachment.start)
         machine.reached("started", 0.3)
         self.work(self._keep_house)
 

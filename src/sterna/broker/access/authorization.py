@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sterna.broker.access.identity import FOREIGN_PREFIX
 from sterna.mqtt.topics import SHARE, covers, matches, overlap, split_share
 from sterna.operators.expression import source_of
 from sterna.operators.grammar import is_expression
@@ -98,6 +99,8 @@ class AccessList:
         return len(self._rules)
 
     def for_identity(self, user: str | None, client_id: str) -> Permissions:
+        if client_id.startswith(FOREIGN_PREFIX):
+            return UNRESTRICTED  # the filters of [interworking] say what a foreign broker may have
         rules = [(rule, spelled) for rule, spelled in self._spelled if rule.concerns(user, client_id)]
         default = self._default == "allow"
         publish = [spelled for rule, spelled in rules if rule.access != "subscribe"]
@@ -299,3 +302,7 @@ def _check_pattern(pattern: str) -> None:
         raise ConfigurationError(
             f"topic filter {pattern!r} in an access rule: `+` and `#` stand for whole levels, `#` only for the last"
         )
+
+
+#: Of sessions that the node itself opens.
+UNRESTRICTED = Permissions(_Verdicts((), default=True), _Verdicts((), default=True))

@@ -10,6 +10,10 @@ RESERVED_NAMES = frozenset({"*", "anonymous"})
 """Names that mean something else in an access list, so that no user may bear them."""
 
 
+#: Client identifiers of sessions that the node itself opens for a foreign broker.  No client may have one, at any node.
+FOREIGN_PREFIX = "$interwork/"
+
+
 class Entrance:
     """A listener, as far as it matters to who may come in.  Changed in place when the configuration is read again, so
     that it also counts for clients that are in already."""

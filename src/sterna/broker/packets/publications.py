@@ -122,7 +122,7 @@ class Publications:
                 self._answer_repeat(connection, session, qos, packet_id)
         elif qos == 0:
             self._ingress.publish_qos0(message, session)
-        elif forwarded and self._is_repeat(session, message, packet_id):
+        elif forwarded and session.in_doubt is None and self._is_repeat(session, message, packet_id):
             self._answer_repeat(connection, session, qos, packet_id)
         elif qos == 1:
             self._accept_qos1(connection, message, packet_id)

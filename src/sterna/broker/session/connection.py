@@ -54,6 +54,8 @@ class ClientPeer:
     entrance: Entrance = field(default_factory=Entrance)
     authority: str = ""
     """What the entrance's was when the certificate was checked."""
+    is_foreign_broker: bool = False
+    """The node itself speaks here, for a broker that it is attached to: nobody has to be authenticated."""
 
     @property
     def is_outdated(self) -> bool:

@@ -56,6 +56,7 @@ class Session:
         "dropped_by_retention",
         "expiry_s",
         "held",
+        "in_doubt",
         "inflight",
         "inflight_bytes",
         "is_arriving",
@@ -87,9 +88,11 @@ class Session:
 
     _user: str | None
     _will: Will | None
+    #: Messages in flight after PUBREC, for a foreign broker, which may yet forget them; None for a client.
+    in_doubt: dict[int, tuple[Message, Grant]] | None
 
     def __init__(self, client_id: bytes, outbox: Outbox, permissions: Permissions, holdings: SessionQuotas) -> None:
-        self._holdings, self._user, self._will = holdings, None, None
+        self._holdings, self._user, self._will, self.in_doubt = holdings, None, None, None
         holdings.gained(None)
         self.client_id = client_id
         self.outbox = outbox
@@ -248,12 +251,16 @@ class Session:
         entry = self.inflight[packet_id]
         if entry is not None:
             self.inflight_bytes -= len(entry[0].payload) + len(entry[0].properties)
+            if self.in_doubt is not None:
+                self.in_doubt[packet_id] = entry
         self.inflight[packet_id] = None
 
     def out_of_flight(self, packet_id: int) -> Inflight:
         entry = self.inflight.pop(packet_id)
         if entry is not None:
             self.inflight_bytes -= len(entry[0].payload) + len(entry[0].properties)
+        elif self.in_doubt is not None:
+            self.in_doubt.pop(packet_id, None)
         return entry
 
     def turn_away(self, counters: Counters) -> None:

@@ -9,6 +9,7 @@ are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,7 +24,8 @@ from sterna.journal.session_state import SessionState
 #: not: (offsets as 8 bytes each, a byte per message, grant numbers the bytes are places in).
 QueuePart = tuple[int | bytes, int | bytes, int | list[int]]
 
-#: (journal offset, grant) of a message in flight; None after PUBREC.
+#: (journal offset, grant) of a message in flight; None after PUBREC.  For a foreign broker the message is kept after
+#: PUBREC, too: its offset is negative then, see `in_doubt`.
 Unresolved = tuple[int, Grant] | None
 
 
@@ -57,10 +59,7 @@ def encode(session: Session) -> bytes:
     def number(grant: Grant) -> int:
         return grants.setdefault(grant, len(grants))
 
-    inflight = [
-        (packet_id, -1, -1) if entry is None else (packet_id, entry[0].offset, number(entry[1]))
-        for packet_id, entry in session.inflight.items()
-    ]
+    inflight = [(packet_id, *_place(session, packet_id, number)) for packet_id in session.inflight]
     queue: list[QueuePart] = []
     for part in session.queue.parts():
         if isinstance(part[0], int):
@@ -85,6 +84,21 @@ def encode(session: Session) -> bytes:
             grants=[list(grant) for grant in grants],
         )
     )
+
+
+def _place(session: Session, packet_id: int, number: Callable[[Grant], int]) -> tuple[int, int]:
+    """Where a message in flight is, and the number of its grant."""
+    entry = session.inflight[packet_id]
+    if entry is not None:
+        return entry[0].offset, number(entry[1])
+    kept = (session.in_doubt or {}).get(packet_id)
+    return (-1, -1) if kept is None else (in_doubt(kept[0].offset), number(kept[1]))
+
+
+def in_doubt(offset: int) -> int:
+    """Stands for a message at this offset that a foreign broker has received and not completed; and the other way
+    round."""
+    return -2 - offset
 
 
 def decode(blob: bytes) -> StoredSession:

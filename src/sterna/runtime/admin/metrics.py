@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -185,6 +185,63 @@ class _FeedSnapshot(Collector):
             yield metric.family(f"sterna_{metric.name}", metric.help, value=metric.read(self._view))
 
 
+class InterworkingMetric(NamedTuple):
+    name: str
+    help: str
+    family: _Family
+    read: Callable[[Mapping[str, Any]], float | Mapping[str, int]]
+    """A number, or numbers by reason."""
+
+
+INTERWORKING_METRICS = (
+    InterworkingMetric(
+        "interworking_attached", "1 while attached to the foreign broker.", _GAUGE, lambda v: v["state"] == "attached"
+    ),
+    InterworkingMetric("interworking_taken", "Messages from the foreign broker.", _COUNTER, lambda v: v["taken"]),
+    InterworkingMetric("interworking_injected", "Messages to the foreign broker.", _COUNTER, lambda v: v["injected"]),
+    InterworkingMetric(
+        "interworking_held_back",
+        "Messages of the foreign broker that did not go into the network, by reason.",
+        _COUNTER,
+        lambda v: v["held_back"],
+    ),
+    InterworkingMetric(
+        "interworking_not_injected",
+        "Messages of the network that the foreign broker did not get, by reason.",
+        _COUNTER,
+        lambda v: v["not_injected"],
+    ),
+    InterworkingMetric(
+        "interworking_in_doubt",
+        "Messages in flight when the foreign broker lost its session, by what became of them.",
+        _COUNTER,
+        lambda v: v["in_doubt"],
+    ),
+    InterworkingMetric(
+        "interworking_sessions_lost", "Sessions the foreign broker lost.", _COUNTER, lambda v: v["sessions_lost"]
+    ),
+    InterworkingMetric("interworking_failures", "Connections that failed or ended.", _COUNTER, lambda v: v["failures"]),
+    InterworkingMetric(
+        "interworking_round_trip_seconds",
+        "The way of the last fence through the foreign broker and back.",
+        _GAUGE,
+        lambda v: (v["round_trip_ms"] or 0.0) / 1000,
+    ),
+    InterworkingMetric(
+        "interworking_storms", "Topics held because messages went round.", _COUNTER, lambda v: v["storms"]
+    ),
+)
+
+
+class _InterworkingSnapshot(Collector):
+    def __init__(self, view: Mapping[str, Any]) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        for metric in INTERWORKING_METRICS:
+            yield _family(metric, metric.read(self._view))
+
+
 class _Snapshot(Collector):
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -195,7 +252,7 @@ class _Snapshot(Collector):
 
 
 def _family(
-    metric: Metric | NetworkMetric, value: float | Mapping[str, int]
+    metric: Metric | NetworkMetric | InterworkingMetric, value: float | Mapping[str, int]
 ) -> CounterMetricFamily | GaugeMetricFamily:
     name = f"sterna_{metric.name}"
     if not isinstance(value, Mapping):
@@ -206,7 +263,12 @@ def _family(
     return family
 
 
-def exposition(statistics: Statistics, view: NetworkView | None = None, feed: FeedView | None = None) -> bytes:
+def exposition(
+    statistics: Statistics,
+    view: NetworkView | None = None,
+    feed: FeedView | None = None,
+    interworking: Mapping[str, Any] | None = None,
+) -> bytes:
     """The page served under /metrics, the process's own CPU, memory and files included."""
     registry = CollectorRegistry()
     registry.register(_Snapshot(statistics))
@@ -214,5 +276,7 @@ def exposition(statistics: Statistics, view: NetworkView | None = None, feed: Fe
         registry.register(_NetworkSnapshot(view))
     if feed is not None:
         registry.register(_FeedSnapshot(feed))
+    if interworking is not None:
+        registry.register(_InterworkingSnapshot(interworking))
     ProcessCollector(registry=registry)
     return generate_latest(registry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -45,6 +45,9 @@ class ObservedNode(AdminProcess, Protocol):
     def feed_view(self) -> FeedView | None:
         """None for a node without a feed."""
 
+    def interworking_view(self) -> dict[str, Any] | None:
+        """None for a node that is attached to no foreign broker."""
+
     def neighbours(self) -> list[str]:
         """The addresses given by people."""
 
@@ -79,7 +82,12 @@ def _sessions(_asked: Request, node: ObservedNode) -> Answer:
 
 
 def _metrics(_asked: Request, node: ObservedNode) -> Answer:
-    return Answer(200, exposition(node.statistics(), node.network_view(), node.feed_view()), CONTENT_TYPE)
+    view = exposition(node.statistics(), node.network_view(), node.feed_view(), node.interworking_view())
+    return Answer(200, view, CONTENT_TYPE)
+
+
+def _interworking(_asked: Request, node: ObservedNode) -> Answer:
+    return as_json(node.interworking_view() or {"broker": None})
 
 
 def _network(_asked: Request, node: ObservedNode) -> Answer:
@@ -144,6 +152,7 @@ NODE: AdminSite[ObservedNode] = AdminSite(
             Right.NOTHING,
         ),
         AdminPage("/network", _network, "links, streams, paths and the overlay (JSON)"),
+        AdminPage("/interworking", _interworking, "the foreign broker: its abilities, state and counters (JSON)"),
         AdminPage("/clients", _clients, "who is where (JSON, at most 1,000)"),
         AdminPage("/migrations", _migrations, "clients on their way, and what became of others (JSON)"),
         AdminPage("/move", _migrations),

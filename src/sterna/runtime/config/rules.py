@@ -17,6 +17,7 @@ from sterna.operators.functions import Functions
 from sterna.runtime.config import access
 from sterna.runtime.config.feed_rules import check_feed, check_filter
 from sterna.runtime.config.files import attempt
+from sterna.runtime.config.interworking_rules import check_interworking
 from sterna.runtime.config.network_rules import check_network
 from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.process_rules import check_admin, check_origins, check_ranges, check_tls
@@ -42,6 +43,7 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Prob
     check_admin(completed.admin, report)
     check_network(completed, report)
     check_feed(completed, report)
+    check_interworking(completed, report)
     for index, choice in enumerate(completed.operators.engines):
         check_filter(choice.filter, ("operators", "engines", index, "filter"), report)
     _check_functions(completed.functions, report)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from sterna.broker.limits import Limits
+from sterna.interworking.settings import InterworkingSettings
 from sterna.journal.settings import JournalSettings
 from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import SETTLE_S
@@ -204,6 +205,28 @@ class FeedTable(Table, frozen=True):
     """Bytes of Parquet files of this node before the oldest goes; 0: any number."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterworkingTable(InterworkingSettings):
+    """A broker of another make that this node joins to the network.  Without the table there is none."""
+
+    broker: str
+    """Its address (host:port), where it takes MQTT clients."""
+    user: str | None = None
+    """User name for the broker."""
+    password_file: Path | None = None
+    """A file with the password; white space around it does not count."""
+    tls: bool = False
+    """Speak TLS to the broker."""
+    ca: Annotated[Path | None, ShownDefault("those of the machine")] = None
+    """Authorities (PEM) whose certificates are believed."""
+    certificate: Path | None = None
+    """This node's certificate chain (PEM), for a broker that asks for one."""
+    key: Path | None = None
+    """Private key of the certificate (PEM, not encrypted)."""
+    check_names: bool = True
+    """The broker's certificate must name the host that is dialled."""
+
+
 class Configuration(Table, frozen=True):
     """The whole file, every default filled in and every path absolute."""
 
@@ -219,5 +242,6 @@ class Configuration(Table, frozen=True):
     network: NetworkTable | None = None
     migration: MigrationSettings = msgspec.field(default_factory=MigrationSettings)
     feed: FeedTable | None = None
+    interworking: InterworkingTable | None = None
     admin: Admin = msgspec.field(default_factory=Admin)
     log: Log = msgspec.field(default_factory=Log)

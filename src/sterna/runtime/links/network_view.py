@@ -63,6 +63,8 @@ class NetworkView:
     """Sessions that came from other nodes or went to them, by what became of that."""
     unconfirmed: int = 0
     """Subscriptions acknowledged after `settle_s` though not every node had answered."""
+    foreign: dict[str, Any] = field(default_factory=dict)
+    """The broker of another make that the node is attached to: address, state, trouble, abilities."""
 
 
 def lone_view(node: str, epoch: int) -> NetworkView:

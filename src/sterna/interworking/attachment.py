@@ -1,0 +1,509 @@
+"""The attachment of our node to one foreign broker: finds out what it can do, joins it, and joins it again.
+
+Events come in as calls of the lines (`line.py`), of our own broker and of timers; effects go out through `World` and
+`OwnBroker`.  `states.py` has the states.  A try that fails is followed by a pause, and each pause is longer than the
+one before, until messages have flowed for a while.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+from sterna.interworking import fences
+from sterna.interworking.abilities import EXPECTED_ECHOES, Abilities
+from sterna.interworking.counters import Counters
+from sterna.interworking.echoes import ExpectedEchoes
+from sterna.interworking.filters import disjoint_filters
+from sterna.interworking.joint import Joint
+from sterna.interworking.marks import Marks
+from sterna.interworking.own_side import OwnSide
+from sterna.interworking.poison import Poison
+from sterna.interworking.ports import OwnBroker, Timer, World
+from sterna.interworking.probe import Caller, Ladder
+from sterna.interworking.retained import RetainedComparison
+from sterna.interworking.session_line import SessionLine
+from sterna.interworking.settings import InterworkingSettings
+from sterna.interworking.states import Event, State, after
+from sterna.interworking.storms import StormGuard
+from sterna.interworking.watch import Watch
+from sterna.journal.filter_set import FilterSet
+from sterna.mqtt import client_packets as encode
+from sterna.mqtt.packets import MQTT_5
+
+#: Fence intervals without trouble after which pauses begin small again.
+STEADY_FENCES: Final = 2
+#: Subscriptions that bring retained messages: after the last fence the burst may still take so many fence intervals.
+COMPARED_FENCES: Final = 3
+
+
+class Attachment:
+    def __init__(
+        self,
+        settings: InterworkingSettings,
+        network: str,
+        node: str,
+        broker: str,
+        world: World,
+        own: OwnBroker,
+        rng: Random,
+        username: bytes | None = None,
+        password: bytes | None = None,
+    ) -> None:
+        """`network` and `node` name this node to others; `broker` names the foreign broker to people."""
+        self._settings = settings
+        self._network, self._node = network, node
+        self.broker = broker
+        self._world = world
+        self._own = own
+        self._rng = rng
+        client_id = settings.client_id or f"sterna-{network}-{node}"
+        self._life = f"{rng.getrandbits(64):016x}"
+        topic = fences.topic_of(network, node)
+        self._caller = Caller(client_id.encode(), topic, username, password, settings.keep_alive_s, settings.answer_s)
+        self._from = disjoint_filters(settings.from_broker)
+        self._to = [topic_filter.encode() for topic_filter in settings.to_broker]
+        self._wanted = FilterSet(self._from)
+        self.state = State.WAITING
+        self.abilities: Abilities | None = None
+        self.counters = Counters()
+        self.trouble = ""
+        """Why it is not attached; empty if it is."""
+        self.fences = fences.Fences(network, node, self._life)
+        self._marks = Marks(network, node)
+        self._echoes = ExpectedEchoes()
+        self.storms = StormGuard(settings.storm_repeats)
+        self._poison = Poison()
+        #: Identifiers of the foreign broker's publications at QoS 2 that did not go further and are not released.
+        self._taken_out: set[int] = set()
+        self._pause_s = settings.pause_s
+        self._timers: dict[str, Timer] = {}
+        self._ladder: Ladder | None = None
+        self._line: SessionLine | None = None
+        self._side: OwnSide | None = None
+        self._joint: Joint | None = None
+        self._watch: Watch | None = None
+        #: The foreign broker's session is new: it has no subscriptions, and perhaps no retained messages of ours.
+        self._is_new = True
+        #: The connection is only to end an older session there.
+        self._is_sweeping = False
+        #: This process has subscribed there.
+        self._has_subscribed = False
+        self._fences_in_a_row = 0
+        self._said: set[str] = set()
+
+    # -- the outside --
+
+    def start(self) -> None:
+        self._after("dial", 0.0, self._dial)
+
+    def stop(self) -> None:
+        """The node stops: the sessions stay, on both sides."""
+        self._enter(Event.STOP)
+        self._let_go(encode.DISCONNECT_BYTES)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def view(self) -> dict[str, Any]:
+        """For the admin port."""
+        now, counters = self._world.now, self.counters
+        return {
+            "broker": self.broker,
+            "mode": self._settings.mode,
+            "state": str(self.state),
+            "trouble": self.trouble,
+            "abilities": self.abilities.shown() if self.abilities is not None else {},
+            "from_broker": list(self._settings.from_broker),
+            "to_broker": list(self._settings.to_broker),
+            "round_trip_ms": None if self.fences.way_s is None else round(1000 * self.fences.way_s, 3),
+            "other_nodes": self.fences.recent_others(now - self._absent_s),
+            "held_topics": [topic.decode(errors="replace") for topic in self.storms.held(now)],
+            "expected_echoes": len(self._echoes),
+            "taken": counters.taken,
+            "injected": counters.injected,
+            "held_back": dict(sorted(counters.held_back.items())),
+            "not_injected": dict(sorted(counters.not_injected.items())),
+            "in_doubt": dict(sorted(counters.in_doubt.items())),
+            "sessions_lost": counters.sessions_lost,
+            "connections": counters.connections,
+            "failures": counters.failures,
+            "fences_sent": counters.fences_sent,
+            "fences_back": counters.fences_back,
+            "storms": counters.storms,
+        }
+
+    @property
+    def _absent_s(self) -> float:
+        """A node whose fence has not come for so long is gone."""
+        return fences.MISSING_MAX * self._settings.fence_s
+
+    # -- states --
+
+    def _enter(self, event: Event) -> None:
+        self.state = after(self.state, event)
+
+    def _after(self, name: str, seconds: float, act: Any) -> None:
+        """One timer of each name."""
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[name] = self._world.later(seconds, act)
+
+    def _cancel(self, *names: str) -> None:
+        for name in names:
+            timer = self._timers.pop(name, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _dial(self) -> None:
+        self._enter(Event.PAUSE_OVER)
+        nonce = f"-{self._rng.getrandbits(32):08x}".encode()
+        caller = _renamed(self._caller, self._caller.client_id + nonce, self._caller.topic + b"/probe" + nonce)
+        self._ladder = Ladder(self._world, caller, self._able, self._failed)
+        self._ladder.begin()
+
+    def _able(self, abilities: Abilities) -> None:
+        self._ladder = None
+        if abilities != self.abilities:
+            self._world.report("foreign broker examined", {"broker": self.broker, **abilities.shown()})
+        self.abilities = abilities
+        self._enter(Event.ABLE)
+        self._join(sweep=not self._own.has_session())
+
+    def _join(self, *, sweep: bool) -> None:
+        """Connect as the client that keeps its session.  `sweep`: what an earlier life of ours left there goes first,
+        or its packet identifiers would be taken for ours.  That needs a connection of its own: 3.1.1 has no other way,
+        and Mosquitto 2.0 writes no session to disk that began with Clean Start."""
+        abilities = self.abilities
+        assert abilities is not None
+        joint = self._joint = Joint(
+            abilities,
+            self,
+            self._is_wanted,
+            self._marks,
+            self._echoes,
+            self.storms,
+            self._poison,
+            self._taken_out,
+            self.counters,
+        )
+        joint.now = self._world.now
+        self._poison.connected()
+        self._is_sweeping = sweep
+        self._line = SessionLine(
+            self._world,
+            self._caller,
+            abilities,
+            joint,
+            self,
+            self._failed,
+            clean=sweep,
+            packet_bytes=self._own.packet_bytes,
+            receive_maximum=self._own.receive_maximum,
+        )
+        self._world.dial(self._line)
+
+    def _is_wanted(self, topic: bytes) -> bool:
+        """HOT."""
+        return topic in self._wanted and self._own.takes(topic)
+
+    def greeted(self, *, session_present: bool) -> None:
+        line = self._line
+        assert line is not None
+        if self._is_sweeping:
+            line.close(encode.DISCONNECT_BYTES)
+            self._join(sweep=False)
+            return
+        if self._own.is_client_here(self._caller.client_id):
+            self._failed("this is the node itself: name another broker in [interworking]")
+            return
+        self.counters.connections += 1
+        self._is_new = not session_present
+        if self._is_new:
+            self._start_anew()
+        elif self.abilities is not None and self.abilities.loop_prevention == EXPECTED_ECHOES:
+            for packet_id, topic, payload in self._own.in_doubt():
+                if self._is_wanted(topic):
+                    self._echoes.expect(topic, payload, 2, packet_id)
+        # Until our own broker has opened the session it takes no messages.
+        line.is_held = True
+        if line.output is not None:
+            line.output.pause_reading()
+        assert self._joint is not None
+        assert self.abilities is not None
+        self._side = OwnSide(
+            self._world, self._own, self.abilities, self._joint, lambda: line.output, self, margin=self._marks.size + 8
+        )
+        self._side.open()
+
+    def _start_anew(self) -> None:
+        """The foreign broker knows nothing of an earlier session."""
+        self._echoes.clear()
+        self._taken_out.clear()
+        self._has_subscribed = False
+        if not self._own.has_session():
+            return
+        self.counters.sessions_lost += 1
+        found = self._own.forget_exchanges()
+        for what in ("repeated", "dropped", "unknown"):
+            if count := getattr(found, what):
+                self.counters.in_doubt[what] += count
+        self._world.report(
+            "the foreign broker has lost its session",
+            {
+                "broker": self.broker,
+                "reason": "messages that waited for this node there are gone",
+                "repeated": found.repeated,
+                "dropped": found.dropped,
+                "unknown": found.unknown,
+            },
+        )
+
+    def own_opened(self) -> None:
+        line = self._line
+        assert line is not None
+        assert self._joint is not None
+        self._enter(Event.ACCEPTED)
+        self._world.later(0.0, self._subscribe)
+        if line.output is not None:
+            line.output.resume_reading()
+        self._world.later(0.0, line.go_on)
+
+    def _subscribe(self) -> None:
+        line, abilities = self._line, self.abilities
+        if line is None or abilities is None or not line.is_open:
+            return
+        if self._has_subscribed and not self._is_new:
+            self.subscribed()
+            return
+        if self._joint is not None and (self._is_new or abilities.version != MQTT_5):
+            self._joint.comparison = RetainedComparison(self._own.retained)
+            self._joint.is_stored = True
+        options = abilities.qos | encode.RETAIN_AS_PUBLISHED | (0 if self._is_new else encode.RETAINED_IF_NEW)
+        no_local = 0 if abilities.echoes else encode.NO_LOCAL
+        filters = [(topic_filter, options | no_local) for topic_filter in self._from]
+        line.subscribe([*filters, (fences.FILTER, 1)])
+
+    def subscribed(self) -> None:
+        self._has_subscribed = True
+        self._after("fence", 0.0, self._fence)
+
+    # -- fences --
+
+    def _fence(self) -> None:
+        line, joint, abilities = self._line, self._joint, self.abilities
+        if line is None or joint is None or abilities is None or not line.is_open:
+            return
+        if self.fences.missing >= fences.MISSING_MAX and self._hears_itself:
+            line.fail(
+                f"connected but dead: {self.fences.missing} fences did not come back from {self.fences.topic.decode()}"
+            )
+            return
+        payload = self.fences.next(self._world.now, self._echoes.serial)
+        self.counters.fences_sent += 1
+        packet_id = line.free_packet_id()
+        qos = 1 if abilities.receive_maximum > 1 else 0
+        line.write(encode.encode_publish(self.fences.topic, payload, abilities.version, qos=qos, packet_id=packet_id))
+        if not self._hears_itself:
+            self.fences.forget()
+            if self.state == State.SETTLING:
+                self._after("settle", min(1.0, self._settings.fence_s), self._settled)
+            else:
+                self._fence_passed()
+        if self._side is not None:
+            self._side.feed(encode.PINGREQ_BYTES)
+        self._after("fence", self._settings.fence_s, self._fence)
+
+    @property
+    def _hears_itself(self) -> bool:
+        """A bridge does not hear its own fences; a client of MQTT 5 does, for their filter is not No Local."""
+        abilities = self.abilities
+        return abilities is not None and (abilities.version == MQTT_5 or abilities.echoes)
+
+    def fence(self, topic: bytes, payload: bytes) -> None:
+        fence = fences.decode(topic, payload)
+        if fence is None:
+            return
+        now = self._world.now
+        if self.fences.is_mine(fence):
+            serial = self.fences.came_back(fence, now)
+            if serial is not None:
+                self.counters.fences_back += 1
+                missing, packet_ids = self._echoes.fence_came_back(serial)
+                if missing:
+                    self.counters.not_injected["no-echo"] += missing
+                if self._joint is not None:
+                    self._joint.release(packet_ids)
+                if self.state == State.SETTLING:
+                    self._world.later(0.0, self._settled)
+                self._fence_passed()
+        elif self.fences.heard_other(fence, now):
+            self.counters.fences_of_others += 1
+            self._world.later(0.0, lambda: self._met(fence.node))
+
+    def _fence_passed(self) -> None:
+        self._fences_in_a_row += 1
+        if self._fences_in_a_row >= STEADY_FENCES:
+            self._pause_s = self._settings.pause_s
+
+    def fence_from_own(self, topic: bytes, payload: bytes) -> None:
+        fence = fences.decode(topic, payload)
+        if fence is not None and self.fences.is_mine(fence):
+            reason = "this broker is a node of our own network: link to it in [network], or name another broker"
+            self._world.later(0.0, lambda: self._failed(reason))
+
+    def _met(self, other: str) -> None:
+        """Another node of this network reaches the same broker, or one that is bridged to it."""
+        if self.state not in (State.SETTLING, State.ATTACHED):
+            return
+        stands_by = other < self._node
+        if other not in self._said:
+            self._said.add(other)
+            who = "this node stands by" if stands_by else f"node {other} stands by"
+            reason = f"node {other} is attached to the same broker, or to one that is bridged to it: {who}"
+            self._world.report("broker attached twice", {"broker": self.broker, "other": other, "reason": reason})
+        if not stands_by:
+            return
+        self._enter(Event.OTHER_FENCE)
+        self.trouble = f"stands by for node {other}"
+        self._let_go(encode.DISCONNECT_BYTES)
+        # The other node carries the messages from here on: what waits here would come twice.
+        self._own.end_session()
+        abilities = self.abilities
+        assert abilities is not None
+        watcher = _renamed(self._caller, self._caller.client_id + b"-watch", self._caller.topic)
+        level = abilities.level if abilities.version == MQTT_5 else abilities.version
+        self._watch = Watch(self._world, watcher, level, self._watched, self._failed)
+        self._world.dial(self._watch)
+        self._after("alone", self._absent_s, self._look_whether_alone)
+
+    def _watched(self, fence: fences.Fence) -> None:
+        self.fences.heard_other(fence, self._world.now)
+
+    def _look_whether_alone(self) -> None:
+        if self.state != State.STANDING_BY:
+            return
+        others = self.fences.recent_others(self._world.now - self._absent_s)
+        if any(other < self._node for other in others):
+            self._after("alone", self._settings.fence_s, self._look_whether_alone)
+            return
+        self._said.clear()
+        self._world.report("no longer standing by", {"broker": self.broker})
+        if self._watch is not None:
+            self._watch.close(encode.DISCONNECT_BYTES)
+            self._watch = None
+        self._enter(Event.ALONE)
+        self._after("dial", 0.0, self._dial)
+
+    # -- retained messages, and what the network sends --
+
+    def _settled(self) -> None:
+        """The foreign broker's retained messages are here: now ours go there."""
+        side, abilities = self._side, self.abilities
+        if self.state != State.SETTLING or side is None or abilities is None:
+            return
+        self._enter(Event.SETTLED)
+        self.trouble = ""
+        if self._joint is not None:
+            self._joint.is_stored = False
+        options = abilities.qos | encode.NO_LOCAL | encode.RETAIN_AS_PUBLISHED
+        own = self._own.filters()
+        wanted = dict.fromkeys((*self._to, self.fences.topic), options)
+        if superfluous := [topic_filter for topic_filter in own if topic_filter not in wanted]:
+            side.unsubscribe(superfluous)
+        missing = [
+            (topic_filter, options) for topic_filter in wanted if self._is_new or own.get(topic_filter) != abilities.qos
+        ]
+        if missing:
+            side.subscribe(missing)
+        self._after("compared", COMPARED_FENCES * self._settings.fence_s, self._compared)
+        self._world.report(
+            "attached", {"broker": self.broker, "session_present": not self._is_new, **abilities.shown()}
+        )
+
+    def _compared(self) -> None:
+        if self._joint is not None:
+            self._joint.comparison = None
+
+    # -- what the joint hands on --
+
+    def to_broker(self, data: bytes) -> None:
+        """HOT."""
+        if self._line is not None:
+            self._line.write(data)
+
+    def to_own(self, data: bytes) -> None:
+        """HOT."""
+        if self._side is not None:
+            self._side.feed(data)
+
+    def answer_own(self, data: bytes) -> None:
+        if self._side is not None:
+            self._side.answer(data)
+
+    def is_writable(self, *, now: bool) -> None:
+        if self._side is not None:
+            self._side.congested(now=not now)
+
+    def storm(self, topic: bytes, seconds: float) -> None:
+        name = topic.decode(errors="replace")
+        reason = (
+            f"the same message went to the broker and came back more than {self._settings.storm_repeats} times in 10 s:"
+            f" something bridges it back; messages on it are not taken from this broker for {seconds:g} s"
+        )
+        self._world.report("storm", {"broker": self.broker, "topic": name, "reason": reason})
+
+    def refused(self, topic: bytes, code: int) -> None:
+        name = topic.decode(errors="replace")
+        reason = f"the broker does not take it (0x{code:02x})"
+        self._world.report("publication refused", {"broker": self.broker, "topic": name, "reason": reason})
+
+    def set_aside(self, topic: bytes) -> None:
+        name = topic.decode(errors="replace")
+        reason = "the broker hung up on it three times in a row: it does not get this message"
+        self._world.report("message set aside", {"broker": self.broker, "topic": name, "reason": reason})
+
+    # -- the end of a connection --
+
+    def own_ended(self, reason: str) -> None:
+        self._world.later(0.0, lambda: self._failed(reason))
+
+    def _failed(self, reason: str) -> None:
+        if self.state in (State.WAITING, State.STOPPED):
+            return
+        self._poison.hung_up()
+        self.counters.failures += 1
+        self._let_go(b"")
+        self._enter(Event.LOST)
+        pause_s = self._pause_s * (0.75 + self._rng.random() / 2)
+        self._pause_s = min(2 * self._pause_s, self._settings.pause_max_s)
+        self._world.report("not attached", {"broker": self.broker, "reason": reason, "next_try_s": round(pause_s, 2)})
+        self.trouble = reason
+        self._after("dial", pause_s, self._dial)
+
+    def _let_go(self, farewell: bytes) -> None:
+        """End every connection, on both sides."""
+        self._cancel("fence", "settle", "compared", "alone")
+        self._fences_in_a_row = 0
+        self.fences.forget()
+        if self._ladder is not None:
+            self._ladder.close()
+            self._ladder = None
+        line, self._line = self._line, None
+        side, self._side = self._side, None
+        watch, self._watch = self._watch, None
+        joint, self._joint = self._joint, None
+        if side is not None and joint is not None:
+            self._side = side
+            joint.release_all()
+            self._side = None
+        for one in (line, watch):
+            if one is not None:
+                one.close(farewell)
+        if side is not None:
+            side.end()
+
+
+def _renamed(caller: Caller, client_id: bytes, topic: bytes) -> Caller:
+    return Caller(client_id, topic, caller.username, caller.password, caller.keep_alive_s, caller.answer_s)

@@ -1,0 +1,51 @@
+"""Settings of the attachment to a foreign broker: the part of the `[interworking]` table that the core uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from sterna.vocabulary.settings import Allowed, Choice, ShownDefault
+
+MODES = ("attach",)
+IN_DOUBT = ("repeat", "drop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterworkingSettings:
+    mode: Annotated[str, Choice(MODES)] = "attach"
+    """How the node stands to the broker: it joins the broker as one client."""
+
+    from_broker: tuple[str, ...] = ("#",)
+    """Topics that come from the broker into the network: filters of which no two match the same topic."""
+
+    to_broker: tuple[str, ...] = ("#",)
+    """Topics that go from the network to the broker."""
+
+    in_doubt: Annotated[str, Choice(IN_DOUBT)] = "repeat"
+    """Messages at QoS 2 that were in flight when the broker lost its session: they may come twice (`"repeat"`) or not
+    at all (`"drop"`); both are counted."""
+
+    client_id: Annotated[str, ShownDefault("`sterna-`, network, `-`, node")] = ""
+    """The client identifier under which the broker knows this node.  It must not change: the broker's session hangs on
+    it."""
+
+    keep_alive_s: Annotated[int, Allowed(1, 65535)] = 30
+    """Keep-alive towards the broker; a broker may ask for a shorter one."""
+
+    answer_s: Annotated[float, Allowed(0.1, 3600)] = 10.0
+    """How long the broker may take for CONNACK, for SUBACK and for each answer to a question about its abilities."""
+
+    fence_s: Annotated[float, Allowed(0.05, 3600)] = 5.0
+    """How often a fence goes through the broker.  Three that do not come back end the connection; a fence of another
+    node of this network shows that the broker is attached twice."""
+
+    pause_s: Annotated[float, Allowed(0.01, 3600)] = 1.0
+    """Pause before a broker that cannot be reached or refuses is tried again; doubled each time, with jitter, ..."""
+
+    pause_max_s: Annotated[float, Allowed(0.01, 86400)] = 60.0
+    """... up to this."""
+
+    storm_repeats: Annotated[int, Allowed(2, 1000)] = 8
+    """The same message that went to the broker and came back so often within ten seconds is a storm: its topic is held
+    for that broker, twice as long each time."""

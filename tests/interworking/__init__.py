@@ -1,0 +1,1 @@
+"""The interworking core, in the simulator."""

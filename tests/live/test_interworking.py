@@ -1,0 +1,491 @@
+"""Real brokers of other makes as part of a network: messages cross once each, in order, whatever is restarted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .certificates import Authority
+from .clients import Paho, Refused
+from .conftest import Join
+from .foreign_brokers import KINDS, ForeignProcess, needs, present
+from .networks import LiveNetwork, hears
+from .nodes import LiveNode, wait_until
+
+MESSAGES = 10
+_TABLE = """
+[admin]
+bind = "127.0.0.1:0"
+[journal]
+durability = "os"
+[interworking]
+broker = "{broker}"
+fence_s = 0.5
+pause_s = 0.2
+pause_max_s = 2.0
+{more}
+"""
+
+
+def attached(directory: Path, broker: str, more: str = "") -> LiveNode:
+    return LiveNode(directory, _TABLE.format(broker=broker, more=more))
+
+
+def view(node: LiveNode) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(node.ask("/interworking")[1])
+    return found
+
+
+def wait_until_attached(node: LiveNode) -> None:
+    wait_until(lambda: view(node)["state"] == "attached", "the node is attached", 120)
+
+
+def wait_for_fences(node: LiveNode, count: int = 3) -> None:
+    """So many fences have passed the broker since."""
+    before = view(node)["fences_sent"]
+    wait_until(lambda: view(node)["fences_sent"] >= before + count, "fences pass", 120)
+
+
+class InterworkingNetwork(LiveNetwork):
+    """Nodes in a row, each attached to a broker of its own."""
+
+    def __init__(self, directory: Path, brokers: dict[str, ForeignProcess], strategy: str) -> None:
+        self._brokers = brokers
+        names = sorted(brokers)
+        super().__init__(directory, [a + b for a, b in itertools.pairwise(names)], strategy)
+
+    def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
+        table = f'[interworking]\nbroker = "{self._brokers[name].address}"\nfence_s = 0.5\npause_s = 0.2\n'
+        return super().make(name, neighbours, strategy, more + table)
+
+
+@pytest.mark.parametrize("strategy", ["subscription-flooding", "publication-flooding"])
+def test_every_pair_of_brokers_and_nodes_exchanges_messages_once_and_in_order_and_then_it_is_quiet(
+    tmp_path: Path, join: Join, strategy: str
+) -> None:
+    kinds = present()
+    print(f"brokers: {', '.join(kinds)}; missing: {', '.join(kind for kind in KINDS if kind not in kinds) or 'none'}")
+    kinds = kinds if len(kinds) > 1 else ["mosquitto", "mosquitto"]
+    with ExitStack() as stack:
+        brokers = {
+            chr(ord("a") + place): stack.enter_context(ForeignProcess(kind, tmp_path / f"broker{place}"))
+            for place, kind in enumerate(kinds)
+        }
+        network = stack.enter_context(InterworkingNetwork(tmp_path, brokers, strategy))
+        for node in network.nodes.values():
+            wait_until_attached(node)
+        places: dict[str, int] = {f"{name}-{one.kind}": one.port for name, one in brokers.items()}
+        places["a-node"] = network["a"].port
+        places["z-node"] = network[max(network.nodes)].port
+        clients = {name: join(port, version=4) for name, port in places.items()}
+        for client in clients.values():
+            client.subscribe("m/#", 2)
+        _exchange(clients)
+        for name, client in clients.items():
+            _check_received(name, client, clients)
+        _check_that_it_is_quiet(network)
+        network.check_logs()
+
+
+def _exchange(clients: dict[str, Paho]) -> None:
+    for source, client in clients.items():
+        for qos in (0, 1, 2):
+            for number in range(MESSAGES):
+                client.publish(f"m/{source}/{qos}", f"{number}", qos)
+
+
+def _check_received(name: str, client: Paho, clients: dict[str, Paho]) -> None:
+    wanted = len(clients) * 3 * MESSAGES
+    client.receive(wanted, 120)
+    found: dict[str, list[int]] = defaultdict(list)
+    for message in client.messages:
+        found[message.topic].append(int(message.payload))
+    topics = [f"m/{source}/{qos}" for source in clients for qos in (0, 1, 2)]
+    assert {topic: found[topic] for topic in topics} == {topic: list(range(MESSAGES)) for topic in topics}, name
+    assert len(client.messages) == wanted, name
+
+
+def _check_that_it_is_quiet(network: LiveNetwork) -> None:
+    def counts() -> dict[str, Any]:
+        return {
+            name: (found["taken"], found["injected"], found["storms"], found["in_doubt"], found["failures"])
+            for name, node in network.nodes.items()
+            for found in [view(node)]
+        }
+
+    before = counts()
+    for node in network.nodes.values():
+        wait_for_fences(node, 4)
+    assert counts() == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_retained_message_reaches_later_subscribers_on_the_other_side(tmp_path: Path, join: Join, kind: str) -> None:
+    needs(kind)
+    with ForeignProcess(kind, tmp_path / "broker") as broker:
+        there = join(broker.port, version=4)
+        there.publish("r/before", b"before", 1, retain=True)
+        with attached(tmp_path / "node", broker.address) as node:
+            wait_until_attached(node)
+            here = join(node, version=5)
+            here.publish("r/ours", b"ours", 1, retain=True)
+            later = join(broker.port, version=4)
+            wait_until(lambda: view(node)["injected"] >= 1, "it went to the broker")
+            later.subscribe("r/ours", 1)
+            wait_until(
+                lambda: any((message.topic, message.payload) == ("r/ours", b"ours") for message in later.messages),
+                "it is retained there",
+            )
+            abilities = view(node)["abilities"]
+            if abilities["retained_for_wildcards"] or abilities["loop_prevention"] == "bridge bit":
+                known = join(node, version=5)
+                known.subscribe("r/before", 1)
+                assert [message.payload for message in known.receive(1)] == [b"before"]
+                assert known.messages[0].retain
+            if abilities["retain_flag_kept"]:
+                there.publish("r/live", b"live", 1, retain=True)
+                wait_until(lambda: view(node)["taken"] >= 1, "it came in")
+                wait_for_fences(node, 1)
+                late = join(node, version=5)
+                late.subscribe("r/live", 1)
+                assert [message.payload for message in late.receive(1)] == [b"live"]
+            else:
+                assert kind in ("nats", "amqtt", "rabbitmq"), "only plain 3.1.1 loses the flag"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_abilities_are_found_and_shown(tmp_path: Path, kind: str) -> None:
+    needs(kind)
+    ways = {"mosquitto": "No Local and identity", "aedes": "bridge bit"}
+    with ForeignProcess(kind, tmp_path / "b") as broker, attached(tmp_path / "n", broker.address) as node:
+        wait_until_attached(node)
+        abilities = view(node)["abilities"]
+        assert abilities["loop_prevention"] == ways.get(kind, "expected echoes")
+        assert abilities["qos"] == (1 if kind == "rabbitmq" else 2)
+        assert node.metric("sterna_interworking_attached") == 1.0
+        shown = subprocess.run(
+            [sys.executable, "-m", "sterna", "network", "--admin", node.admin],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        assert f"foreign broker {broker.address}: attached (MQTT {abilities['mqtt']}, QoS {abilities['qos']}" in shown
+        wait_for_fences(node, 2)
+        if kind != "aedes":
+            assert view(node)["round_trip_ms"] is not None
+
+
+class _Load:
+    """A publisher that is told of each message, and a subscriber on the other side, both with lasting sessions."""
+
+    def __init__(self, join: Join, source: int, target: int, qos: int, name: str) -> None:
+        self.topic = f"load/{name}/{qos}"
+        self._subscriber = join(target, version=4, client_id=f"s-{name}-{qos}", persistent=True)
+        self._subscriber.subscribe(self.topic, qos)
+        self._publisher = join(source, version=4, client_id=f"p-{name}-{qos}")
+        self._stop = threading.Event()
+        self.sent = 0
+        self._qos = qos
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._publisher.publish(self.topic, f"{self.sent}", self._qos)
+            self.sent += 1
+            self._stop.wait(0.005)
+
+    def check(self) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        wanted = {f"{number}".encode() for number in range(self.sent)}
+        wait_until(
+            lambda: {bytes(message.payload) for message in self._subscriber.messages} >= wanted,
+            f"{len(wanted)} messages of {self.topic}",
+            120,
+        )
+        found = Counter(bytes(message.payload) for message in self._subscriber.messages)
+        twice = [word for word, count in found.items() if count > 1]
+        assert self._qos == 1 or not twice, f"{self.topic}: {len(twice)} came twice"
+
+
+def test_kill_9_of_the_node_between_a_mosquitto_and_the_network_loses_nothing_and_repeats_nothing_at_qos_2(
+    tmp_path: Path, join: Join
+) -> None:
+    with (
+        ForeignProcess("mosquitto", tmp_path / "b0") as one,
+        ForeignProcess("mosquitto", tmp_path / "b1") as other,
+        InterworkingNetwork(tmp_path, {"a": one, "b": other}, "subscription-flooding") as network,
+    ):
+        for node in network.nodes.values():
+            wait_until_attached(node)
+        loads = [
+            _Load(join, source.port, target.port, qos, name)
+            for name, source, target in (("ab", one, other), ("ba", other, one))
+            for qos in (1, 2)
+        ]
+        for name in ("a", "b", "a"):
+            enough = loads[0].sent + 100
+            wait_until(lambda enough=enough: loads[0].sent >= enough, "messages are published")  # type: ignore[misc]
+            network[name].kill()
+            network[name].restart()
+            wait_until_attached(network[name])
+            network.wait_until_settled()
+        for load in loads:
+            load.check()
+        assert all(view(node)["sessions_lost"] == 0 for node in network.nodes.values())
+
+
+def test_a_broker_that_is_restarted_gets_what_waited_and_the_node_attaches_again(tmp_path: Path, join: Join) -> None:
+    with ForeignProcess("mosquitto", tmp_path / "b") as broker, attached(tmp_path / "n", broker.address) as node:
+        wait_until_attached(node)
+        first = join(broker.port, version=4, client_id="lasting", persistent=True)
+        first.subscribe("w/#", 2)
+        here = join(node, version=5)
+        first.close()
+        broker.end(signal.SIGTERM)
+        here.publish_all("w/x", [b"%d" % number for number in range(100)], 2)
+        broker.start()
+        wait_until_attached(node)
+        second = join(broker.port, version=4, client_id="lasting", persistent=True)
+        assert [int(message.payload) for message in second.receive(100)] == list(range(100))
+        assert view(node)["sessions_lost"] == 0
+        assert view(node)["trouble"] == ""
+
+
+def test_a_broker_that_lost_its_session_is_reported_and_served_again(tmp_path: Path, join: Join) -> None:
+    with ForeignProcess("mosquitto", tmp_path / "b", "") as broker, attached(tmp_path / "n", broker.address) as node:
+        wait_until_attached(node)
+        broker.end(signal.SIGKILL)
+        for file in (tmp_path / "b").glob("*.db*"):
+            file.unlink()
+        here = join(node, version=5)
+        here.publish_all("w/x", [b"%d" % number for number in range(50)], 1)
+        broker.start()
+        wait_until(lambda: view(node)["sessions_lost"] == 1, "the loss is counted", 120)
+        wait_until(lambda: view(node)["injected"] >= 50, "what waited has gone over", 120)
+        assert node.events("the foreign broker has lost its session")
+
+
+def test_the_same_broker_attached_by_two_nodes_delivers_once_and_one_node_stands_by(tmp_path: Path, join: Join) -> None:
+    with (
+        ForeignProcess("mosquitto", tmp_path / "b") as broker,
+        InterworkingNetwork(tmp_path, {"a": broker, "b": broker}, "subscription-flooding") as network,
+    ):
+        wait_until(lambda: view(network["b"])["state"] == "standing by", "b stands by", 120)
+        wait_until_attached(network["a"])
+        there, here = join(broker.port, version=4), join(network["b"], version=5)
+        there.subscribe("d/#", 2)
+        here.subscribe("d/#", 2)
+        here.publish("d/here", b"1", 2)
+        there.publish("d/there", b"2", 2)
+        for client in (there, here):
+            client.receive(2)
+        wait_for_fences(network["a"], 4)
+        assert sorted(message.topic for message in there.messages) == ["d/here", "d/there"]
+        assert sorted(message.topic for message in here.messages) == ["d/here", "d/there"]
+
+
+def test_two_brokers_bridged_behind_our_backs_do_not_loop(tmp_path: Path, join: Join) -> None:
+    with ForeignProcess("mosquitto", tmp_path / "b0") as one:
+        bridge = f"connection x\naddress 127.0.0.1:{one.port}\ntopic # both 2\n"
+        with (
+            ForeignProcess("mosquitto", tmp_path / "b1", bridge) as other,
+            InterworkingNetwork(tmp_path, {"a": one, "b": other}, "subscription-flooding") as network,
+        ):
+            wait_until(lambda: view(network["b"])["state"] == "standing by", "b stands by", 120)
+            wait_until_attached(network["a"])
+            clients = [join(place, version=4) for place in (one.port, other.port, network["b"].port)]
+            for client in clients:
+                client.subscribe("d/#", 1)
+            for number, client in enumerate(clients):
+                client.publish(f"d/{number}", b"x", 1)
+            for client in clients:
+                client.receive(3)
+            wait_for_fences(network["a"], 4)
+            for client in clients:
+                assert sorted(message.topic for message in client.messages) == ["d/0", "d/1", "d/2"]
+
+
+# -- bad input --
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.fixture
+def http_port() -> Iterator[int]:
+    """A port that answers everything as a web server does."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def _troubles(node: LiveNode, wanted: str) -> list[dict[str, Any]]:
+    """Three tries fail for this reason."""
+
+    def found() -> list[dict[str, Any]]:
+        return [event for event in node.events("not attached") if wanted in event["reason"]]
+
+    wait_until(lambda: len(found()) >= 3, f"it is said that {wanted}; it was: {node.events('not attached')}", 120)
+    assert "Traceback" not in node.log()
+    return found()
+
+
+def test_a_port_that_speaks_http_is_named_and_tried_less_and_less_often(tmp_path: Path, http_port: int) -> None:
+    with attached(tmp_path, f"127.0.0.1:{http_port}") as node:
+        troubles = _troubles(node, "the port speaks HTTP")
+        pauses = [event["next_try_s"] for event in troubles[:3]]
+        assert pauses[0] < pauses[1] < pauses[2], "0.2, 0.4 and 0.8 s, give or take a quarter"
+
+
+def test_a_broker_that_never_answers_is_named(tmp_path: Path, silent_port: int) -> None:
+    with attached(tmp_path, f"127.0.0.1:{silent_port}", "answer_s = 0.3") as node:
+        _troubles(node, "CONNACK did not come in 0.3 s")
+
+
+def test_a_wrong_password_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mosquitto-passwords").write_text("")
+    (tmp_path / "secret").write_text("wrong\n")
+    more = f"allow_anonymous false\npassword_file {tmp_path}/mosquitto-passwords\n"
+    table = f'user = "sterna"\npassword_file = "{tmp_path}/secret"'
+    with (
+        ForeignProcess("mosquitto", tmp_path / "b", more) as broker,
+        attached(tmp_path / "n", broker.address, table) as node,
+    ):
+        _troubles(node, "check user and password_file in [interworking]")
+
+
+def test_a_broker_that_lets_the_account_read_nothing_is_named(tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("topic write #\n")
+    with (
+        ForeignProcess("mosquitto", tmp_path / "b", f"acl_file {rules}\n") as broker,
+        attached(tmp_path / "n", broker.address, "answer_s = 1.0") as node,
+    ):
+        _troubles(node, "may the account read there?")
+
+
+class _Detour:
+    """A port that leads to another one, as an alias of a machine does."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self.leads_to = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                one, _ = self._listening.accept()
+            except OSError:
+                return
+            try:
+                other = socket.create_connection(("127.0.0.1", self.leads_to))
+            except OSError:
+                one.close()
+                continue
+            for source, target in ((one, other), (other, one)):
+                threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with source, target, suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+
+def test_the_node_itself_is_no_foreign_broker_whatever_it_is_called(tmp_path: Path) -> None:
+    detour = _Detour()
+    toml = _TABLE.format(broker=f"127.0.0.1:{detour.port}", more="")
+    node = LiveNode(tmp_path, toml + '[[listener]]\nbind = "127.0.0.1:0"\n')
+    try:
+        node.launch()
+        wait_until(node.is_up, "the node listens")
+        detour.leads_to = node.port
+        _troubles(node, "this is the node itself")
+    finally:
+        node.kill()
+        detour.close()
+
+
+def test_another_node_of_the_network_is_no_foreign_broker(tmp_path: Path) -> None:
+    with LiveNetwork(tmp_path, ["ab"]) as network:
+        c = network.make("c", [network.door("b")], "subscription-flooding")
+        c.file.write_text(
+            c.file.read_text() + f'\n[interworking]\nbroker = "127.0.0.1:{network["a"].port}"\nfence_s = 0.5\n'
+        )
+        network.nodes["c"] = c
+        c.start()
+        wait_until(lambda: hears(c, network.nodes), "c hears the others", 120)
+        wait_until(
+            lambda: any("node of our own network" in event["reason"] for event in c.events("not attached")),
+            "it is found out",
+            120,
+        )
+
+
+def test_a_client_cannot_take_the_name_of_a_foreign_broker(node: LiveNode, join: Join) -> None:
+    with pytest.raises(Refused, match="0x85"):
+        join(node, version=5, client_id="$interwork/live")
+
+
+# -- TLS and passwords --
+
+
+def test_tls_with_certificates_of_both_and_a_password(tmp_path: Path, join: Join) -> None:
+    authority = Authority(tmp_path / "ca", "brokers")
+    server, client = authority.issue("server"), authority.issue("node")
+    more = (
+        f"cafile {authority.file}\ncertfile {server[0]}\nkeyfile {server[1]}\nrequire_certificate true\n"
+        f"allow_anonymous false\npassword_file {tmp_path}/passwords\n"
+    )
+    subprocess.run(["mosquitto_passwd", "-b", "-c", str(tmp_path / "passwords"), "sterna", "open"], check=True)
+    (tmp_path / "secret").write_text("open\n")
+    account = f'user = "sterna"\npassword_file = "{tmp_path}/secret"\n'
+    secure = f'tls = true\nca = "{authority.file}"\ncertificate = "{client[0]}"\nkey = "{client[1]}"\n'
+    with ForeignProcess("mosquitto", tmp_path / "b", more) as broker:
+        with attached(tmp_path / "n", broker.address, account + secure) as node:
+            wait_until_attached(node)
+            settings = {"username": "sterna", "password": "open", "tls": authority.context(client)}
+            there, here = join(broker.port, version=4, **settings), join(node, version=5)
+            there.subscribe("tls", 1)
+            here.publish("tls", b"word", 1)
+            assert [message.payload for message in there.receive(1)] == [b"word"]
+        stranger = Authority(tmp_path / "other", "strangers")
+        wrong = f'tls = true\nca = "{stranger.file}"\n'
+        with attached(tmp_path / "w", broker.address, account + wrong) as node:
+            _troubles(node, "the broker's certificate is not believed")

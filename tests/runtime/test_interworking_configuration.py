@@ -1,0 +1,70 @@
+"""The `[interworking]` table: what is wrong in it is named with its line and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sterna.cli.main import assemble
+from sterna.runtime.config.loading import load
+from sterna.vocabulary.errors import ConfigurationError
+
+LISTENER = '[[listener]]\nbind = "127.0.0.1:1883"\n'
+
+
+def read(tmp_path: Path, table: str) -> object:
+    file = tmp_path / "sterna.toml"
+    file.write_text(f"{LISTENER}[interworking]\n{table}\n")
+    return load(file, {}).interworking
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ("", "broker"),
+        ('broker = "mosquitto"', "is not an address: write host:port"),
+        ('broker = "127.0.0.1:1883"', "127.0.0.1:1883 is this node itself"),
+        ('broker = "localhost:1883"', "is this node itself"),
+        ('broker = "h:1"\nmode = "proxy"', '"attach"'),
+        ('broker = "h:1"\nfrom_broker = ["a/#/b"]', "is no topic filter"),
+        ('broker = "h:1"\nfrom_broker = ["a/+", "+/b"]', "match some of the same topics: write one filter"),
+        ('broker = "h:1"\nto_broker = ["$SYS/#"]', "belong to one broker and never cross"),
+        ('broker = "h:1"\nto_broker = ["$share/g/a"]', "leave out `$share/group/`"),
+        ('broker = "h:1"\nto_broker = []', 'write ["#"] for all topics'),
+        ('broker = "h:1"\nin_doubt = "perhaps"', '"repeat"'),
+        ('broker = "h:1"\npassword_file = "nowhere"', "cannot be read"),
+        ('broker = "h:1"\nca = "nowhere.pem"', "set tls = true"),
+        ('broker = "h:1"\nfence_s = 0', "out of range"),
+        ('broker = "h:1"\npause_s = 10\npause_max_s = 1', "is below pause_s"),
+        ('broker = "h:1"\nbrokers = 2', "brokers"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, table: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        read(tmp_path, table)
+    assert complaint in str(error.value)
+    assert "sterna.toml" in str(error.value)
+
+
+def test_filters_that_others_cover_are_no_mistake(tmp_path: Path) -> None:
+    assert read(tmp_path, 'broker = "h:1"\nfrom_broker = ["a/#", "a/b", "c"]')
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "name the broker"),
+        (["--broker", "nonsense"], "is not an address"),
+        (["--broker", "127.0.0.1:1883"], "is this node itself"),
+    ],
+)
+def test_the_command_names_what_is_wrong(
+    words: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    result = CliRunner().invoke(assemble("interwork"), ["interwork", *words])
+    assert result.exit_code == 2
+    assert complaint in result.output
