@@ -37,12 +37,15 @@ from sterna.broker.session.connection import ClientPeer, Connection
 from sterna.broker.session.session import Session
 from sterna.journal.memory_store import MemoryStore
 from sterna.journal.settings import Durability, JournalSettings
+from sterna.mqtt import gateway_packets
 from sterna.node.node import Node, Saved
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 
 PacketT = TypeVar("PacketT", bound=Received)
 
 WALL_OFFSET = 1_000_000.0
+#: The first packet of a gateway.
+HELLO = gateway_packets.encode(gateway_packets.Hello("g", gateway_packets.VERSION, ""))
 
 
 class Wire:
@@ -192,11 +195,14 @@ class LoneNode:
         keep_alive: int = 0,
         will: Will | None = None,
         username: str | None = None,
+        gateway: bool = False,
         **properties: Unpack[Properties],
     ) -> Client:
         """A client that was let in; its CONNACK is in `connack`."""
         client = self.dial(version)
         password = None if username is None else b""
+        if gateway:
+            client.send(HELLO)
         client.send(Connect(client_id, clean, keep_alive, will, username, password, properties))
         self.settle()
         client.connack = client.take(Connack)
@@ -204,12 +210,19 @@ class LoneNode:
         return client
 
     def resume(
-        self, client_id: str, version: int = 5, *, will: Will | None = None, **properties: Unpack[Properties]
+        self,
+        client_id: str,
+        version: int = 5,
+        *,
+        will: Will | None = None,
+        username: str | None = None,
+        gateway: bool = False,
+        **properties: Unpack[Properties],
     ) -> Client:
         """A client whose session outlives its connection."""
         if version == 5:
             properties.setdefault("session_expiry", 100)
-        return self.join(client_id, version, clean=False, will=will, **properties)
+        return self.join(client_id, version, clean=False, will=will, username=username, gateway=gateway, **properties)
 
 
 class Client:
@@ -223,6 +236,8 @@ class Client:
         self._packet_id = 0
         self._read = 0
         self._unread: list[Received] = []
+        #: What the node said to a gateway.
+        self.words: list[gateway_packets.Control] = []
         node.broker.at(node.now)
         self.connection = node.broker.accept(self.wire, peer)
 
@@ -249,7 +264,10 @@ class Client:
             length |= data[place] << shift
             self._read = place + 1 + length
             assert self._read <= len(data), "half a packet was flushed"
-            self._unread.append(decode(first, bytes(data[place + 1 : self._read]), self.version))
+            if first == gateway_packets.CONTROL:
+                self.words.append(gateway_packets.decode(bytes(data), place + 1, self._read))
+            else:
+                self._unread.append(decode(first, bytes(data[place + 1 : self._read]), self.version))
         unread, self._unread = self._unread, []
         return unread
 

@@ -38,7 +38,7 @@ class FaultyNode(JoinedNode):
 
     def _settings(self, epoch: int) -> NetworkSettings:
         link = LinkSettings("test", self.name, epoch, self.town.strategy, b"key", **self.town.link)  # type: ignore[arg-type]
-        return NetworkSettings(link)
+        return NetworkSettings(link, clients=f"{self.name}:1883")
 
     @property
     def wall(self) -> float:

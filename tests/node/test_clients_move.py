@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Disconnect, Pubcomp, Publish, Pubrec, Pubrel, Will
-from conformance.properties import Properties
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
 from sterna.migration.messages import Item, MigSync, MigSyncAck, MigToAck
@@ -285,7 +283,7 @@ def test_old_news_of_a_session_does_not_bring_it_back() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_planned_move_closes_the_connection_and_the_session_is_at_the_new_node(strategy: str, version: int) -> None:
+def test_a_planned_move_closes_the_connection_and_the_session_follows_the_client(strategy: str, version: int) -> None:
     """Without a DISCONNECT: clients made with libmosquitto would end, and few follow a Server Reference."""
     town = row(strategy)
     client = town["A"].resume("c", version, will=Will("gone", b"gone for good", 1))
@@ -298,6 +296,7 @@ def test_a_planned_move_closes_the_connection_and_the_session_is_at_the_new_node
     assert client.received() == []
     publisher = town["B"].join("p")
     publisher.publish("t", b"1", 1)
+    assert b"c" in town["A"].broker.sessions, "it is served there until its client has come to the new node"
     client = town["C"].resume("c", version, will=Will("gone", b"gone for good", 1))
     assert client.connack.session_present
     assert client.payloads() == [b"1"]
@@ -342,11 +341,13 @@ def test_a_client_that_comes_back_to_the_node_it_was_moved_from_is_served_there(
     town["A"].network.moving.plans.move(b"c", "C")
     town.pass_time(1)
     town["B"].join("p").publish("t", b"1", 1)
-    assert b"c" in town["C"].broker.sessions
     client = town["A"].resume("c", version)
     assert client.connack.session_present
     assert client.payloads() == [b"1"]
+    town.pass_time(1)
     assert b"c" not in town["C"].broker.sessions
+    counters = town["A"].network.moving.counters
+    assert (counters.departed, counters.rolled_back, counters.came_back) == (0, 1, 1)
 
 
 def test_an_order_reaches_the_node_that_owns_the_session() -> None:
@@ -354,7 +355,8 @@ def test_an_order_reaches_the_node_that_owns_the_session() -> None:
     town["A"].resume("c").subscribe("t", 1)
     assert town["C"].network.moving.plans.move(b"c", "B") == "A"
     town.pass_time(1)
-    assert b"c" in town["B"].broker.sessions
+    assert town["B"].resume("c").connack.session_present
+    assert b"c" not in town["A"].broker.sessions
 
 
 @pytest.mark.parametrize(("client", "to"), [("c", "A"), ("c", "Z"), ("nobody", "B"), ("clean", "B")])
@@ -385,8 +387,11 @@ def test_an_evacuated_node_is_empty_and_stays_so() -> None:
     clean = town["B"].join("clean")
     town["B"].network.moving.plans.evacuate(100.0)
     town.pass_time(3)
-    assert not town["B"].broker.sessions
     assert all(client.wire.closed and client.received() == [] for client in (*clients, clean))
+    assert town["A"].resume("c4").connack.session_present
+    assert len(town["B"].broker.sessions) == 4, "the others have not come anywhere yet"
+    town.pass_time(11)
+    assert not town["B"].broker.sessions
     again = town["B"].dial()
     again.send(Connect("other", False))
     town.settle()
@@ -416,55 +421,30 @@ def test_an_evacuation_may_be_ordered_at_any_node_and_outlives_the_one_it_emptie
         town["B"].network.moving.plans.evacuate_elsewhere("Z", None, stops=False)
 
 
-def gateway_words(client: Client) -> list[gateway_packets.Control]:
-    """What the node said to the gateway, taken out of what it said to the client."""
-    data, rest, words = bytes(client.wire.written), bytearray(), []
-    place = 0
-    while place < len(data):
-        assert data[place + 1] < 0x80, "small packets only"
-        stop = place + 2 + data[place + 1]
-        if data[place] == gateway_packets.CONTROL:
-            words.append(gateway_packets.decode(data, place + 2, stop))
-        else:
-            rest += data[place:stop]
-        place = stop
-    client.wire.written[:] = rest
-    client._read = min(client._read, len(rest))
-    return words
-
-
-def behind_a_gateway(town: Town, name: str, client_id: str, version: int) -> Client:
-    client = town[name].dial(version)
-    client.send(gateway_packets.encode(gateway_packets.Hello("g", 1, "")))
-    properties: Properties = {"session_expiry": 100} if version == 5 else {}
-    client.send(Connect(client_id, False, properties=properties))
-    town.settle()
-    client.connack = client.take(Connack)
-    return client
-
-
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_gateway_is_told_to_prepare_and_then_where_to_go(version: int) -> None:
     town = row("subscription-flooding")
-    client = behind_a_gateway(town, "A", "c", version)
+    client = town["A"].resume("c", version, gateway=True)
     client.subscribe("t", 0)
     town["A"].network.moving.plans.move(b"c", "C")
     town.pass_time(1)
-    assert gateway_words(client) == [gateway_packets.Prepare("C:1883"), gateway_packets.Redirect("C:1883")]
+    assert client.received() == []
+    assert client.words == [gateway_packets.Prepare("C:1883"), gateway_packets.Redirect("C:1883")]
     assert client.wire.closed
     publisher = town["B"].join("p")
     publisher.publish("t", b"while it was under way", 0)
     town.settle()
-    client = behind_a_gateway(town, "C", "c", version)
+    client = town["C"].resume("c", version, gateway=True)
     assert client.connack.session_present
     assert client.payloads() == [b"while it was under way"]
 
 
 def test_a_3_1_1_client_behind_a_gateway_hears_why_it_ends() -> None:
     town = row("subscription-flooding")
-    client = behind_a_gateway(town, "A", "c", 4)
+    client = town["A"].resume("c", 4, gateway=True)
     town["C"].resume("c")
-    assert gateway_words(client) == [gateway_packets.Farewell(0x8E)]
+    assert client.received() == []
+    assert client.words == [gateway_packets.Farewell(0x8E)]
 
 
 def test_whoever_is_no_gateway_may_not_speak_like_one() -> None:
@@ -500,7 +480,7 @@ def test_a_client_that_is_back_at_its_old_session_when_a_cut_heals_goes_on_in_th
 def test_a_session_that_may_be_lost_with_its_new_node_does_not_hold_its_client_up() -> None:
     """The new node has all of it, and is gone before it could say so."""
     town = row("subscription-flooding")
-    client = town["A"].resume("c")
+    client = town["A"].resume("c", gateway=True)
     client.subscribe("t", 1)
     moving = town["C"].network.moving
     moving.host.send = lambda node, message: (  # type: ignore[method-assign]
@@ -525,6 +505,7 @@ def test_a_session_with_more_subscriptions_than_a_frame_holds_is_moved_in_parts(
     town["A"].network.moving.plans.move(b"c", "C")
     town.pass_time(2)
     assert client.wire.closed
+    assert town["C"].resume("c").connack.session_present
     assert len(town["C"].session("c").subscriptions) == 600
     assert town["A"].network.moving.counters.too_big == 0
 

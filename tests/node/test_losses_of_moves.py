@@ -26,9 +26,9 @@ def dropped(town: Town) -> dict[str, int]:
     return dict(found)
 
 
-def travelling(town: Town, names: str) -> tuple[Client, Client]:
+def travelling(town: Town, names: str, *, gateway: bool = True) -> tuple[Client, Client]:
     town.connect(*(one + other for one, other in pairwise(names)))
-    client = town["A"].resume("c")
+    client = town["A"].resume("c", gateway=gateway)
     client.subscribe("t", 0)
     publisher = town[names[-1]].join("p")
     publisher.publish("t", b"first")

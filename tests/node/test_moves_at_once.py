@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.lone_node import Client
+from broker.lone_node import HELLO, Client
 from broker.noted import RECORDED, deliveries, records
 from conformance.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe
 from node.faulty_nodes import FaultyTown
@@ -36,8 +36,9 @@ def far_apart(kind: type[FaultyTown] = FaultyTown) -> tuple[FaultyTown, Client]:
 
 
 def come(town: FaultyTown, name: str) -> Client:
+    """Through a gateway: others are sent to their new node first."""
     client = town[name].dial()
-    client.send(Connect("c", False, properties={"session_expiry": 100}))
+    client.send(HELLO, Connect("c", False, properties={"session_expiry": 100}))
     return client
 
 
@@ -181,7 +182,7 @@ def test_what_comes_before_the_session_is_put_together_is_kept_for_it_at_qos_0_t
     """The disk of the new node is slow, the link is not."""
     town = FaultyTown("AB")
     town.connect("AB")
-    client = town["A"].resume("c")
+    client = town["A"].resume("c", gateway=True)
     client.subscribe("t", 0)
     publisher = town["A"].join("p")
     town["B"].disk_stalls = True
@@ -201,7 +202,7 @@ def test_a_node_that_has_read_past_the_offer_says_so_and_gets_another(monkeypatc
     """Its first one is lost on the way; by the time it is repeated, others there have read on."""
     town = Town("AB")
     town.connect("AB")
-    client = town["A"].resume("c")
+    client = town["A"].resume("c", gateway=True)
     client.subscribe("t/1", 1)
     other = town["B"].join("other")
     other.subscribe("u", 1)
@@ -259,7 +260,7 @@ def line_to_b(town: FaultyTown) -> Line:
 def test_a_client_is_served_on_if_its_new_node_vanished_before_the_order() -> None:
     town = FaultyTown("AB")
     town.connect("AB")
-    client = town["A"].resume("c")
+    client = town["A"].resume("c", gateway=True)
     client.subscribe("t", 1)
     town.pass_time(2)
     silence(town)

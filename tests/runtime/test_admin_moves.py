@@ -33,8 +33,8 @@ class MovingNode(JoinedNode):
         """Every test runs twice, on two kinds of loop."""
         self.town = Town("AB")
         self.town.connect("AB")
-        self.town["A"].resume("c")
-        self.town["B"].resume("d")
+        self.town["A"].resume("c", gateway=True)
+        self.town["B"].resume("d", gateway=True)
         self.broker: Broker = self.town["A"].broker
 
     def after_work(self) -> None:

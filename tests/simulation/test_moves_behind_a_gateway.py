@@ -62,8 +62,9 @@ def at_word(kind: str, town: Town, fault: Fault, *, before: bool) -> Iterator[li
 @pytest.mark.parametrize("before", [True, False], ids=["instead of it", "after it"])
 @pytest.mark.parametrize("fault", WITH_GATEWAY)
 @pytest.mark.parametrize("kind", marked(*PLANNED))
-def test_a_message_of_the_protocol(kind: str, fault: str, before: bool) -> None:
-    town = begun(2, len(kind) + 3 * len(fault), gateway=True)
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_message_of_the_protocol(size: int, kind: str, fault: str, before: bool) -> None:
+    town = begun(size, len(kind) + 3 * len(fault), gateway=True)
     with at_message(kind, town, WITH_GATEWAY[fault], before=before) as heard:
         ordered(town)
         checked(town, heard, kind)

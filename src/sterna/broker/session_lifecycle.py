@@ -138,7 +138,8 @@ class SessionLifecycle:
         session.permissions = permissions
         session.user = user
         unsaid = session.will
-        if unsaid is not None and unsaid.delay_s == 0 and 0.0 < session.disconnected_at <= self._clock.running:
+        has_hung_up = 0.0 < session.disconnected_at <= self._clock.running and not session.is_called
+        if unsaid is not None and unsaid.delay_s == 0 and has_hung_up:
             self.publish_will(session, unsaid)  # it hung up while it was to be moved, and is back before that was over
         session.connection = connection
         connection.session = session
@@ -267,6 +268,9 @@ class SessionLifecycle:
         if not session.persistent:
             self.end_session(session)
             return
+        if session.is_called:
+            self._log.closed(session)
+            return  # it was sent on: its will waits until it is known that it has not come
         will = session.will
         if will is not None and will.delay_s == 0:
             self.publish_will(session, will)
@@ -290,7 +294,7 @@ class SessionLifecycle:
         session = self._sessions.get(client_id)
         if session is None:
             return
-        if session.connection is not None or session.is_moving:
+        if session.connection is not None or session.is_moving or session.is_called:
             return  # it is looked at again when it is here to stay
         gone_s = self._clock.running - session.disconnected_at
         if gone_s >= session.expiry_s:

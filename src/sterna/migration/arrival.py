@@ -28,6 +28,10 @@ from sterna.vocabulary.identity import Stamp, VersionVector
 ASKED_MAX = 5
 
 
+#: States in which a session has been offered and nothing of it is safe here.
+_OFFERED = (Arriving.LISTENING, Arriving.PREPARED, Arriving.EXPECTING)
+
+
 class ArrivalOwner(Protocol):
     """Keeps the moves to this node that are under way, and hears how each one goes."""
 
@@ -37,6 +41,9 @@ class ArrivalOwner(Protocol):
     def directory(self) -> Directory: ...
     @property
     def publisher_order(self) -> PublisherOrder: ...
+    def has_come(self, client: bytes) -> bool:
+        """Is the client here, and waits for its session?"""
+
     def took_over(self, arrival: Arrival) -> None:
         """All of it is safe: this node owns the session."""
 
@@ -96,6 +103,7 @@ class Arrival(MoveSide):
             self.state is Arriving.SERVING
             and self._last is not None
             and self._last.gone_s < 0
+            and self._last.unsaid is None
             and self._session is not None
             and self._session.may_repeat
             and self._host.router.link_to(self.source) is not None
@@ -117,7 +125,10 @@ class Arrival(MoveSide):
     def _send_pull(self) -> None:
         self._host.send(self.source, Pull(self.client, self.number, self.user, self.ends))
 
-    def offered(self, offer: MigTo) -> None:
+    def offered(self, offer: MigTo) -> bool:
+        """False if it is a later one than the one that is under way."""
+        if offer.number > self.number and self.state in _OFFERED:
+            return False
         if self.state is Arriving.AWAITING:
             if offer.number != self.number:
                 self._parts.clear()
@@ -132,6 +143,7 @@ class Arrival(MoveSide):
                 self.on(On.MIGTO)
         elif offer.number == self.number and not offer.part:
             self.on(On.MIGTO)
+        return True
 
     def _create(self) -> None:
         offer = self._offer
@@ -189,11 +201,13 @@ class Arrival(MoveSide):
         if self.state is Arriving.LISTENING:
             self._vector = vector
             self._heard_lately = heard
-            self.on(On.HEARD)
+            is_first = self._offer is not None and self._offer.on_arrival and not self._owner.has_come(self.client)
+            self.on(On.HEARD_FIRST if is_first else On.HEARD)
 
     def _send_migtoack(self) -> None:
         vector = [(origin, *stamp) for origin, stamp in self._vector.items()]
-        self._host.send(self.source, MigToAck(self.client, self.number, vector, self._heard_lately))
+        is_first = self.state is Arriving.PREPARED
+        self._host.send(self.source, MigToAck(self.client, self.number, vector, self._heard_lately, is_first))
 
     def page_came(self, page: MigSync) -> None:
         if self.state is not Arriving.EXPECTING:
@@ -247,6 +261,7 @@ class Arrival(MoveSide):
             last.gone_s,
             _vector(last.vector),
             put_together(self._states),
+            last.unsaid,
         )
         try:
             session_transfer.complete(self._broker, session, came, self._host.node)

@@ -22,12 +22,17 @@ from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
+#: Why a session stays where it is, though its client was sent to another node.
+NOT_COME = "its client did not come there"
 #: What a subscription takes besides its filter.
 FIELDS_BYTES = 16
 
 
 class ClientsOnTheWay(Protocol):
     """What clients, and gateways of theirs, are told of a move."""
+
+    def is_led(self, connection: Connection, target: str) -> bool:
+        """Is there a gateway that takes the client to that node?"""
 
     def prepare(self, session: Session, target: str) -> bool: ...
     def cancel(self, session: Session) -> None: ...
@@ -57,7 +62,12 @@ class Departure(MoveSide):
         self, host: NodeMoveHost, owner: DepartureOwner, session: Session, target: str, number: int, *, by_plan: bool
     ) -> None:
         in_doubt = session.leaving is not None
+        #: Its client is served here until it is sent to the other node, and the session follows it.
+        self._on_arrival = (
+            by_plan and session.connection is not None and not owner.clients.is_led(session.connection, target)
+        )
         may_go_at_once = not in_doubt and host.has_nobody_but(target) and not _computes(session)
+        may_go_at_once = may_go_at_once and not self._on_arrival
         #: Nobody else has to be asked: the session is sent along with the offer.
         self._at_once = may_go_at_once and host.has_heard_lately(target)
         state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
@@ -69,7 +79,10 @@ class Departure(MoveSide):
         self.session = session
         self.target = target
         self.by_plan = by_plan
-        self._window = session.window
+        #: Its client is not there yet, and is to be sent.
+        self._goes_first = False
+        #: The window it had; None while it has it.
+        self._window: int | None = None
         self._offered: list[SubscriptionFields] = []
         self._paths: dict[str, int] = {}
         #: From where on the other node hears everything.
@@ -83,8 +96,6 @@ class Departure(MoveSide):
         #: It was connected when the last page was made, and was not when its client was to be sent on.
         self._is_gone = self._politely = False
         self._was_connected = False
-        #: Its client was connected to the end.
-        self.has_sent_away = False
         self._held: set[bytes] = set()
         self._prepared = False
         self._pages: Pages | None = None
@@ -156,14 +167,20 @@ class Departure(MoveSide):
         windows = parts_of(self._broker, session)
         for part, subscriptions in enumerate(parts):
             named = [] if part else windows
-            self._host.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), named, vector))
+            offer = MigTo(*about, subscriptions, self.by_plan, part, len(parts), named, vector, self._on_arrival)
+            self._host.send(self.target, offer)
 
-    def theirs(self, vector: VersionVector, heard: list[str]) -> None:
+    def theirs(self, vector: VersionVector, heard: list[str], *, is_first: bool) -> None:
         """What the other node said in MIGTOACK."""
         if self.state is Leaving.OFFERED:
             self._theirs = vector
             self._heard = set(heard)
-            self._prepare()
+            self._goes_first = is_first
+            if not self._on_arrival:
+                self._prepare()
+            self.on(On.MIGTOACK)
+        elif not is_first:
+            self._goes_first = False
             self.on(On.MIGTOACK)
 
     def _prepare(self) -> None:
@@ -201,7 +218,7 @@ class Departure(MoveSide):
 
     def _caught_up(self, safe: bool) -> None:
         if safe:
-            self.on(On.CAUGHT_UP)
+            self.on(On.CAUGHT_UP_FIRST if self._goes_first else On.CAUGHT_UP)
         else:
             self._host.later(AGAIN_S, self._catch_up)  # what was read is about to be taken back
 
@@ -220,10 +237,49 @@ class Departure(MoveSide):
                 return True
         return False
 
+    # -- the client goes first --
+
+    def _settle(self) -> None:
+        """Nothing that it has acknowledged is to be sent to it again where it goes."""
+        self._stop_sending()
+        self._drained_by = self._broker.now + self._host.settings.drain_s
+        self._host.later(self._host.settings.drain_s, self._host.look_again)
+        self._host.once(self._is_settled, self._settled)
+
+    def _is_settled(self) -> bool:
+        session = self.session
+        if self.state is not Leaving.SETTLING or session.connection is None or self._broker.now >= self._drained_by:
+            return True
+        is_owed = session.may_repeat or bool(session.shares and session.inflight)
+        return not session.connection.is_busy and not is_owed
+
+    def _settled(self) -> None:
+        if self.state is not Leaving.SETTLING:
+            return
+        if self._wants() != self._offered:
+            self._changed_its_mind()
+        else:
+            self.on(On.SETTLED)
+
+    def _call(self) -> None:
+        session = self.session
+        if session.connection is not None:
+            farewell = self._owner.clients.farewell(session.connection, self.target)
+            session_transfer.call(self._broker, session, farewell, self._host.grace_s)
+
+    def given_up_because(self) -> str:
+        return NOT_COME if self.state is Leaving.CALLED else super().given_up_because()
+
+    # -- it stops --
+
+    def _stop_sending(self) -> None:
+        if self._window is None:
+            self._window = session_transfer.drain(self.session)
+
     def _drain(self) -> None:
         session = self.session
         session.leaving = (self.target, self.number)
-        self._window = session_transfer.drain(session)
+        self._stop_sending()
         self._drained_by = self._broker.now + self._host.settings.drain_s
         if session.shares:
             self._host.later(self._host.settings.drain_s, self._host.look_again)
@@ -331,8 +387,11 @@ class Departure(MoveSide):
         session = self.session
         self._was_connected = session.connection is not None
         away_s = self._broker.running_clock - session.disconnected_at
-        gone_s = -self._host.grace_s if session.connection else away_s
-        return structs.replace(page, session=session.state(), gone_s=gone_s, vector=_entries(self._ours))
+        unsaid = session_transfer.unsaid(session, PAGE_BYTES)
+        is_awaited = session.is_called or unsaid is not None or session.connection is not None
+        gone_s = -self._host.grace_s if is_awaited else away_s
+        vector = _entries(self._ours)
+        return structs.replace(page, session=session.state(), gone_s=gone_s, vector=vector, unsaid=unsaid)
 
     def acknowledged(self, page: int) -> None:
         if self._page is not None and self._page.page == page:
@@ -381,6 +440,7 @@ class Departure(MoveSide):
             if self._prepared:
                 self._owner.clients.cancel(self.session)
             session_transfer.thaw(self._broker, self.session, self._window, was_frozen=self._was_frozen)
+            self._window = None
 
     def _send_away(self) -> None:
         session = self.session
@@ -389,7 +449,6 @@ class Departure(MoveSide):
         self._politely = self._is_gone and session.will is None
         self._acknowledged = sorted(self._in_flight.difference(session.inflight))
         if session.connection is not None:
-            self.has_sent_away = True
             parting = session.connection.parting
             self._received = sorted(parting.put_aside) if parting is not None else []
             farewell = self._owner.clients.farewell(session.connection, self.target)
@@ -442,6 +501,8 @@ _FIRST: dict[Leaving, Callable[[Departure], None]] = {
 _DOES: dict[Do, Callable[[Departure], None]] = {
     Do.SEND_MIGTO: Departure._send_migto,
     Do.CATCH_UP: Departure._catch_up,
+    Do.SETTLE: Departure._settle,
+    Do.CALL: Departure._call,
     Do.DRAIN: Departure._drain,
     Do.FREEZE: Departure._freeze,
     Do.NEXT_PAGE: Departure._next_page,

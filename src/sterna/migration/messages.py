@@ -8,9 +8,10 @@
     MIGSYNCACK      ------->                    that is safe: of the last page, that the session is the new owner's
                     <-------     MIGACK         the old owner has forgotten it
 
-A planned move begins with MIGTO.  Where the two nodes have nobody else to ask, MIGSYNC follows MIGTO at once.  MIGABORT
-takes an offer back, MIGREFUSE turns one down; ABSENT says that there is no such session, or that somebody else owns it.
-Every message may be lost and said again.
+A planned move begins with MIGTO.  If its client is connected, and not through a gateway, MIGTOACK says first that the
+new owner is prepared; the client is sent there, and MIGTOACK is said again when it has come.  Where the two nodes have
+nobody else to ask, MIGSYNC follows MIGTO at once.  MIGABORT takes an offer back, MIGREFUSE turns one down; ABSENT says
+that there is no such session, or that somebody else owns it.  Every message may be lost and said again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from sterna.broker.session.outbox import packet_ends
 from sterna.journal.session_state import BeginningState, PacketIds, SessionState, check_state
 from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
 from sterna.mqtt.wire import check_text
@@ -84,6 +86,8 @@ class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """With the first part: the parts of its expressions, and for how many microseconds they have been wanted."""
     vector: Marks | None = None
     """The session has stopped here, and its pages follow without being asked for."""
+    on_arrival: bool = False
+    """Its client is served here until it is told to come: the session follows it, and not before."""
 
 
 class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
@@ -93,6 +97,8 @@ class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
     """What comes after it the new owner will have."""
     heard: Nodes
     """Nodes that said so just now: whatever they sent before that has passed everybody between."""
+    is_first: bool = False
+    """Its client is not here yet, and may be sent."""
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
@@ -118,7 +124,9 @@ class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
     gone_s: Annotated[float, msgspec.Meta(ge=-SECONDS_MAX, le=SECONDS_MAX)] = 0.0
     """for how long it has had no connection (negative: for how long its client is to be waited for);"""
     vector: Marks = []
-    """what it has been served up to."""
+    """what it has been served up to;"""
+    unsaid: bytes | None = None
+    """packets at QoS 0 that came for its client after that was sent on; None: it has not been."""
 
 
 class MigSyncAck(msgspec.Struct, tag=6, array_like=True, frozen=True):
@@ -262,6 +270,7 @@ def decode(body: bytes) -> Message | Evacuate:
                 _check_filter(fields[0])
         elif isinstance(found, MigSync) and found.session is not None:
             check_state(found.session)
+            _check_loose(found.unsaid or b"")
     except (msgspec.MsgspecError, ValueError, RecursionError, ProtocolError) as error:
         raise LinkProtocolError(f"not a message about a session: {error}") from error
     return found
@@ -272,6 +281,16 @@ def _check_filter(topic_filter: bytes) -> None:
     shared = split_share(topic_filter) if topic_filter.startswith(SHARE) else (b"", topic_filter)
     if shared is None or not is_topic_filter(shared[1], TOPIC_LEVELS_MAX, TEXT_BYTES_MAX):
         raise ValueError("a subscription to something that is not a topic filter")
+
+
+def _check_loose(data: bytes) -> None:
+    start = 0
+    for end in packet_ends(data):
+        if data[start] & 0xF6 != 0x30:
+            raise ValueError("packets for a client that are no messages at QoS 0")
+        start = end
+    if start != len(data):
+        raise ValueError("packets for a client that are not whole")
 
 
 def decode_news(body: bytes) -> News:

@@ -12,6 +12,11 @@ class MoveCounters:
     arrived: int = 0
     departed: int = 0
     rolled_back: int = 0
+    """Sessions that stayed here though another node was to have them; among them,"""
+    came_back: int = 0
+    """because their clients came back here instead of going there, or while they were about to be sent;"""
+    did_not_come: int = 0
+    """because their clients were sent there and came neither there nor back in time."""
     given_up: int = 0
     new_sessions: int = 0
     """Sessions given to clients whose own nodes could not be reached."""

@@ -37,6 +37,7 @@ from sterna.migration.messages import (
     Owners,
     Pull,
 )
+from sterna.migration.move_side import has_room
 from sterna.migration.new_sessions import NewSessions
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.owner_news import OwnerNews
@@ -173,6 +174,12 @@ class MoveDispatch:
         if session is not None and session.number >= pull.number:
             host.send(source, Absent(client, pull.number, host.node, session.number, session.user))
             return
+        was_called = session is not None and session.is_called
+        departure = moves.departures.get(client)
+        if departure is not None and departure.target == source:
+            departure.on(On.PULL)
+        elif departure is not None and departure.by_plan:
+            departure.trouble("its client has come to another node")
         if session is not None and client not in moves.departures:
             host.take_over(session)
             session = host.broker.sessions.get(client)
@@ -184,7 +191,8 @@ class MoveDispatch:
             owner, number = self._directory.get(client)
             absent = Absent(client, pull.number, "", number)
             host.broker.commitments.when_safe(lambda safe: host.send(source, absent))
-        elif client not in moves.departures and len(moves.departures) < host.settings.at_once:
+        elif client not in moves.departures and has_room(moves.departures.values(), host.settings.at_once):
+            session.is_called = was_called  # it was this node that sent its client away: its will waits
             moves.depart(session, source, moves.spent_numbers.unspent(client, pull.number), by_plan=False)
 
     def _offered(self, source: str, offer: MigTo) -> None:
@@ -198,8 +206,10 @@ class MoveDispatch:
             host.send(source, MigRefuse(client, offer.number, "it has come to nothing under this number"))
             return
         if arrival is not None and arrival.source == source and not arrival.served and offer.number > number:
-            arrival.offered(offer)
-            return
+            if arrival.offered(offer):
+                return
+            arrival.trouble("it is offered anew")
+            session = host.broker.sessions.get(client)
         # Two nodes may begin a session under the same number; the directory decides between them, not who moves first.
         is_rival = session is not None and owner == host.node and number + 1 >= offer.number
         if number >= offer.number or is_rival or (session is not None and session.is_moving):
@@ -209,17 +219,27 @@ class MoveDispatch:
             moves.fence(session)
             if client in host.broker.sessions:
                 return  # it is being fenced; the other one will be offered again
-        if self._plans.evacuation is not None:
-            host.send(source, MigRefuse(client, offer.number, "it is being evacuated"))
-            return
-        is_full = len(host.broker.sessions) >= host.broker.limits.sessions
-        if is_full or len(moves.arrivals) >= host.settings.at_once:
-            reason = "it has as many sessions as it may" if is_full else "too much is arriving there"
+        if reason := self._why_not(offer):
             host.send(source, MigRefuse(client, offer.number, reason))
             return
         arrival = moves.expect(client, source, offer.number)
         arrival.begin(pull=False)
         arrival.offered(offer)
+
+    def _why_not(self, offer: MigTo) -> str:
+        """Why this node does not take a session; "" if it does."""
+        broker = self._host.broker
+        if self._plans.evacuation is not None:
+            return "it is being evacuated"
+        if len(broker.sessions) >= broker.limits.sessions:
+            return "it has as many sessions as it may"
+        if not has_room(self._moves.arrivals.values(), self._host.settings.at_once):
+            return "too much is arriving there"
+        if offer.by_plan and not broker.access.may_come(offer.user, offer.client.decode()):
+            return "it would not let its client in" if offer.user is None else f"it does not know user {offer.user}"
+        if offer.on_arrival and broker.lifecycle.clients_connected >= broker.limits.connections:
+            return "it has as many connections as it may"
+        return ""
 
     def _say_how_it_stands(self, source: str, client: bytes, number: int) -> None:
         """To a node that asks about a move of which we know nothing more: did it come about?"""
@@ -275,7 +295,7 @@ class MoveDispatch:
             self._for_nobody(source, message)
         elif isinstance(message, MigToAck):
             vector = {origin: Stamp(epoch, sequence) for origin, epoch, sequence in message.vector}
-            departure.theirs(vector, message.heard)
+            departure.theirs(vector, message.heard, is_first=message.is_first)
         elif isinstance(message, MigRefuse):
             departure.reason = message.reason
             self._host.counters.refused += not departure.on(On.AHEAD if message.is_ahead else On.MIGREFUSE)

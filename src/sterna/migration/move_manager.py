@@ -15,7 +15,7 @@ from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.migration import messages
 from sterna.migration.arrival import Arrival
-from sterna.migration.departure import ClientsOnTheWay, Departure
+from sterna.migration.departure import NOT_COME, ClientsOnTheWay, Departure
 from sterna.migration.directory import Directory, Whose
 from sterna.migration.fenced_sessions import FencedSessions
 from sterna.migration.identifier_users import ANOTHER_USERS, IdentifierUsers
@@ -151,6 +151,7 @@ class MoveManager:
         return self.directory.next_number(client_id, self.broker.wall)
 
     def next_number_of_move(self, client_id: bytes) -> int:
+        """Of two offers the later one has the higher number: they may differ in what the client wants to hear."""
         return self.spent_numbers.unspent(client_id, self.directory.get(client_id)[1] + 1)
 
     def opened(self, session: Session) -> bool:
@@ -218,8 +219,11 @@ class MoveManager:
         if self._is_in_doubt_for_long(client):
             self._owner_unreachable(client, self.departures[client].target)
             return
-        if client in self.arrivals or session is not None:
-            return  # it is looked at again when that is settled, or those are met who may know better
+        if client in self.arrivals:
+            self.arrivals[client].on(On.CAME)
+            return  # it is looked at again when that is settled
+        if session is not None:
+            return  # until those are met who may know better
         owner, _ = self.directory.get(client)
         if not owner:
             return  # until we have met somebody who may know better
@@ -300,9 +304,14 @@ class MoveManager:
             self.broker.tell("session moved", {"client": client.decode(), "to": departure.target})
         else:
             self.counters.rolled_back += 1
+            self.counters.came_back += departure.by_plan and departure.reason == CLIENT_IS_BACK
+            self.counters.did_not_come += departure.reason == NOT_COME
             self.spent_numbers.spend(client, departure.number)
             self._check_owner(client)
         self.fetch(client)
+
+    def has_come(self, client: bytes) -> bool:
+        return bool(self._waiting.still_there(client))
 
     def took_over(self, arrival: Arrival) -> None:
         self.counters.arrived += 1
@@ -356,7 +365,7 @@ class MoveManager:
     def origin_lost(self, origin: str) -> None:
         self._absence.lost(origin)
         for arrival in list(self.arrivals.values()):
-            if arrival.source == origin and arrival.state is Arriving.AWAITING:
+            if arrival.source == origin and arrival.state in (Arriving.AWAITING, Arriving.PREPARED):
                 arrival.trouble("its node cannot be reached")  # who waits for it is told when that is found again
 
     def path_changed(self, origin: str) -> None:

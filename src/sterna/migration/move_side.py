@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from sterna.migration.move_host import MoveHost
-from sterna.migration.tables import Do, Machine, On, Table
+from sterna.migration.tables import Arriving, Do, Leaving, Machine, On, Table
 
 #: How soon something is tried again that the disk did not do.
 AGAIN_S = 0.005
@@ -20,6 +21,17 @@ def pause_s(retry_s: float, retries: int) -> float:
     return retry_s * 2.0 ** min(retries, DOUBLINGS_MAX)
 
 
+#: Moves that wait for their clients, for each that may be under way otherwise.
+WAITING_MAX = 16
+
+
+def has_room(sides: Collection[MoveSide], at_once: int) -> bool:
+    """May one more move begin?"""
+    if len(sides) < at_once:
+        return True
+    return len(sides) < WAITING_MAX * at_once and sum(not one.waits_for_client for one in sides) < at_once
+
+
 class MoveSide:
     #: Of the events that change no state, the one that shows that it goes on.
     progress: On
@@ -32,6 +44,11 @@ class MoveSide:
         self.reason = ""
         self.started_at = self._changed_at = host.now
         self._retries = 0
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Is there nothing to do until the client has come to the new node?"""
+        return self._machine.state in (Leaving.CALLED, Arriving.PREPARED)
 
     def _is_under_way(self) -> bool:
         raise NotImplementedError
@@ -51,6 +68,9 @@ class MoveSide:
         for one in does:
             self._do(one)
         return True
+
+    def given_up_because(self) -> str:
+        return f"no answer from {self._peer}"
 
     def trouble(self, reason: str) -> None:
         self.reason = reason
@@ -79,7 +99,7 @@ class MoveSide:
         if not self._is_under_way():
             return
         if self._host.now - self._changed_at >= self._host.settings.patience_s:
-            self.reason = self.reason or f"no answer from {self._peer}"
+            self.reason = self.reason or self.given_up_because()
             self.on(On.GIVE_UP)
             self._changed_at = self._host.now
         else:

@@ -22,6 +22,7 @@ from sterna.broker.session.session import Session
 from sterna.migration.departure import Departure
 from sterna.migration.directory import Directory
 from sterna.migration.messages import Evacuate, Migrate
+from sterna.migration.move_side import has_room
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.tables import Leaving
 from sterna.mqtt import gateway_packets
@@ -142,9 +143,8 @@ class PlannedMoves:
             raise MigrationError(f"the session of client {session.name()!r} ends with its connection")
         if is_foreign(session):
             raise MigrationError(f"{session.name()!r} is the broker that node {self._host.node} is attached to")
-        at_once = self._host.settings.at_once
-        if len(self._departures) >= at_once:
-            raise MigrationError(f"{at_once} clients are on their way already")
+        if not has_room(self._departures.values(), self._host.settings.at_once):
+            raise MigrationError(f"{len(self._departures)} clients are on their way already")
         self._depart(session, target)
 
     def ordered(self, source: str, order: Migrate) -> None:
@@ -165,7 +165,12 @@ class PlannedMoves:
 
     # -- what clients are told --
 
+    def is_led(self, connection: Connection, target: str) -> bool:
+        return bool(connection.gateway and self._host.router.paths.clients_of(target))
+
     def farewell(self, connection: Connection, target: str) -> bytes:
+        if self.evacuation is not None and connection.session is not None:
+            self.evacuation.turn_away(connection.session.client_id, self._broker.now)
         server = self._host.router.paths.clients_of(target)
         if connection.gateway and server:
             return gateway_packets.encode(Redirect(server))
@@ -218,11 +223,9 @@ class PlannedMoves:
             if evacuation is not None:
                 evacuation.moved += 1
                 evacuation.waiting.pop(client, None)
-                if departure.has_sent_away:
-                    evacuation.turn_away(client, self._broker.now)
         else:
             self._is_not_moved(client, departure.target, departure.reason)
-            if evacuation is not None:
+            if evacuation is not None and client not in evacuation.staying:
                 evacuation.failed += 1
                 evacuation.waiting[client] = self._broker.now + self._host.settings.retry_s
 
@@ -281,7 +284,7 @@ class PlannedMoves:
         evacuation.allowance = min(evacuation.allowance + evacuation.rate * STEP_S, max(1.0, evacuation.rate))
         self._let_go(evacuation)
         for session in list(self._broker.sessions.values()):
-            if evacuation.allowance < 1 or len(departures) >= self._host.settings.at_once:
+            if evacuation.allowance < 1 or not has_room(departures.values(), self._host.settings.at_once):
                 break
             client = session.client_id
             if client in departures or client in evacuation.staying or evacuation.waiting.get(client, 0.0) > now:
@@ -309,5 +312,4 @@ class PlannedMoves:
             # It ends with its connection; that it is we who end it is no reason for its will.
             session.will = None
             evacuation.sent_away += 1
-            evacuation.turn_away(session.client_id, self._broker.now)
             self._broker.lifecycle.end(session.connection, self.farewell(session.connection, target), graceful=True)

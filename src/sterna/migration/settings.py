@@ -20,15 +20,16 @@ class MigrationSettings:
     and if it is back in time nothing is lost.  Messages of the old session are added
     [when the node is back](migration.md#when-the-old-owner-is-back)."""
     drain_s: Annotated[float, Allowed(0, 10)] = 0.15
-    """How long a client that is moved by plan may take, from when its session stops, to acknowledge what it was sent.
-    The new node sends the rest again."""
+    """How long a client that is moved by plan may take to acknowledge what it was sent, before it is sent on or, behind
+    a gateway, from when its session stops.  The new node sends the rest again."""
     retry_s: Annotated[float, Allowed(0.02, 60)] = 0.5
     """Time without an answer after which a node sends its message again."""
     patience_s: Annotated[float, Allowed(0.1, 3600)] = 10.0
     """How long one step of a move may take before the move is given up, and how long a client waits for its session;
     then its connection is closed without a CONNACK, and it tries again."""
     at_once: Annotated[int, Allowed(1, 10_000)] = 64
-    """Sessions that may be on their way from this node at a time, and to it."""
+    """Sessions that may be on their way from this node at a time, and to it.  Those that wait for their clients to come
+    do not count, up to 16 times as many."""
     server_references: bool = False
     """Tell MQTT 5 clients that are moved by plan where to go, with DISCONNECT 0x9C or 0x9D and a Server Reference,
     instead of only closing their connections.  [Few libraries follow it](migration.md#what-the-client-sees), and

@@ -19,6 +19,8 @@ class Leaving(StrEnum):
 
     OFFERED = "offered"
     CATCHING_UP = "catching up"
+    SETTLING = "settling"
+    CALLED = "called"
     DRAINING = "draining"
     FREEZING = "freezing"
     SENDING = "sending"
@@ -34,6 +36,7 @@ class Arriving(StrEnum):
 
     AWAITING = "awaiting"
     LISTENING = "listening"
+    PREPARED = "prepared"
     EXPECTING = "expecting"
     IMPORTING = "importing"
     SERVING = "serving"
@@ -42,6 +45,7 @@ class Arriving(StrEnum):
 
 
 class On(StrEnum):
+    PULL = "PULL"
     MIGTO = "MIGTO"
     MIGTOACK = "MIGTOACK"
     MIGSYNC = "MIGSYNC"
@@ -54,7 +58,11 @@ class On(StrEnum):
     AHEAD = "MIGREFUSE, it is ahead"
     ABSENT = "ABSENT"
     HEARD = "everybody has heard"
+    HEARD_FIRST = "everybody has heard, and its client is to come"
+    CAME = "the client is here"
+    SETTLED = "settled"
     CAUGHT_UP = "caught up"
+    CAUGHT_UP_FIRST = "caught up, and its client is to go"
     DRAINED = "drained"
     FROZEN = "frozen"
     SAFE = "safe"
@@ -77,6 +85,8 @@ class Do(StrEnum):
     SEND_MIGABORT = "send MIGABORT"
     SEND_MIGREFUSE = "send MIGREFUSE"
     CATCH_UP = "read on to its vector"
+    SETTLE = "let the client acknowledge"
+    CALL = "send the client there, and keep the session"
     DRAIN = "send nothing new"
     OFFER_ANEW = "offer it anew"
     PART = "hear what it acknowledges"
@@ -118,9 +128,22 @@ LEAVING: Table = {
     (Leaving.OFFERED, On.GIVE_UP): _BACK,
     (Leaving.OFFERED, On.TROUBLE): _BACK,
     (Leaving.CATCHING_UP, On.CAUGHT_UP): _row(Leaving.DRAINING, Do.DRAIN),
+    (Leaving.CATCHING_UP, On.CAUGHT_UP_FIRST): _row(Leaving.SETTLING, Do.SETTLE),
+    (Leaving.CATCHING_UP, On.PULL): _row(Leaving.OFFERED, Do.SEND_MIGTO),
     (Leaving.CATCHING_UP, On.MIGREFUSE): _REFUSED,
     (Leaving.CATCHING_UP, On.GIVE_UP): _BACK,
     (Leaving.CATCHING_UP, On.TROUBLE): _BACK,
+    (Leaving.SETTLING, On.SETTLED): _row(Leaving.CALLED, Do.CALL),
+    (Leaving.SETTLING, On.MIGTOACK): _row(Leaving.CATCHING_UP, Do.CATCH_UP),
+    (Leaving.SETTLING, On.PULL): _row(Leaving.OFFERED, Do.SEND_MIGTO),
+    (Leaving.SETTLING, On.MIGREFUSE): _REFUSED,
+    (Leaving.SETTLING, On.GIVE_UP): _BACK,
+    (Leaving.SETTLING, On.TROUBLE): _BACK,
+    (Leaving.CALLED, On.MIGTOACK): _row(Leaving.CATCHING_UP, Do.CATCH_UP),
+    (Leaving.CALLED, On.PULL): _row(Leaving.OFFERED, Do.SEND_MIGTO),
+    (Leaving.CALLED, On.MIGREFUSE): _REFUSED,
+    (Leaving.CALLED, On.GIVE_UP): _BACK,
+    (Leaving.CALLED, On.TROUBLE): _BACK,
     (Leaving.DRAINING, On.DRAINED): _row(Leaving.FREEZING, Do.FREEZE),
     (Leaving.DRAINING, On.MIGREFUSE): _REFUSED,
     (Leaving.DRAINING, On.GIVE_UP): _BACK,
@@ -158,9 +181,16 @@ ARRIVING: Table = {
     (Arriving.AWAITING, On.TROUBLE): _row(Arriving.DROPPED, Do.END, Do.TELL_CLIENT),
     (Arriving.AWAITING, On.GIVE_UP): _row(Arriving.DROPPED, Do.END, Do.TELL_CLIENT),
     (Arriving.LISTENING, On.HEARD): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
+    (Arriving.LISTENING, On.HEARD_FIRST): _row(Arriving.PREPARED, Do.SEND_MIGTOACK),
     (Arriving.LISTENING, On.MIGABORT): _GIVEN_UP,
     (Arriving.LISTENING, On.TROUBLE): _GIVEN_UP,
     (Arriving.LISTENING, On.GIVE_UP): _GIVEN_UP,
+    (Arriving.PREPARED, On.CAME): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
+    (Arriving.PREPARED, On.MIGTO): _row(Arriving.PREPARED, Do.SEND_MIGTOACK),
+    (Arriving.PREPARED, On.RETRY): _row(Arriving.PREPARED, Do.SEND_MIGTOACK),
+    (Arriving.PREPARED, On.MIGABORT): _GIVEN_UP,
+    (Arriving.PREPARED, On.TROUBLE): _GIVEN_UP,
+    (Arriving.PREPARED, On.GIVE_UP): _GIVEN_UP,
     (Arriving.EXPECTING, On.MIGTO): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
     (Arriving.EXPECTING, On.RETRY): _row(Arriving.EXPECTING, Do.SEND_MIGTOACK),
     (Arriving.EXPECTING, On.MIGSYNC): _row(Arriving.EXPECTING, Do.STAGE),

@@ -110,6 +110,12 @@ class Authenticator:
             and self._certificates == other._certificates
         )
 
+    def may_know(self, user: str | None) -> bool:
+        """Whether somebody may be accepted as this user: of tokens and certificates nobody can tell beforehand."""
+        if user is None or self._tokens is not None or self._certificates:
+            return True
+        return self._passwords is not None and user in self._passwords
+
     @property
     def users(self) -> int | None:
         """How many the password file has; None if there is none."""

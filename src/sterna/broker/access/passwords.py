@@ -79,6 +79,9 @@ class PasswordFile:
         # The salts in the file make this a secret, and the same one after a restart, so that decoys do not change.
         return cls(users, hashlib.blake2b(text.encode(), person=b"passwords").digest())
 
+    def __contains__(self, user: object) -> bool:
+        return user in self._users
+
     def __len__(self) -> int:
         return len(self._users)
 

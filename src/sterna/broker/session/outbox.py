@@ -113,10 +113,13 @@ class WaitingRoom:
         if self._size > WAITING_BYTES_MAX:
             self._outbox.congested = True
 
-    def taken(self) -> bytes:
+    def kept(self) -> bytes:
         self._outbox.flush()
-        kept, self._kept = self._kept, []
-        return b"".join(kept)
+        return b"".join(self._kept)
+
+    def taken(self) -> bytes:
+        kept, self._kept = self.kept(), []
+        return kept
 
     def give_up(self) -> None:
         """The client has not come, or takes other packets than these."""
@@ -133,20 +136,29 @@ class WaitingRoom:
 
 def packets_in(data: bytes) -> int:
     """How many whole packets these are."""
-    count = place = 0
-    while place < len(data):
+    return len(packet_ends(data))
+
+
+def packet_ends(data: bytes) -> list[int]:
+    """Where each of these packets ends, as far as they are whole."""
+    ends: list[int] = []
+    place = 0
+    while True:
         length = shift = 0
         place += 1
-        while True:
+        while place < len(data) and shift <= 21:
             byte = data[place]
             length |= (byte & 0x7F) << shift
             shift += 7
             place += 1
             if byte < 0x80:
                 break
+        else:
+            return ends
         place += length
-        count += 1
-    return count
+        if place > len(data):
+            return ends
+        ends.append(place)
 
 
 def send_to_all(outboxes: list[Outbox], data: bytes, dirty: list[Outbox]) -> int:

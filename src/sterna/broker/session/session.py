@@ -60,6 +60,7 @@ class Session:
         "inflight",
         "inflight_bytes",
         "is_arriving",
+        "is_called",
         "is_losing",
         "leaving",
         "life",
@@ -109,8 +110,8 @@ class Session:
         self.number = 0
         #: The node it is being moved to, and its ownership number there: it is not served until the move has ended.
         self.leaving: tuple[str, int] | None = None
-        #: Another node is moving it here, and not all of it has come yet.
-        self.is_arriving = False
+        #: Not all of it has come here yet; and: its client was sent to another node, where the session is to follow it.
+        self.is_arriving = self.is_called = False
         #: Messages at QoS 0 that came for it meanwhile.
         self.held: Qos0Hold | None = None
         #: How it began, if it may have taken another session's place.

@@ -18,7 +18,7 @@ from sterna.broker.delivery.barriers import Barriers
 from sterna.broker.delivery.share_targets import is_for_shares_only
 from sterna.broker.packets.ack_only_reader import AckOnlyReader
 from sterna.broker.session.offset_queue import OffsetQueue
-from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom
+from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom, packet_ends
 from sterna.broker.session.qos0_hold import Qos0Hold
 from sterna.broker.session.session import Session
 from sterna.broker.session.subscriptions import Grant, Subscription, SubscriptionFields
@@ -54,9 +54,35 @@ class Transferred(NamedTuple):
     """What it has been served up to."""
     expressions: dict[bytes, bytes]
     """What its expressions remember."""
+    unsaid: bytes | None
+    """Packets at QoS 0 that came for its client when that had been sent here."""
 
 
 # -- leaving --
+
+
+def call(broker: Broker, session: Session, farewell: bytes, seconds: float) -> None:
+    """Send its client to another node, where the session is to follow it.  Until then it is here: if the client comes
+    back, it is served as if nothing had happened, and has what came at QoS 0 meanwhile too."""
+    session.is_called = True
+    if session.connection is not None:
+        broker.lifecycle.end(session.connection, farewell, graceful=False)
+        _await_client(broker, session, seconds)
+
+
+def unsaid(session: Session, most: int) -> bytes | None:
+    """What came at QoS 0 for a client that was sent on, and what does not fit in is dropped and counted; None: it was
+    not."""
+    room = session.outbox.transport
+    if not isinstance(room, WaitingRoom):
+        return None
+    kept = room.kept()
+    if len(kept) <= most:
+        return kept
+    ends = packet_ends(kept)
+    fitting = [end for end in ends if end <= most]
+    session.outbox.drop(len(ends) - len(fitting))
+    return kept[: fitting[-1] if fitting else 0]
 
 
 def drain(session: Session) -> int:
@@ -70,8 +96,9 @@ def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -
     kept_up = not session.outbox.congested
     session.outbox.congested = True
     session.held = Qos0Hold()
-    if session.connection is not None:
+    if session.outbox.transport is not None:
         session.outbox.instead = MOVING
+    if session.connection is not None:
         session.connection.freeze(AckOnlyReader(broker.acknowledgements, acknowledged))
     # Unacknowledged messages of a shared subscription go back there, as when a connection ends.
     broker.delivery.disconnected(session)
@@ -83,7 +110,7 @@ def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhe
 
     From here on the node it goes to counts what is lost at QoS 0, if it has been listening.
     """
-    if session.connection is not None and kept_up:
+    if session.outbox.transport is not None and kept_up:
         session.outbox.congested = False
         broker.delivery.let_go(session)
         session.outbox.congested = True
@@ -92,16 +119,23 @@ def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhe
     session.held = Qos0Hold()
 
 
-def thaw(broker: Broker, session: Session, window: int, *, was_frozen: bool) -> None:
-    """It stays."""
-    if session.leaving is None:
+def thaw(broker: Broker, session: Session, window: int | None, *, was_frozen: bool) -> None:
+    """It stays.  `window`: the one it had, if it was to send nothing new."""
+    was_called, session.is_called = session.is_called, False
+    if window is None and session.leaving is None and not was_called:
         return
     session.leaving = None
-    session.window = window
+    if window is not None and not was_called:
+        session.window = window
     session.outbox.instead = None
     if was_frozen:
         broker.log.leaving(session)
     connection = session.connection
+    if connection is None and isinstance(session.outbox.transport, WaitingRoom):
+        session.outbox.congested = False
+        broker.delivery.let_go(session)
+        broker.lifecycle.left(session)
+        return
     if connection is None:
         session.held = None
         broker.delivery.disconnected(session)
@@ -237,7 +271,7 @@ def complete(broker: Broker, session: Session, came: Transferred, node: str) -> 
         broker.log.imported(session)
     session.outbox.instead = None
     if came.gone_s < 0:
-        _await_client(broker, session, -came.gone_s)
+        _await_client(broker, session, -came.gone_s, came.unsaid or b"")
         broker.delivery.let_go(session)
 
 
@@ -267,11 +301,13 @@ def settle_down(broker: Broker, session: Session) -> None:
     broker.lifecycle.schedule_session(session)
 
 
-def _await_client(broker: Broker, session: Session, seconds: float) -> None:
-    """It is on its way: what comes at QoS 0 meanwhile is kept for it."""
+def _await_client(broker: Broker, session: Session, seconds: float, unsaid: bytes = b"") -> None:
+    """It is on its way: what comes at QoS 0 meanwhile is kept for it, after what came already."""
     room = WaitingRoom(session.outbox, session.version)
     session.window = 0
     session.outbox.attach(room)
+    if unsaid:
+        room.write(unsaid)
     broker.deadlines.at(broker.now + seconds, partial(_no_longer_await, session.outbox, room))
 
 
