@@ -522,7 +522,7 @@ def test_what_no_frame_holds_breaks_no_link() -> None:
 def test_who_came_first_does_not_take_the_session_from_who_came_later() -> None:
     """A connection at B waits for its session, and nobody is behind it any more: its client is at A again."""
     town = row("subscription-flooding")
-    town["A"].resume("c").subscribe("t", 1)
+    town["A"].resume("c").subscribe("$SUM/t/+", 1)
     moving = town["B"].network.moving
     moving.host.send = lambda node, message: (  # type: ignore[method-assign]
         None if isinstance(message, MigToAck) else NodeMoveHost.send(moving.host, node, message)

@@ -11,7 +11,7 @@ from msgspec import structs
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.session_transfer import Staged, Transferred
-from sterna.migration import two_node_move
+from sterna.migration import missed_messages
 from sterna.migration.directory import Directory
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull
 from sterna.migration.move_side import AGAIN_S, MoveSide
@@ -19,6 +19,7 @@ from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.session_pages import State, check_size, put_together, write_down
 from sterna.migration.tables import ARRIVING, Arriving, Do, On
+from sterna.mqtt.message import Message
 from sterna.mqtt.packets import Will
 from sterna.operators.errors import ExpressionError
 from sterna.vocabulary.errors import JournalError
@@ -85,8 +86,11 @@ class Arrival(MoveSide):
         self._pages = 0
         self._writing = 0
         self._last: MigSync | None = None
-        #: We would have to ask others what it missed since it stopped.
+        #: It would miss something as it stands.
         self._is_ahead = False
+        #: Nodes that are asked for what it has missed, and how far; and those that have answered.
+        self._gaps: VersionVector = {}
+        self._barrier: VersionVector = {}
 
     @property
     def state(self) -> Arriving:
@@ -150,9 +154,12 @@ class Arrival(MoveSide):
         assert offer is not None
         vector = _vector(offer.vector or [])
         filters = [fields[0] for fields in offer.subscriptions]
-        own = two_node_move.of_our_own(self._host, self.source, vector, filters) if offer.vector is not None else []
-        if own is None:
-            self._is_ahead = True
+        own: list[Message] | None = []
+        gaps: VersionVector | None = {}
+        if offer.vector is not None:
+            own = missed_messages.of_our_own(self._host, vector, filters)
+            gaps = missed_messages.gaps(self._host, vector, filters)
+        if own is None or gaps is None:
             self._broker.turns.ask(self._cannot_follow)
             return
         try:
@@ -165,10 +172,36 @@ class Arrival(MoveSide):
         if offer.vector is None:
             self._ask()
         else:
-            two_node_move.hear(self._host, self._session, self.source, vector, own)
+            self._gaps = dict(gaps)
+            session_transfer.bar(self._broker, self._session, gaps)
+            for origin, upto in gaps.items():
+                came = partial(self._gap_came, self.number, origin, upto)
+                self._host.router.streams.read_for_one(origin, vector, filters, came)
+            missed_messages.hear(self._host, self._session, self.source, vector, own)
             self._heard(vector, [])
 
+    def _gap_came(self, number: int, origin: str, upto: Stamp, messages: list[Message] | None) -> None:
+        """What a node had published that we had read before the session listened here; None if that is not all."""
+        if number != self.number or self._session is None or self.state is not Arriving.EXPECTING:
+            return
+        if messages is None:
+            self._cannot_follow()
+            return
+        session_transfer.hear_first(self._session, self._broker, missed_messages.between(messages, upto))
+        self._barrier[origin] = upto
+        self._broker.when_safe(partial(self._gap_written, number, origin))
+
+    def _gap_written(self, number: int, origin: str, safe: bool) -> None:
+        if number != self.number or self.state is not Arriving.EXPECTING:
+            return
+        if not safe:
+            self._cannot_follow()
+            return
+        self._gaps.pop(origin, None)
+        self._import_if_whole()
+
     def _cannot_follow(self) -> bool:
+        self._is_ahead = True
         self.trouble("it would miss something")
         return True
 
@@ -241,6 +274,10 @@ class Arrival(MoveSide):
             self._host.send(self.source, MigSyncAck(self.client, self.number, page.page))
         else:
             self._last = page
+            self._import_if_whole()
+
+    def _import_if_whole(self) -> None:
+        if self._last is not None and not self._gaps:
             self.on(On.STAGED)
 
     def _import(self) -> None:
@@ -262,6 +299,7 @@ class Arrival(MoveSide):
             _vector(last.vector),
             put_together(self._states),
             last.unsaid,
+            self._barrier,
         )
         try:
             session_transfer.complete(self._broker, session, came, self._host.node)

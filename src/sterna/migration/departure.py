@@ -61,15 +61,17 @@ class Departure(MoveSide):
     def __init__(
         self, host: NodeMoveHost, owner: DepartureOwner, session: Session, target: str, number: int, *, by_plan: bool
     ) -> None:
+        self.target = target
         in_doubt = session.leaving is not None
         #: Its client is served here until it is sent to the other node, and the session follows it.
         self._on_arrival = (
             by_plan and session.connection is not None and not owner.clients.is_led(session.connection, target)
         )
-        may_go_at_once = not in_doubt and host.has_nobody_but(target) and not _computes(session)
-        may_go_at_once = may_go_at_once and not self._on_arrival
-        #: Nobody else has to be asked: the session is sent along with the offer.
-        self._at_once = may_go_at_once and host.has_heard_lately(target)
+        may_go_at_once = not in_doubt and not self._on_arrival and not _computes(session)
+        #: Many of them together would have the other node read everybody anew again and again.
+        may_go_at_once = may_go_at_once and not any(one.target == target for one in owner.departures.values())
+        #: Nobody is asked first: the session is sent along with the offer.  A node that pulls it is there.
+        self._at_once = may_go_at_once and (not by_plan or host.has_heard_lately(target))
         state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
         super().__init__(host, LEAVING, state, target, number)
         #: It could, but is the other node there?  What is sent to one that is not leaves the session in doubt.
@@ -77,7 +79,6 @@ class Departure(MoveSide):
         self._broker = host.broker
         self._owner = owner
         self.session = session
-        self.target = target
         self.by_plan = by_plan
         #: Its client is not there yet, and is to be sent.
         self._goes_first = False
@@ -134,7 +135,7 @@ class Departure(MoveSide):
         self._asks_first = False
         if self.state is not Leaving.OFFERED:
             return
-        if self.target in frontiers and self._host.has_nobody_but(self.target):
+        if self.target in frontiers:
             self._at_once = True
             self.on(On.HEARD)
         else:

@@ -9,8 +9,8 @@
                     <-------     MIGACK         the old owner has forgotten it
 
 A planned move begins with MIGTO.  If its client is connected, and not through a gateway, MIGTOACK says first that the
-new owner is prepared; the client is sent there, and MIGTOACK is said again when it has come.  Where the two nodes have
-nobody else to ask, MIGSYNC follows MIGTO at once.  MIGABORT takes an offer back, MIGREFUSE turns one down; ABSENT says
+new owner is prepared; the client is sent there, and MIGTOACK is said again when it has come.  In other moves
+MIGSYNC follows MIGTO at once, if it can.  MIGABORT takes an offer back, MIGREFUSE turns one down; ABSENT says
 that there is no such session, or that somebody else owns it.  Every message may be lost and said again.
 """
 

@@ -1,7 +1,11 @@
 """A session that has stopped on one node and goes on at another which was not listening for it: what it would miss.
 
-Where there are only the two of them nobody has to be asked.  What our own clients published lies in our journal.  What
-the other node's did we read as after any interruption: from where we are, with what we want now.
+Nobody has to be asked before the session is sent.  What our own clients published lies in our journal.  Of a node that
+we have not read further than the session was served, we read as after any interruption: from where we are, with what we
+want now.  A node that we have read further, for others, we ask for what lies between, for this session alone.
+
+If that cannot be, or might not keep a publisher's messages in order, the session goes on where it is until we have
+found out from where on we hear everything.
 """
 
 from __future__ import annotations
@@ -12,19 +16,20 @@ from sterna.broker.transfer import session_transfer
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.message import Message
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
+
+#: Filters of a session up to which nodes are asked for what it has missed.
+FILTERS_MAX = 100
 
 
-def of_our_own(host: NodeMoveHost, source: str, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
-    """What our clients have published after it; None if we cannot see to it that nothing at all is missed."""
-    router, node = host.router, host.node
-    read = host.vector()
-    if not set(router.paths.origins) <= {source} or source not in read or node not in vector:
+def of_our_own(host: NodeMoveHost, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
+    """What our clients have published after it; None if we cannot tell.  A client that came here from another node had
+    to wait until we had read what it published there, so all this comes after what others are asked for."""
+    served = vector.get(host.node)
+    if served is None:
         return None
-    if any(stamp > vector.get(origin, BEFORE_ALL) for origin, stamp in read.items() if origin != node):
-        return None  # we have read on, for others, past what it would have wanted
     try:
-        excerpt = read_own(host.broker.journal, vector[node], host.frontier(), filters)
+        excerpt = read_own(host.broker.journal, served, host.frontier(), filters)
     except JournalError:
         return None
     if excerpt.lost or not excerpt.complete:
@@ -32,11 +37,34 @@ def of_our_own(host: NodeMoveHost, source: str, vector: VersionVector, filters: 
     return [message for _, _, message in excerpt.messages]
 
 
+def gaps(host: NodeMoveHost, vector: VersionVector, filters: list[bytes]) -> VersionVector | None:
+    """Nodes that we have read further than the session was served, and how far; None if we cannot see to it that
+    nothing is missed."""
+    streams, reachable = host.router.streams, host.router.paths.origins
+    read = {origin: stamp for origin, stamp in host.vector().items() if origin != host.node}
+    if not all(streams.synced(origin) and origin in read and origin in vector for origin in reachable):
+        return None
+    found = {origin: stamp for origin, stamp in read.items() if stamp > vector.get(origin, BEFORE_ALL)}
+    if found and (len(filters) > FILTERS_MAX or not found.keys() <= set(reachable)):
+        return None
+    return found
+
+
 def hear(host: NodeMoveHost, session: Session, source: str, vector: VersionVector, missed: list[Message]) -> None:
-    """It listens from now on: have it miss nothing."""
+    """It listens from now on: have it miss nothing that comes."""
     for message in missed:
         session_transfer.hear(session, host.broker, message)
     streams = host.router.streams
-    streams.passed(source, vector[source])
+    streams.passed(source, vector.get(source, BEFORE_ALL))
     if not host.router.strategy.everything():
-        streams.read_anew(source)
+        for origin in host.router.paths.origins:
+            streams.read_anew(origin)
+
+
+def between(messages: list[Message], upto: Stamp) -> list[Message]:
+    """Those that we had read when the session began to listen."""
+    return [
+        message
+        for message in messages
+        if message.identity is not None and Stamp(message.identity.epoch, message.identity.sequence) <= upto
+    ]

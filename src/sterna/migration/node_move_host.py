@@ -110,15 +110,11 @@ class NodeMoveHost:
     def digests_of_paths(self) -> dict[str, int]:
         return {origin: path.digest for origin, path in self.router.paths.known.items()}
 
-    def has_nobody_but(self, node: str) -> bool:
-        """Is it the only other one, and there as far as we can tell?"""
-        link = self._links.links.get(self.router.link_to(node) or "")
-        return self.router.paths.origins == [node] and link is not None and link.connected
-
     def has_heard_lately(self, node: str) -> bool:
-        """It may vanish at any time; a link that misses a keep-alive may be dead without anybody knowing."""
-        link = self._links.links.get(self.router.link_to(node) or "")
-        line = link.line if link is not None else None
+        """A neighbour, that is; it may vanish at any time, and a link that misses a keep-alive may be dead without
+        anybody knowing."""
+        link = self._links.links.get(node) if self.router.link_to(node) == node else None
+        line = link.line if link is not None and link.connected else None
         silence_s = self._links.settings.keep_alive_s + self.settings.retry_s
         return line is not None and self.broker.now - line.heard <= silence_s
 

@@ -12,7 +12,7 @@ its last page marks the place in the live flow from which on nothing is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from typing import Protocol
@@ -28,6 +28,8 @@ from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
 FILTERS_MAX = FETCHED_FILTERS_MAX
 FILTER_BYTES_MAX = 12 * 1024
 
+#: Numbers of FETCHes for one reader begin here.
+FOR_ONE = 1 << 48
 #: An answer that does not come is asked for again: a node on the way may have lost it without the path changing.
 RETRY_S = 5.0
 #: How long a node whose journal does not keep up waits before it asks for the next page.
@@ -173,6 +175,9 @@ class Streams:
         self._met: VersionVector = {}
         #: New to the network: one origin is to tell what was retained by all the others too.
         self._retained_source: str | None = None if not vector else ""
+        #: Pages that are asked for one reader here, by number: of which origin, and who takes it.
+        self._pages_for_one: dict[int, tuple[str, Callable[[list[Message] | None], None]]] = {}
+        self._next_page_for_one = FOR_ONE
         self.pages_served = 0
         self.messages_fetched = 0
 
@@ -307,6 +312,43 @@ class Streams:
         self._user.send_control(link, Frame.FETCH, encode(fetch))
         self._schedule(self._now() + RETRY_S, partial(self._retry, origin, stream.number))
 
+    def read_for_one(
+        self, origin: str, have: VersionVector, filters: list[bytes], action: Callable[[list[Message] | None], None]
+    ) -> None:
+        """What an origin published that one reader here has missed, who has read so far: the stream goes on meanwhile.
+        In one page, or None: there is more, something is lost, it is not its turn, or no answer comes."""
+        number = self._next_page_for_one
+        self._next_page_for_one += 1
+        self._pages_for_one[number] = (origin, action)
+        marks = [(other, *stamp) for other, stamp in have.items()]
+        fetch = Fetch(origin, number, have.get(origin), self._local.age(), filters, None, False, [self._node], marks)
+        link = self._user.link_to(origin)
+        if link is not None:
+            self._user.send_control(link, Frame.FETCH, encode(fetch))
+        self._schedule(self._now() + RETRY_S / 5, partial(self._give_to_one, number, None))
+
+    def _give_to_one(self, number: int, messages: list[Message] | None) -> None:
+        _, action = self._pages_for_one.pop(number, ("", None))
+        if action is not None:
+            action(messages)
+
+    def _page_for_one(self, page: Page) -> None:
+        origin, _ = self._pages_for_one[page.number]
+        if page.origin != origin:
+            raise LinkProtocolError("a page of another origin than the one that was asked")
+        is_whole = page.synced and not page.lost and page.needs is None
+        messages = [message for body in page.messages for message in self._sound_messages(origin, body)]
+        self._give_to_one(page.number, messages if is_whole else None)
+
+    def _sound_messages(self, asked: str, body: bytes) -> Iterator[Message]:
+        origin, epoch, position = read_opening(body)
+        if origin != asked:
+            raise LinkProtocolError("a page with messages of another origin than the one that was asked")
+        for record in read_records(body, position):
+            message = read_message(body, record.start, origin, epoch)
+            if self._user.is_sound(origin, message):
+                yield message
+
     def _have(self) -> VersionVector:
         have = {**self.vector, self._node: self._local.frontier()}
         for origin, stamp in self._met.items():
@@ -326,6 +368,9 @@ class Streams:
 
     def page_came(self, page: Page) -> None:
         """An answer for this node."""
+        if page.number in self._pages_for_one:
+            self._page_for_one(page)
+            return
         origin = page.origin
         stream = self._streams.get(origin)
         if stream is None or stream.state is not StreamState.FETCHING:

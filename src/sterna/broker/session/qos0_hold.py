@@ -32,6 +32,12 @@ class Qos0Hold:
         if result.made_of is not None and result.offset >= 0:
             self.made_of[result.offset] = result.made_of
 
+    def hold_first(self, messages: list[tuple[Message, Grant]]) -> None:
+        """They come before all others; those there is no room for are dropped."""
+        later, self.messages, self._bytes = self.messages, [], 0
+        for message, grant in [*messages, *later]:
+            self.hold(message, grant)
+
     def hold(self, message: Message, grant: Grant) -> bool:
         """False if there is no room for it, or it may not be held."""
         size = len(message.topic) + len(message.payload)

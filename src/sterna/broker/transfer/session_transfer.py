@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sterna.broker.beginning import Beginning, beginning_from
 from sterna.broker.broker import Broker
 from sterna.broker.delivery.barriers import Barriers
-from sterna.broker.delivery.share_targets import is_for_shares_only
+from sterna.broker.delivery.share_targets import FOR_NOBODY, is_for_shares_only
 from sterna.broker.packets.ack_only_reader import AckOnlyReader
 from sterna.broker.session.offset_queue import OffsetQueue
 from sterna.broker.session.outbox import MOVING, NOT_COUNTED, Outbox, WaitingRoom, packet_ends
@@ -56,6 +56,8 @@ class Transferred(NamedTuple):
     """What its expressions remember."""
     unsaid: bytes | None
     """Packets at QoS 0 that came for its client when that had been sent here."""
+    missed: VersionVector
+    """Up to where it has been told here what was published elsewhere after that."""
 
 
 # -- leaving --
@@ -215,6 +217,31 @@ def hear(session: Session, broker: Broker, message: Message) -> None:
             session.held.hold(message, grant)
 
 
+def bar(broker: Broker, session: Session, vector: VersionVector) -> None:
+    """What has been read up to here and is still being written is not for it: it is told all that in another way."""
+    session.barrier = dict(vector)
+    raise_barrier(broker, session)
+
+
+def hear_first(session: Session, broker: Broker, messages: list[Message]) -> None:
+    """Other nodes' messages that were delivered here before it listened: they come before all that it has heard."""
+    loose: list[tuple[Message, Grant]] = []
+    waiting: list[tuple[int, Grant]] = []
+    for message in messages:
+        if message.shares and is_for_shares_only(message):
+            continue
+        for one, grant in broker.routes.route(message.topic).deliveries:
+            if one is session and grant.qos:
+                message.shares = FOR_NOBODY
+                waiting.append((broker.journal.append(message), grant))
+            elif one is session:
+                loose.append((message, grant))
+    for offset, grant in reversed(waiting):
+        session.queue.push_front(offset, grant)
+    if session.held is not None:
+        session.held.hold_first(loose)
+
+
 def drop_arrival(broker: Broker, session: Session) -> None:
     if broker.sessions.get(session.client_id) is session:
         broker.state.forget_session(session)
@@ -256,7 +283,7 @@ def complete(broker: Broker, session: Session, came: Transferred, node: str) -> 
     session.number = came.number
     session.disconnected_at = broker.running_clock - came.gone_s
     watch(broker, session)
-    session.barrier = {origin: stamp for origin, stamp in vector.items() if origin != node}
+    session.barrier = {origin: stamp for origin, stamp in {**vector, **came.missed}.items() if origin != node}
     session.told = results.told
     source = came.source
     session.came = (broker.journal.next_offset, source, *vector[source]) if source in vector else None
