@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from broker.lone_node import Client
 from conformance.packets import Connack, Connect, Disconnect, Pubcomp, Publish, Pubrec, Pubrel, Will
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town

@@ -6,7 +6,7 @@ import pytest
 
 from broker.lone_node import HELLO, Client
 from broker.noted import RECORDED, deliveries, records
-from conformance.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe
+from conformance.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe
 from node.faulty_nodes import FaultyTown
 from node.joined_nodes import Town
 from sterna.migration import messages
@@ -79,6 +79,30 @@ def test_what_is_acknowledged_while_the_session_is_on_its_way_is_not_sent_again(
     town.pass_time(2)
     _connack, *rest = client.received()
     assert rest == [Pubrel(third.packet_id)]
+
+
+def test_a_client_that_comes_before_that_is_known_is_let_in_at_once_and_sent_nothing_again() -> None:
+    """What the old node has to say about it takes a while."""
+    town, client = far_apart()
+    publisher = town["A"].join("p")
+    for number in range(3):
+        publisher.publish("t/1", b"%d" % number, 1)
+    first, second, third = client.messages()
+    begin(town)
+    client.send(Puback(first.packet_id))
+    town.pass_time(ONE_WAY_S / 2 + 0.02)
+    assert b"c" in town["B"].broker.sessions
+    client = come(town, "B")
+    town["B"].join("q").publish("t/1", b"3", 1)
+    town["B"].join("q").publish("t/0", b"loose", 1)
+    town.pass_time(0.05)
+    connack, *rest = client.received()
+    assert isinstance(connack, Connack)
+    assert [packet.payload for packet in rest if isinstance(packet, Publish)] == [b"loose"]
+    town.pass_time(2)
+    again = [(packet.packet_id, packet.dup) for packet in client.received() if isinstance(packet, Publish)]
+    assert again[:2] == [(second.packet_id, True), (third.packet_id, True)]
+    assert [dup for _, dup in again[2:]] == [False]
 
 
 def test_what_is_acknowledged_while_the_session_is_on_its_way_is_noted_once() -> None:

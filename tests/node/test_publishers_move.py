@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.lone_node import Client
-from conformance.packets import Connack, Connect
+from conformance.packets import Connack, Connect, Puback, Publish
 from node.joined_nodes import Town
 from sterna.routing.origin_streams import NEEDS_S
 
@@ -80,33 +80,58 @@ def test_the_node_it_went_to_knows_that_after_a_restart(strategy: str) -> None:
     assert reader.payloads() == [b"2", b"3"]
 
 
-def test_it_is_let_in_when_what_it_published_before_has_been_read() -> None:
-    town = Town("AB")
+def unread(town: Town) -> tuple[Client, Client]:
+    """A publisher has come from A to B, which has not read all it published there: a reader at B, and the publisher."""
     town.connect("AB")
     reader = town["B"].resume("reader")
     reader.subscribe("t", 2)
     publisher = come(town, "A")
-    streams = town["B"].network.router.streams
-    streams.path_lost("A")  # in the middle of reading what it missed, it would be the same
+    publisher.subscribe("for it", 1)
+    town["B"].network.router.streams.path_lost("A")  # in the middle of reading what it missed, it would be the same
     publisher.publish("t", b"1", 2)
     publisher.leave()
     publisher = town["B"].dial()
     publisher.send(Connect("p", False, properties={"session_expiry": 1000}))
-    town.pass_time(SOON_S)
-    assert publisher.received() == []
-    streams.path_changed("A")
-    town.pass_time(SOON_S)
+    town.settle()
+    return reader, publisher
+
+
+def test_it_is_let_in_at_once_and_heard_when_what_it_published_before_has_been_read() -> None:
+    town = Town("AB")
+    reader, publisher = unread(town)
     assert publisher.take(Connack).session_present
-    publisher.publish("t", b"2", 2)
+    town["B"].join("another").publish("for it", b"", 1)
+    (message,) = publisher.messages()
+    publisher.send(Puback(message.packet_id), Publish("t", b"2", 1, packet_id=7))
+    town.pass_time(SOON_S)
+    assert not town["B"].session("p").inflight, "what it acknowledges is heard"
+    assert publisher.received() == []
+    assert reader.payloads() == []
+    town["B"].network.router.streams.path_changed("A")
+    town.pass_time(SOON_S)
+    assert publisher.take(Puback).packet_id == 7
     assert reader.payloads() == [b"1", b"2"]
 
 
 def test_and_otherwise_after_a_while() -> None:
     town = Town("AB")
-    town.connect("AB")
-    come(town, "A").leave()
-    town["B"].network.router.streams.path_lost("A")
-    publisher = town["B"].dial()
-    publisher.send(Connect("p", False, properties={"session_expiry": 1000}))
-    town.pass_time(town["B"].network.moving.settings.patience_s + SOON_S)
-    assert publisher.take(Connack).session_present
+    reader, publisher = unread(town)
+    publisher.take(Connack)
+    publisher.send(Publish("t", b"2", 1, packet_id=7))
+    town.pass_time(town.migration.patience_s + SOON_S)
+    assert publisher.take(Puback).packet_id == 7
+    assert reader.payloads() == [b"2"]
+
+
+def test_a_publisher_that_is_not_heard_yet_may_go_on() -> None:
+    town = Town("AB")
+    reader, publisher = unread(town)
+    publisher.send(Publish("t", b"2", 1, packet_id=7))
+    town.settle()
+    publisher.vanish()
+    again = town["B"].resume("p")
+    again.send(Publish("t", b"2", 1, packet_id=7, dup=True))
+    town["B"].network.router.streams.path_changed("A")
+    town.pass_time(SOON_S)
+    assert again.take(Puback).packet_id == 7
+    assert reader.payloads() == [b"1", b"2"]

@@ -75,6 +75,10 @@ class Keeper(Protocol):
     def opened(self, session: Session) -> bool:
         """A client is about to be let in: True if all nodes have to hear of its session before it does."""
 
+    def welcomed(self, session: Session) -> bool:
+        """A client has its CONNACK, and messages are about to flow: False if it is not to be heard yet, but for what it
+        acknowledges."""
+
     def subscribed(self, session: Session, topic_filter: bytes) -> None:
         """A session that outlives its connection has a subscription it did not have."""
 

@@ -86,6 +86,8 @@ class Arrival(MoveSide):
         self._pages = 0
         self._writing = 0
         self._last: MigSync | None = None
+        #: The window of its client that is given nothing yet; 0: it is.
+        self._window = 0
         #: It would miss something as it stands.
         self._is_ahead = False
         #: Nodes that are asked for what it has missed, and how far; and those that have answered.
@@ -102,7 +104,7 @@ class Arrival(MoveSide):
 
     @property
     def awaits_word(self) -> bool:
-        """The client is on its way here, and the old node is about to say what of this it has acknowledged there."""
+        """The old node is about to say what the client, on its way here, has acknowledged there."""
         return (
             self.state is Arriving.SERVING
             and self._last is not None
@@ -189,7 +191,7 @@ class Arrival(MoveSide):
             return
         session_transfer.hear_first(self._session, self._broker, missed_messages.between(messages, upto))
         self._barrier[origin] = upto
-        self._broker.when_safe(partial(self._gap_written, number, origin))
+        self._broker.commitments.when_safe(partial(self._gap_written, number, origin))
 
     def _gap_written(self, number: int, origin: str, safe: bool) -> None:
         if number != self.number or self.state is not Arriving.EXPECTING:
@@ -341,6 +343,18 @@ class Arrival(MoveSide):
             session.disconnected_at = self._broker.running_clock
             self._broker.log.closed(session)
             self._broker.lifecycle.schedule_session(session)
+
+    def hold_back(self) -> None:
+        """Let the client have nothing at QoS 1 and 2 until it is known what it has had."""
+        if self._session is not None and self._session.window:
+            self._window, self._session.window = self._session.window, 0
+
+    def send_again(self) -> None:
+        session, window = self._session, self._window
+        self._window = 0
+        if session is not None and window and session.connection is not None and not session.window:
+            session.window = window
+            self._broker.delivery.pump(session)
 
     def _announce(self) -> None:
         assert self._session is not None

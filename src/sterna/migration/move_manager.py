@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sterna.broker.beginning import in_doubt
+from sterna.broker.packets.ack_only_reader import AckOnlyReader
 from sterna.broker.session.connection import Connection
 from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
@@ -66,7 +67,9 @@ class MoveManager:
         self.plans = PlannedMoves(host, self.directory, self.departures, self._depart_by_plan)
         self.fenced_sessions = FencedSessions(host, self.directory)
         self.new_sessions = NewSessions(host, self.directory)
-        self.publisher_order = PublisherOrder(host, self.fetch)
+        self.publisher_order = PublisherOrder(host, self._hear_again)
+        #: Clients that are heard only when what they said elsewhere has come here.
+        self._unheard: dict[bytes, AckOnlyReader] = {}
         self._claims = TransientClaims(host, self._take_over, self._yield_to_first)
         self._dispatch = MoveDispatch(
             host,
@@ -126,13 +129,14 @@ class MoveManager:
     # -- the broker asks --
 
     def is_at_home(self, client_id: bytes, *, clean: bool = False) -> bool:
-        if not self.plans.is_open_to(client_id) or self.publisher_order.holds_up(client_id):
+        if not self.plans.is_open_to(client_id):
             return False
         session = self.broker.sessions.get(client_id)
         arrival = self.arrivals.get(client_id)
         if session is not None:
-            is_here = not session.is_moving and (arrival is None or not arrival.awaits_word)
-            return is_here and not self._restart_grace.keeps_waiting(has_in_flight=bool(in_doubt(session)))
+            return not session.is_moving and not self._restart_grace.keeps_waiting(
+                has_in_flight=bool(in_doubt(session))
+            )
         if arrival is not None:
             return False
         owner, _ = self.directory.get(client_id)
@@ -175,6 +179,24 @@ class MoveManager:
             return True
         self._claims.opened(client, session.user)
         return False
+
+    def welcomed(self, session: Session) -> bool:
+        """What may be sent again, or would overtake something, waits; the client does not."""
+        client, connection = session.client_id, session.connection
+        arrival = self.arrivals.get(client)
+        if arrival is not None and arrival.awaits_word:
+            arrival.hold_back()
+        if connection is None or not self.publisher_order.holds_up(client):
+            return True
+        reader = self._unheard[client] = AckOnlyReader(self.broker.acknowledgements, lambda: None)
+        connection.freeze(reader)
+        return False
+
+    def _hear_again(self, client: bytes) -> None:
+        reader, session = self._unheard.pop(client, None), self.broker.sessions.get(client)
+        connection = session.connection if session is not None else None
+        if connection is not None and reader is not None and connection.parting is reader:
+            connection.thaw()
 
     def _in_step(self, owner: str) -> list[str] | None:
         """Nodes of which all has been read here that the old session at `owner` can have delivered; None: of all."""
@@ -278,6 +300,9 @@ class MoveManager:
     # -- moves tell how they ended --
 
     def depart(self, session: Session, target: str, number: int, *, by_plan: bool) -> None:
+        arrival = self.arrivals.get(session.client_id)
+        if arrival is not None:
+            arrival.send_again()
         departure = Departure(self.host, self, session, target, number, by_plan=by_plan)
         self.departures[session.client_id] = departure
         departure.begin()
@@ -332,9 +357,10 @@ class MoveManager:
 
     def settled(self, arrival: Arrival) -> None:
         """The client's session is here, or will not come this way."""
+        if arrival.served and not arrival.awaits_word:
+            arrival.send_again()
         if arrival.state is Arriving.SERVING:
-            if not arrival.awaits_word and not self.publisher_order.holds_up(arrival.client):
-                self._waiting.release(arrival.client)
+            self._waiting.release(arrival.client)
         elif arrival.reason == "user":
             self._waiting.fail(arrival.client, Reason.NOT_AUTHORIZED, ANOTHER_USERS)
         elif arrival.reason == CLIENT_IS_BACK:  # later than it came here: a client that waits here does not take that

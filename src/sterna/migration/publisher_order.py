@@ -3,7 +3,7 @@ second, for everybody.
 
 Both nodes tell everybody how far the first had come.  Who is in step with it has had all of that by then, because links
 keep the order.  Who is not reads the second node by asking for pages, and gets none that begins with a publisher it is
-not ready for (`routing/origin_streams.py`).  The second node itself lets such a client in when it has read as far.
+not ready for (`routing/origin_streams.py`).  The second node itself hears such a client when it has read as far.
 
 All this is bounded: what cannot be read for too long is not waited for.
 """
@@ -24,13 +24,13 @@ PUBLISHERS_MAX = 10_000
 
 class PublisherOrder:
     def __init__(self, host: MoveHost, let_in: Callable[[bytes], None]) -> None:
-        """`let_in`: a client that was held up may come in."""
+        """`let_in`: a client that was held up may be heard."""
         self._host = host
         self._then = let_in
         #: What is published here from this offset on, in order -> comes after these messages of other nodes.
         self._offsets: list[int] = []
         self._before: list[VersionVector] = []
-        #: Clients that wait to be let in.
+        #: Clients that wait to be heard.
         self._held_up: dict[bytes, None] = {}
         #: What everybody is to hear of with the news.
         self._untold: VersionVector = {}
@@ -70,7 +70,7 @@ class PublisherOrder:
         self._host.has_read(node, stamp)
 
     def holds_up(self, client: bytes) -> bool:
-        """Is it not to be let in yet, because here somebody else would hear what it says now before what it said?"""
+        """Is it not to be heard yet, because here somebody else would get what it says now before what it said?"""
         session = self._host.sessions.get(client)
         if session is None or session.came is None:
             return False

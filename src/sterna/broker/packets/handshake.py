@@ -307,8 +307,10 @@ class ConnectHandshake:
         if connection.unsaid:
             session.outbox.send(connection.unsaid)
             connection.unsaid = b""
+        is_heard = self.keeper is None or self.keeper.welcomed(session)
         self._delivery.resend(session)
-        connection.proceed()
+        if is_heard:
+            connection.proceed()
 
     def _connack(self, request: Connect, accepted: Accepted, *, present: bool) -> bytes:
         """The CONNACK that says yes, within the client's Maximum Packet Size [MQTT-3.1.2-24]."""
