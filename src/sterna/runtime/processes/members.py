@@ -73,6 +73,7 @@ def member_configuration(configuration: Configuration, member: int, directory: P
         listeners=listeners,
         network=_network(configuration, plan, directory, is_first=is_first),
         feed=_feed(configuration.feed, is_first=is_first),
+        interworking=configuration.interworking if is_first else None,  # a foreign broker is attached once
         admin=replace(configuration.admin, bind=Bind(path=str(admin_socket(directory, member)))),
     )
 
