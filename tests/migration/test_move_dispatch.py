@@ -82,7 +82,7 @@ def test_an_offer_that_came_to_nothing_is_not_taken_again() -> None:
     """It was said twice; what was answered to the first lets the old node go on."""
     town = Town("AB")
     town.connect("AB")
-    client = town["A"].resume("c")
+    client = town["A"].resume("c", gateway=True)
     client.subscribe("t", 1)
     here, there = town["A"].network.moving, town["B"].network.moving
     offer = messages.encode(MigTo(b"c", here.next_number_of_move(b"c"), 5, None, [(b"t", 1, False, False, 0)], True))

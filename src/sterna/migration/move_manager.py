@@ -432,7 +432,10 @@ class MoveManager:
         elif departure is not None and (departure.target, departure.number) == (owner, number):
             departure.on(On.MIGSYNCACK_WHOLE)
         elif arrival is not None and not arrival.served:
-            if number >= arrival.number or (arrival.state is Arriving.AWAITING and owner != arrival.source):
+            is_awaited = arrival.state is Arriving.AWAITING
+            if not owner and is_awaited:
+                return  # the node that was asked knows better whether it has the session, and answers
+            if number >= arrival.number or (is_awaited and owner != arrival.source):
                 arrival.trouble("another node has come to own it")
         elif session is None or session.is_moving:
             return  # how that ends decides
