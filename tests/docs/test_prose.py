@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 BEGINS = re.compile(r"(?:^\s*|[.:;] +|\"\"\"|#:? |\*\*|\| )(?:What|Whoever|Whatever)\b", re.MULTILINE)
 
 PAGES = (*("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md"), "docs")
-MOST = {"pages": 6, "sources": 307}
+MOST = {"pages": 0, "sources": 1}
 """Lower these when there are fewer."""
 
 

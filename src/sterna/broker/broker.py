@@ -228,8 +228,8 @@ class Broker:
         self.ingress.publish_result(message)
 
     def identity_of(self, message: Message) -> Identity | None:
-        """What every node knows it by; None if others need not know it, or could not tell it from others.  What came
-        along with a session is not what was dealt with where it came from: it is another one."""
+        """The message's identity at every node; None if others need not know it, or could not tell it from others.  A
+        message that came along with a session is another one than the node it came from dealt with."""
         identity = message.identity
         if identity is not None and message.shares != FOR_NOBODY:
             return identity if identity.sequence >= 0 else None
@@ -315,7 +315,7 @@ class Broker:
     def failed(self, commit: Commit, reason: str) -> None:
         """The group could not be written: clients that wait for it are sent away, unanswered, and will try again.
 
-        What came after it goes the same way, or it would overtake what its publishers are about to send again.
+        Later groups go the same way, or they would overtake messages that their publishers are about to send again.
         """
         unavailable = self.commitments.unavailable = f"the journal cannot be written: {reason}"
         later = self.commitments.close()

@@ -48,7 +48,7 @@ class BrokerState:
         self.evacuated_at = 0.0
         #: Seconds by which the clock of some other node was ahead of ours, at most.
         self.clock_ahead_s = 0.0
-        #: What the running clock and the wall's read at one moment, the last that is known; zeroes: none is.
+        #: Running clock and wall clock at one moment, the last that is known; zeroes: none is.
         self.ran_until = (0.0, 0.0)
         #: When the last session was left, by the running clock, as far as the journal says.
         self.left_at = 0.0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """What is done at an instant; nothing any more once that has come, or is cancelled."""
+    """An action at an instant; none any more once that has come, or is cancelled."""
 
     __slots__ = ("action", "instant")
 

@@ -14,12 +14,12 @@ from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import SessionLog
 from sterna.mqtt.message import Message
 
-#: What to do with messages at QoS 2 that are in doubt: they may come twice, or not at all.
+#: The treatment of messages at QoS 2 that are in doubt: they may come twice, or not at all.
 InDoubt = Literal["repeat", "drop"]
 
 
 class Forgotten(NamedTuple):
-    """What was in flight, by what became of it."""
+    """Messages that were in flight, by what became of them."""
 
     repeated: int
     """Sent again as new: QoS 1, and QoS 2 with "repeat"."""

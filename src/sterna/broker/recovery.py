@@ -38,7 +38,7 @@ from sterna.vocabulary.bounds import OWNER_NUMBER_MAX
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
 from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp
 
-#: What the version vector is called among the sessions of a checkpoint.
+#: The key of the version vector among the sessions of a checkpoint.
 VECTOR = "\0"
 #: And a part of the table of who owns which session.
 OWNERS = "\0owners/"
@@ -48,7 +48,7 @@ RUNNING = "\0running"
 
 #: Entries that cannot be are told of one by one up to here, then only counted.
 IMPOSSIBLE_TOLD_MAX = 20
-#: What an event that cannot be raises.
+#: Errors that an impossible event raises.
 _IMPOSSIBLE = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError, LinkProtocolError)
 
 

@@ -81,7 +81,7 @@ class SysTree:
         self._set_capabilities()
 
     def _set_capabilities(self) -> None:
-        """What MQTT+ clients ask for: the data processing operators there are, as JSON."""
+        """The list that MQTT+ clients ask for: the data processing operators there are, as JSON."""
         capabilities = msgspec.json.encode(self._functions.capabilities())
         if capabilities != self._capabilities:
             self._capabilities = capabilities

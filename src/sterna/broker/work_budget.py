@@ -17,7 +17,7 @@ from sterna.broker.deadlines import Deadlines
 
 # One unit is one entry of a tree or dict looked at: about a quarter of a microsecond, interpreted.
 
-#: What one client may cost in one turn: some two milliseconds.
+#: The budget of one client in one turn: some two milliseconds.
 TURN: Final = 8192
 #: One packet of any kind but the QoS 0 publications that go straight through.
 PACKET: Final = 16

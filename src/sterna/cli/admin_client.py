@@ -28,7 +28,7 @@ class Unanswered(SternaError):
 
 
 def ask(admin: str, page: str, token_file: Path | None, change: dict[str, Any] | None = None) -> Any:
-    """What a page says; with `change`, what it says after that."""
+    """The contents of a page; with `change`, after that."""
     headers = {"Content-Type": "application/json"} | _authorization(token_file)
     connection = _connection(admin)
     try:

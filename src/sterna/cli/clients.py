@@ -9,7 +9,7 @@ import typer
 
 from sterna.cli.admin_client import DEFAULT_ADMIN, AdminOption, JsonOption, TokenOption, ask, shown
 
-#: What a gateway says, by the number on the wire.
+#: MQTT versions as a gateway names them, by the number on the wire.
 _VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5"}
 
 app = typer.Typer()

@@ -14,7 +14,7 @@ from sterna.cli.admin_client import DEFAULT_ADMIN, AdminOption, JsonOption, Toke
 from sterna.vocabulary.errors import ConfigurationError
 
 LOOK_S = 0.5
-#: What a shell says of a program that was ended by Ctrl-C.
+#: The exit code by which shells know a program that was ended by Ctrl-C.
 INTERRUPTED = 130
 #: As the admin port takes it.
 RATE_MAX = 100_000

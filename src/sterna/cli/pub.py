@@ -46,7 +46,7 @@ class PubFlags(ConnectionFlags):
 
 
 def payloads(flags: PubFlags) -> Iterator[bytes]:
-    """What to publish, in order; a file that cannot be read is refused before anything is sent."""
+    """Payloads to publish, in order; a file that cannot be read is refused before anything is sent."""
     if flags.stdin_line:
         return (line.removesuffix(b"\n") for line in sys.stdin.buffer)
     try:

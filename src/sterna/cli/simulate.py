@@ -241,7 +241,7 @@ def show(outcome: Outcome, *, json: bool, many: bool) -> None:
 
 
 def last_events(plan: Plan, names: tuple[str, ...]) -> list[str]:
-    """What led to it: the same run again, this time reading along."""
+    """Events that led to it: the same run again, this time reading along."""
     found: list[str] = []
 
     def read(line: str) -> None:

@@ -133,7 +133,7 @@ class GatewayClient:
         self._incoming = Incoming()
         #: The node that has the session, if one has.
         self._up: Upstream | None = None
-        #: What the client says may go straight on.
+        #: The client's packets may go straight on.
         self._direct = False
         #: Publications that node takes before it answers.
         self._node_window = 65535
@@ -156,7 +156,7 @@ class GatewayClient:
         self._parting = b""
         self._graceful = False
         self._ends = False
-        #: What a CONNECT that cannot be read is answered in; 0: not at all.
+        #: The MQTT version of the answer to a CONNECT that cannot be read; 0: no answer.
         self._presumed_version = 0
         self._timer = context.later(context.limits.connect_s, self._connect_timeout)
 
@@ -399,7 +399,7 @@ class GatewayClient:
             upstream.incoming.keep(data[position:], stop)
 
     def _weigh(self, first: int, data: bytes, body: int, stop: int) -> int:
-        """HOT.  What to do with a packet of the node."""
+        """HOT.  The verdict on a packet of the node."""
         kind = first >> 4
         if kind == packets.PUBLISH:
             at = body + 2 + (data[body] << 8) + data[body + 1] if stop - body >= 2 else stop

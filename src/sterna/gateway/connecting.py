@@ -23,7 +23,7 @@ _OURS = frozenset({prop.SESSION_EXPIRY, prop.RECEIVE_MAXIMUM, prop.TOPIC_ALIAS_M
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What one client asked for, and the pieces of its CONNECT."""
+    """The request of one client, and the pieces of its CONNECT."""
 
     version: int
     client_id: bytes

@@ -21,7 +21,7 @@ class Timer(Protocol):
 
 
 class GatewayWorld(Protocol):
-    """What the gateway asks of the process or simulator that runs it."""
+    """The services of the process or simulator that runs the gateway."""
 
     def dial(self, server: str, upstream: Upstream) -> None:
         """Connect, then call `upstream.connected` or `upstream.failed`; never at once."""

@@ -7,7 +7,7 @@ answered already, the gateway repeats the answer itself.
 Why a remembered answer is never given for another message.  A node assigns identifiers in a circle, leaving out those
 in use, and has at most W messages (`window`) in flight.  The gateway remembers the last 2W final acknowledgements, and
 of what it has seen at most W are open, so what it remembers was assigned no more than 4W assignments before the latest
-it has seen.  What the node assigned since, unseen, is in flight there, so at most W, and lies no further than 2W ahead
+it has seen.  Identifiers that the node assigned since, unseen, are in flight there: at most W, no further than 2W ahead
 of the latest seen.  The two cannot meet as long as 6W < 65535 (`WINDOW_MAX`).  2W answers are enough: an answer matters
 until the node has had it; those it has not had belong to messages in flight there, and it sends these again before
 anything new has taken W more acknowledgements.
@@ -33,7 +33,7 @@ SENT_EXACTLY: Final = 2
 RECEIVED: Final = 3
 RELEASED: Final = 4
 
-#: What to do with a packet: pass it on, let it vanish, answer it in the other's place, or wait with it.
+#: Verdicts on a packet: pass it on, let it vanish, answer it in the other's place, or wait with it.
 PASS: Final = 0
 SWALLOW: Final = 1
 ANSWER: Final = 2

@@ -19,7 +19,7 @@ from sterna.mqtt.reasons import Reason
 
 
 class GatewayPeer(Protocol):
-    """What is known of a client before it says a word."""
+    """A client as it is known before it says a word."""
 
     @property
     def address(self) -> str: ...
@@ -36,7 +36,7 @@ class Gateway:
         rng: Random,
         now: float,
     ) -> None:
-        #: What all clients share.
+        #: Shared by all clients.
         self._context = GatewayContext(name, servers, limits, patience, world, rng, now)
         self.limits = limits
         self.counters = self._context.counters

@@ -21,7 +21,7 @@ class Ledger:
     def __init__(self) -> None:
         #: packet identifier -> the packet to say again; below 0 stand packets that have none.
         self.entries: dict[int, bytes] = {}
-        #: What this node has not been told yet.
+        #: Packet identifiers of entries that this node has not been told yet.
         self.unsent: deque[int] = deque()
         self.bytes_held = 0
         self._loose = 0

@@ -275,7 +275,7 @@ class Tether:
             self._dial()
 
 
-#: What the return codes of 3.1.1 mean, as far as a gateway has to tell them apart.
+#: The meaning of the return codes of 3.1.1, as far as a gateway has to tell them apart.
 _REASONS = {
     1: Reason.UNSUPPORTED_PROTOCOL_VERSION,
     2: Reason.CLIENT_IDENTIFIER_NOT_VALID,

@@ -14,7 +14,7 @@ PARTING_S = 2.0
 
 
 class PeerTransport(Protocol):
-    """What the world gives us to reach one peer."""
+    """The connection to one peer, as the world gives it to us."""
 
     def write(self, data: bytes) -> None: ...
     def close(self) -> None:

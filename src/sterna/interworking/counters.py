@@ -1,4 +1,4 @@
-"""What an attachment counts, by reason; all of it is on the admin port."""
+"""Counters of an attachment, by reason; the admin port shows all of them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ PACKET_BYTES_MAX: Final = 268_435_460
 
 
 class Hands(Protocol):
-    """What the joint hands on to."""
+    """The takers of packets and events from the joint."""
 
     def to_broker(self, data: bytes) -> None:
         """Packets for the foreign broker."""

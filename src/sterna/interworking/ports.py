@@ -1,4 +1,4 @@
-"""What the interworking core asks of others: of the world around it, and of the broker of its own node."""
+"""The services that the interworking core needs: of the world around it, and of the broker of its own node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class World(Protocol):
 
 
 class InFlight(NamedTuple):
-    """What was in flight when the foreign broker lost its session, by what became of it."""
+    """Messages that were in flight when the foreign broker lost its session, by what became of them."""
 
     repeated: int
     dropped: int
@@ -75,7 +75,7 @@ class OwnBroker(Protocol):
     def has_session(self) -> bool: ...
 
     def filters(self) -> dict[bytes, int]:
-        """What the session is subscribed to, with the QoS."""
+        """Topic filters that the session is subscribed to, with the QoS."""
 
     def open(self, output: Output) -> OwnConnection:
         """A connection to our own broker; packets go to `output`."""

@@ -228,7 +228,7 @@ class Probe(ForeignLine):
         self._publish(b"live", qos=2, packet_id=_LIVE_ID, retain=True)
 
     def _ask_for_echo(self) -> None:
-        """What was published comes back before what is published now; where nothing comes back, PINGRESP must do."""
+        """Earlier messages come back before those published now; where nothing comes back, PINGRESP must do."""
         self.await_answer(
             self._caller.answer_s,
             f"a message published below {self._topic.decode()} (is the broker alive, and may the account read there?)",

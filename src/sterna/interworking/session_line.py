@@ -25,7 +25,7 @@ SILENT_KEEP_ALIVES: Final = 2
 
 
 class Attached(Protocol):
-    """What the line tells."""
+    """The listener that hears of events on the line."""
 
     def greeted(self, *, session_present: bool) -> None:
         """The foreign broker has let us in."""

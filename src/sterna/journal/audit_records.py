@@ -30,7 +30,7 @@ class SessionRecord(NamedTuple):
     qos: int = 0
     no_local: bool = False
     rules: str | None = None
-    """What of its filter the client may read, if not everything: see `Permissions.reading`."""
+    """The part of its filter that the client may read, if not everything: see `Permissions.reading`."""
     vector: Mapping[str, Stamp] | None = None
     number: int | None = None
     """Of one that moved or arrived: under which number another node came to own it."""

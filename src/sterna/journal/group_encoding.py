@@ -27,10 +27,10 @@ FRAME_BYTES_MAX = 2 * 1024 * 1024
 """A frame holds at most this much, or a single item that is bigger by itself."""
 
 MESSAGE_OVERHEAD_BYTES = 256
-"""What a message weighs beyond payload and properties: the object, its topic and publisher, roughly."""
+"""Memory of a message beyond payload and properties: the object, its topic and publisher, roughly."""
 
 RECORD_BYTES = 128
-"""What a record takes in a frame, roughly."""
+"""Size of a record in a frame, roughly."""
 
 T = TypeVar("T")
 

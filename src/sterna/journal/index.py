@@ -117,7 +117,7 @@ class Index:
         return FrameSpan(segment.serial, starts[frame], segment.size, bases[frame], following.base if following else -1)
 
     def frame_at(self, serial: int, start: int) -> tuple[int, int]:
-        """What a frame at this byte holds: [base, the base of the next one); nothing if it is not one of messages.
+        """Offsets in the frame at this byte: [base, the base of the next one); nothing if it is not one of messages.
 
         The second is -1 if there is no next one.
         """

@@ -257,7 +257,7 @@ class Journal:
         """The kept messages of [start, stop) as record batches, in order.
 
         Each batch is dense; its schema's metadata says the offset of its first row (BASE_OFFSET_KEY) and the epoch
-        (EPOCH_KEY).  What is missing between two batches is trimmed, lost or failed.
+        (EPOCH_KEY).  Rows missing between two batches are trimmed, lost or failed.
         """
         from sterna.journal.columns import read_batch, to_batch  # loads Arrow
 

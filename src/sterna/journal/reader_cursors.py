@@ -14,7 +14,7 @@ NAME_BYTES_MAX = 128
 
 
 class ReaderRecord(NamedTuple):
-    """What has to outlive a restart."""
+    """The fields of a reader that have to outlive a restart."""
 
     name: str
     started: int
@@ -22,7 +22,7 @@ class ReaderRecord(NamedTuple):
 
 
 class FellOff(NamedTuple):
-    """What a reader had not committed and retention took: [committed, first)."""
+    """Offsets that a reader had not committed and retention took: [committed, first)."""
 
     reader: str
     committed: int
@@ -43,7 +43,7 @@ class _JournalReader:
 
 @dataclass(frozen=True, slots=True)
 class HeldOffsets:
-    """What retention spares for readers: everything from `offset` on, within these limits.
+    """Offsets that retention spares for readers: everything from `offset` on, within these limits.
 
     Segments the journal's own limits would drop stay until these are passed too.
     """
@@ -100,7 +100,7 @@ class ReaderCursors:
         return min((one.committed for one in self._readers.values()), default=None)
 
     def lost(self, name: str) -> FellOff | None:
-        """What the reader has lost and not gone past yet."""
+        """Offsets that the reader has lost and not gone past yet."""
         one = self._readers.get(name)
         return one.lost if one is not None else None
 

@@ -45,7 +45,7 @@ _WINDOW_BYTES = 16 * 1024
 """Read-ahead of the walk: many small frames per read, little waste on big ones."""
 
 _SCAN_BYTES = 1024 * 1024
-"""What is read at a time to find the next frame behind damage."""
+"""Bytes read at a time to find the next frame behind damage."""
 
 
 class RecoveredMessages(NamedTuple):

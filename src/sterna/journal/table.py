@@ -45,7 +45,7 @@ TABLE_SCHEMA: Any = pa.schema(
     ]
 )
 
-#: What else a reader of the feed may ask for, who passes messages on: encoded properties as they came, and the instant
+#: More columns for a reader of the feed that passes messages on: encoded properties as they came, and the instant
 #: after which nobody may have it (0: never).  No column of the table.
 APART_SCHEMA: Any = pa.schema([pa.field("property_block", pa.binary()), pa.field("expires_us", _NUMBER)])
 

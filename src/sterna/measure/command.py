@@ -34,7 +34,7 @@ Rounds = Annotated[int | None, typer.Option(min=1, max=99, help="Rounds; the med
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a measurement works with."""
+    """The means of a measurement."""
 
     say: Say
     """How far it is."""
@@ -133,7 +133,7 @@ class CommandGroup:
 
 
 def known(name: str, names: Mapping[str, Any], what: str, option: str) -> Any:
-    """What stands under this name; a slip is answered with all names."""
+    """The entry of this name; a slip is answered with all names."""
     if name not in names:
         raise typer.BadParameter(f"no {what} {name!r}; known: {', '.join(names)}", param_hint=option)
     return names[name]

@@ -183,7 +183,7 @@ class Arrival(MoveSide):
             self._heard(vector, [])
 
     def _gap_came(self, number: int, origin: str, upto: Stamp, messages: list[Message] | None) -> None:
-        """What a node had published that we had read before the session listened here; None if that is not all."""
+        """Messages of a node that we had read before the session listened here; None if that is not all."""
         if number != self.number or self._session is None or self.state is not Arriving.EXPECTING:
             return
         if messages is None:

@@ -24,12 +24,12 @@ from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
 #: Why a session stays where it is, though its client was sent to another node.
 NOT_COME = "its client did not come there"
-#: What a subscription takes besides its filter.
+#: Size of a subscription besides its filter.
 FIELDS_BYTES = 16
 
 
 class ClientsOnTheWay(Protocol):
-    """What clients, and gateways of theirs, are told of a move."""
+    """Notices of a move to clients and to their gateways."""
 
     def is_led(self, connection: Connection, target: str) -> bool:
         """Is there a gateway that takes the client to that node?"""
@@ -103,7 +103,7 @@ class Departure(MoveSide):
         self._page: MigSync | None = None
         #: The last that was sent.
         self._sent_page = -1
-        #: What was in flight when it stopped, and until when that may be acknowledged.
+        #: Packet identifiers in flight when it stopped, and until when they may be acknowledged.
         self._in_flight: set[int] = set()
         self._drained_by = 0.0
         self._acknowledged: list[int] = []
@@ -172,7 +172,7 @@ class Departure(MoveSide):
             self._host.send(self.target, offer)
 
     def theirs(self, vector: VersionVector, heard: list[str], *, is_first: bool) -> None:
-        """What the other node said in MIGTOACK."""
+        """The other node has answered with MIGTOACK."""
         if self.state is Leaving.OFFERED:
             self._theirs = vector
             self._heard = set(heard)
@@ -290,7 +290,7 @@ class Departure(MoveSide):
         self.on(On.DRAINED)
 
     def _is_drained(self) -> bool:
-        """What came through shared subscriptions goes back there, so it has to be acknowledged before."""
+        """Messages of shared subscriptions go back there, so they have to be acknowledged before."""
         session = self.session
         if self.state is not Leaving.DRAINING or session.connection is None:
             return True
@@ -337,7 +337,7 @@ class Departure(MoveSide):
         if self.state is not Leaving.FREEZING:
             return
         if not safe:
-            # What could not be written was not delivered either, and is about to be taken back.
+            # A group that could not be written was not delivered either, and is about to be taken back.
             self._host.later(AGAIN_S, self._mark)
             return
         # Not more than was published: others compare it with how far they have read.
@@ -492,7 +492,7 @@ def _entries(vector: VersionVector) -> list[tuple[str, int, int]]:
     return [(origin, *stamp) for origin, stamp in vector.items()]
 
 
-#: What is done first, by the state a move begins in.
+#: The first action, by the state a move begins in.
 _FIRST: dict[Leaving, Callable[[Departure], None]] = {
     Leaving.OFFERED: Departure._offer,
     Leaving.DRAINING: Departure._drain,

@@ -135,7 +135,7 @@ class Directory:
         return [self.entry(client) for client in self._buckets[bucket]]
 
     def differing(self, digests: list[int]) -> Iterator[list[OwnerEntry]]:
-        """What we know of the parts that another node knows otherwise, frame by frame."""
+        """Our entries of the parts that differ at another node, frame by frame."""
         page: list[OwnerEntry] = []
         for bucket, (ours, theirs) in enumerate(zip(self._digests, digests or [0] * BUCKETS, strict=False)):
             if ours != theirs:

@@ -1,4 +1,4 @@
-"""What two nodes say to each other about a session, and what all nodes say about who owns which.
+"""Messages between two nodes about a session, and between all nodes about who owns which.
 
     the new owner                the old owner
     PULL            ------->                    it has the client, and is to have the session
@@ -94,7 +94,7 @@ class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):
     client: Client
     number: OwnerNumber
     vector: Marks
-    """What comes after it the new owner will have."""
+    """The new owner will have everything that comes after it."""
     heard: Nodes
     """Nodes that said so just now: whatever they sent before that has passed everybody between."""
     is_first: bool = False
@@ -118,7 +118,7 @@ class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
     page: Annotated[int, msgspec.Meta(ge=-2, le=NUMBER_MAX)]
     items: list[Item]
     states: list[tuple[bytes, bytes]] = []
-    """What its expressions remember; of one that is long, the next piece."""
+    """States of its expressions; of one that is long, the next piece."""
     session: SessionState | None = None
     """With the last page: everything but its subscriptions and messages;"""
     gone_s: Annotated[float, msgspec.Meta(ge=-SECONDS_MAX, le=SECONDS_MAX)] = 0.0
@@ -237,7 +237,7 @@ class Owners(msgspec.Struct, tag=1, array_like=True, frozen=True):
 
 
 class Digests(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """What the sender knows, in short: a number for each part of the table."""
+    """Digests of the sender's directory: a number for each part of the table."""
 
     numbers: Annotated[list[Word], msgspec.Meta(max_length=BUCKETS)]
 

@@ -1,6 +1,6 @@
 """A session that has stopped on one node and goes on at another which was not listening for it: what it would miss.
 
-Nobody has to be asked before the session is sent.  What our own clients published lies in our journal.  Of a node that
+Nobody has to be asked before the session is sent.  Messages of our own clients lie in our journal.  Of a node that
 we have not read further than the session was served, we read as after any interruption: from where we are, with what we
 want now.  A node that we have read further, for others, we ask for what lies between, for this session alone.
 
@@ -23,8 +23,8 @@ FILTERS_MAX = 100
 
 
 def of_our_own(host: NodeMoveHost, vector: VersionVector, filters: list[bytes]) -> list[Message] | None:
-    """What our clients have published after it; None if we cannot tell.  A client that came here from another node had
-    to wait until we had read what it published there, so all this comes after what others are asked for."""
+    """Messages that our clients have published after it; None if we cannot tell.  A client that came here from another
+    node had to wait until we had read what it published there, so all this comes after what others are asked for."""
     served = vector.get(host.node)
     if served is None:
         return None

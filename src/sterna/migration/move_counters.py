@@ -1,4 +1,4 @@
-"""What has become of sessions that moved, as `/migrations` tells it."""
+"""Counters of moves by outcome, as `/migrations` shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other nodes say: to everybody, and about one session, and then to which move under way it belongs.
+"""Dispatches messages of other nodes: news for everybody, and messages about one session to its move under way.
 
 One table names for each kind of message who takes it.  A message that belongs to no move is old, repeated or forged: it
 is counted, and answered where the other side may be waiting to hear how a move ended.
@@ -123,7 +123,7 @@ class MoveDispatch:
         self.takers[type(message)](source, message)
 
     def told(self, link: str, body: bytes) -> None:
-        """What a neighbour says to everybody, about who owns what and who is where."""
+        """A neighbour has sent news for everybody: who owns what and who is where."""
         news = messages.decode_news(body)
         self.news_takers[type(news)](link, news)
 

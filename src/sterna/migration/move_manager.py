@@ -181,7 +181,7 @@ class MoveManager:
         return False
 
     def welcomed(self, session: Session) -> bool:
-        """What may be sent again, or would overtake something, waits; the client does not."""
+        """Messages that may be repeated, or would overtake others, wait; the client does not."""
         client, connection = session.client_id, session.connection
         arrival = self.arrivals.get(client)
         if arrival is not None and arrival.awaits_word:

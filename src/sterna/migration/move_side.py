@@ -1,4 +1,4 @@
-"""What both sides of a move have in common: a table that says what to do, and a clock that has it said again."""
+"""The base of both sides of a move: a table of actions, and a timer that repeats messages."""
 
 from __future__ import annotations
 

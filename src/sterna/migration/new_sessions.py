@@ -123,7 +123,7 @@ class NewSessions:
                 self._await(origin)
 
     def _begins(self, session: Session, frontiers: VersionVector) -> None:
-        """What was published before is not for it, even if we read it later: the old session is in charge of it."""
+        """Earlier messages are not for it, even if we read them later: the old session is in charge of them."""
         beginning = session.beginning
         if beginning is not None and beginning.left_to_old:  # nodes that did not answer may be lost, too
             for origin in [name for name in beginning.resumed if name not in frontiers and name != self._host.node]:
@@ -387,8 +387,8 @@ class NewSessions:
     def _merge(
         self, session: Session, beginning: Beginning, old: OldSession, coming: TakingOver, upto: VersionVector
     ) -> None:
-        """What waited there up to this vector and was not heard here, then what waits here.  May raise JournalError;
-        then nothing has changed."""
+        """Queues what waited there up to this vector and was not heard here, then what waits here.  May raise
+        JournalError; then nothing has changed."""
         counters = self._host.counters
         filters = sure_filters(session)
         is_known = self._is_known_who_came_between(session, beginning, old)

@@ -16,7 +16,7 @@ from sterna.routing.link_frames import About
 from sterna.routing.router import Router
 from sterna.vocabulary.identity import Stamp, VersionVector
 
-#: What a link adds to what two nodes say to each other.
+#: Bytes that a link adds to a message between two nodes.
 FRAME_OVERHEAD_BYTES = 512
 
 
@@ -121,7 +121,7 @@ class NodeMoveHost:
     # -- how far messages have come --
 
     def vector(self) -> VersionVector:
-        """What we have read of everybody, our own messages included."""
+        """How far we have read every node, ourselves included."""
         journal = self.broker.journal
         return {**self._reading.settled_vector(), self.node: Stamp(journal.epoch, journal.next_offset - 1)}
 
@@ -130,7 +130,7 @@ class NodeMoveHost:
         return self._reading.frontier()
 
     def heard_up_to(self) -> VersionVector:
-        """What a session that begins to listen now has not heard: what came before."""
+        """A session that begins to listen now has heard nothing up to here."""
         return {**self.vector(), self.node: self.frontier()}
 
     def has_read(self, node: str, stamp: Stamp) -> None:

@@ -27,12 +27,12 @@ class PublisherOrder:
         """`let_in`: a client that was held up may be heard."""
         self._host = host
         self._then = let_in
-        #: What is published here from this offset on, in order -> comes after these messages of other nodes.
+        #: Messages published here from this offset on, in order -> come after these of other nodes.
         self._offsets: list[int] = []
         self._before: list[VersionVector] = []
         #: Clients that wait to be heard.
         self._held_up: dict[bytes, None] = {}
-        #: What everybody is to hear of with the news.
+        #: Stamps that go to everybody with the next news.
         self._untold: VersionVector = {}
 
     # -- publishers come and go --
@@ -66,7 +66,7 @@ class PublisherOrder:
         _, node, epoch, sequence = session.came
         stamp = Stamp(epoch, sequence)
         self._untold[node] = max(stamp, self._untold.get(node, BEFORE_ALL))
-        # What a node says about a session comes by the way of its messages, behind them.
+        # A node's word about a session comes by the way of its messages, behind them.
         self._host.has_read(node, stamp)
 
     def holds_up(self, client: bytes) -> bool:

@@ -31,8 +31,8 @@ GrantFields = tuple[Qos, bool, list[SubscriptionId], bool, Topic]
 
 
 class Pages:
-    """What a session that has stopped is owed, in order: what is in flight, then what waits.  At last what its
-    expressions remember, as of now."""
+    """Messages owed to a session that has stopped, in order: those in flight, then those that wait.  At last the states
+    of its expressions, as of now."""
 
     def __init__(self, broker: Broker, node: str, session: Session) -> None:
         self._broker = broker

@@ -13,7 +13,7 @@ class MigrationSettings:
     """Clients that change their node ([more about it](migration.md)); of no effect without `[network]`."""
 
     owner_unreachable: Literal["new-session", "refuse"] = "new-session"
-    """What a client gets whose session is on a node that cannot be reached: a new session, or (`"refuse"`) no
+    """The answer to a client whose session is on a node that cannot be reached: a new session, or (`"refuse"`) no
     connection until it can."""
     owner_absent_s: Annotated[float, Allowed(0, 86400 * 365)] = 10.0
     """How long that node must have been away before its clients get a new session.  Until then they get no connection,
@@ -32,7 +32,7 @@ class MigrationSettings:
     do not count, up to 16 times as many."""
     server_references: bool = False
     """Tell MQTT 5 clients that are moved by plan where to go, with DISCONNECT 0x9C or 0x9D and a Server Reference,
-    instead of only closing their connections.  [Few libraries follow it](migration.md#what-the-client-sees), and
+    instead of only closing their connections.  [Few libraries follow it](migration.md#effects-on-the-client), and
     libmosquitto's clients end."""
     rate: Annotated[float, Allowed(0.01, 100_000)] = 50.0
     """Clients that `sterna evacuate` begins to move per second."""

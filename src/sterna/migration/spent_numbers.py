@@ -1,8 +1,8 @@
 """Numbers under which moves came to nothing: none of them is used again.
 
 An answer under such a number may still be under way, and an offer said twice too.  If a node took the same offer again
-after it had refused it, the refusal would let the other one go on serving a session that had changed hands.  What this
-node forgets in a crash is told again: the other one refuses the number, and it is spent here as well.
+after it had refused it, the refusal would let the other one go on serving a session that had changed hands.  If this
+node forgets a number in a crash, it is told again: the other one refuses it, and it is spent here as well.
 """
 
 from __future__ import annotations

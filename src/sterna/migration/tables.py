@@ -1,4 +1,4 @@
-"""What each side of a move does when it hears something: two tables, from which the documentation is drawn too.
+"""The state machines of both sides of a move: two tables, from which the documentation is drawn too.
 
 A row says: in this state, on this event, do that, and be in that state.  An event that has no row in a state is old, or
 forged, or none of the other side's business there: it is counted and changes nothing.
@@ -216,7 +216,7 @@ class Machine:
         self.state = state
 
     def on(self, event: On) -> tuple[Do, ...] | None:
-        """What is to be done; None if the event means nothing here."""
+        """The actions; None if the event means nothing here."""
         row = self._table.get((self.state, event))
         if row is None:
             return None

@@ -8,7 +8,7 @@ from sterna.vocabulary.errors import ProtocolError
 
 
 class Incoming:
-    """What has come in of a packet that is not whole yet, or has to wait."""
+    """Bytes of a packet that is not whole yet, or has to wait."""
 
     __slots__ = ("_needed", "_parts", "size")
 

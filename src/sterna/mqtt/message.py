@@ -58,7 +58,7 @@ class Message:
         self.offset = offset
         #: Where it entered the network and as what, if that was another node.
         self.identity: Identity | None = None
-        #: What an expression computed it of, under a name that is the same at every node; see `result_identity.py`.
+        #: The source of a computed result, under a name that is the same at every node; see `result_identity.py`.
         self.made_of: Identity | None = None
         #: Which nodes' members of shared subscriptions are to have it; empty if the node of entry knew of no members.
         self.shares = b""

@@ -109,7 +109,7 @@ READERS: dict[int, Reader] = {
     MAXIMUM_PACKET_SIZE: _read_nonzero_four,
 }
 
-#: What a client may send, by packet.  "Will" stands for the will properties inside CONNECT.
+#: Properties that a client may send, by packet.  "Will" stands for the will properties inside CONNECT.
 ALLOWED: dict[str, frozenset[int]] = {
     "CONNECT": frozenset(
         {

@@ -137,7 +137,7 @@ class Branch(Generic[Value]):
         self.name = name
         self.start: i64 = start
         self.stop: i64 = stop
-        #: What is held under the name that ends here, and what under that name followed by `#`.
+        #: The value under the name that ends here, and the one under that name followed by `#`.
         self.value: Value | None = None
         self.rest: Value | None = None
         #: The branch that goes on with a `+`; and those that go on with other levels: one, or by that level if several.
@@ -257,7 +257,7 @@ class LevelTree(Generic[Value]):
 
     def __init__(self) -> None:
         self.root: Branch[Value] = Branch(b"", 0, -1)
-        #: What the last search found.
+        #: Values that the last search found.
         self.one: Value | None = None
         self.several: list[Value] | None = None
         # A level of the topic that is searched for, and where it begins.
@@ -359,12 +359,12 @@ class LevelTree(Generic[Value]):
     # -- filters: which of them match a name? --
 
     def matching(self, topic: bytes) -> list[Value]:
-        """What is held under filters that match this name."""
+        """Values under filters that match this name."""
         self.search(topic)
         return self._all_found()
 
     def above(self, topic_filter: bytes) -> list[Value]:
-        """What is held under filters that cover this one: read as a name, it falls under exactly those, but for a `#`
+        """Values under filters that cover this one: read as a name, it falls under exactly those, but for a `#`
         of its own, which only a `#` covers."""
         end: i64 = _levels_end(topic_filter)
         self._begin()
@@ -372,7 +372,7 @@ class LevelTree(Generic[Value]):
         return self._all_found()
 
     def search(self, topic: bytes) -> None:
-        """HOT.  What is held under filters that match this name: as `one`, and if it is not alone, as `several`."""
+        """HOT.  Finds values under filters that match this name: as `one`, and if it is not alone, as `several`."""
         self._begin()
         self._gather(self.root, topic, 0, len(topic), True)
 

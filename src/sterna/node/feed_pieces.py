@@ -105,7 +105,7 @@ class Rot(NamedTuple):
 
 @dataclass(slots=True)
 class Picked:
-    """What there is to send of some bytes of a segment."""
+    """Pieces to send of some bytes of a segment."""
 
     pieces: list[tuple[int, list[Any]]] = field(default_factory=list)
     """(kind, buffers); the buffers are views of the bytes given, or new ones."""
@@ -123,7 +123,7 @@ class Picked:
 
 
 def pick(data: bytes, question: Question, *, look: bool = True) -> Picked:
-    """What to send of `data`, which begins with a frame and ends with one.
+    """Pieces to send of `data`, which begins with a frame and ends with one.
 
     About a microsecond per frame if nothing has to be looked into; without `look` nothing is.
     """

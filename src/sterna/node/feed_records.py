@@ -23,7 +23,7 @@ from sterna.vocabulary.errors import JournalCorrupt
 
 RECORDS = 2
 
-#: What readers call the kinds of records.
+#: Readers' names for the kinds of records.
 KINDS = {"sessions": SESSIONS, "deliveries": DELIVERIES}
 
 _PLACE = struct.Struct(">Q")

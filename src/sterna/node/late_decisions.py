@@ -1,6 +1,6 @@
 """Answers nodes that ask for messages of shared subscriptions which this node had not heard of.
 
-What is given is in the journal before the node that asked hears of it: a crash gives it to nobody else.
+A decision is in the journal before the node that asked hears of it: a crash gives the message to nobody else.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from sterna.routing.strategies import make_strategy
 from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.vocabulary.identity import Identity, Stamp, VersionVector
 
-#: What a shared subscription takes besides its name, in an announcement.
+#: Size of a shared subscription besides its name, in an announcement.
 SHARE_OVERHEAD_BYTES = 16
 #: No group is undecided.
 NOTHING: list[bytes] = []

@@ -359,8 +359,8 @@ class Node:
     def _age_clock(self) -> float:
         """The time by which messages grow old: what the clock said at the start, and steady time since.
 
-        Whoever sets the clock forward, or has it set by a time server, does not mean to have a week of messages
-        dropped at once.  A clock that was set back makes messages live longer.
+        An operator who sets the clock forward, or has a time server set it, does not mean to drop a week of messages
+        at once.  A clock that was set back makes messages live longer.
         """
         now, wall = self._boot
         steady = wall + self.broker.now - now

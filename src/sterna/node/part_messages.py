@@ -52,7 +52,7 @@ class Told(msgspec.Struct, array_like=True, frozen=True, tag=4):
     aggregate: Any
     #: Topics in it that were not told before (FULL: all of them).
     claims: list[Topic]
-    #: What is kept apart and was not told before (FULL: all of it).
+    #: Topics kept apart that were not told before (FULL: all of them).
     apart: list[tuple[Topic, Moment, float | None]]
 
 
@@ -85,7 +85,7 @@ class Heard(msgspec.Struct, array_like=True, frozen=True, tag=7):
 
 
 class Windows(msgspec.Struct, array_like=True, frozen=True, tag=8):
-    """What there was in windows that are over: (end, whether this is the first of it, aggregates by topic)."""
+    """Contents of windows that are over: (end, whether this is the first of it, aggregates by topic)."""
 
     number: Number
     #: All windows that ended by then have been told with this, unless there is more to come.

@@ -1,9 +1,9 @@
 """Telling other nodes our part of their expressions: what our own clients publish counts there without being sent.
 
 A part is told whole, as it is now, so one that was lost or overtaken on the way changes nothing; only the names of
-topics are told once.  While it changes, it is told at the pace that is set.  Whoever was told says so from time to
-time; who does not is told everything again.  A reader that cannot be reached is kept in mind for as long as values
-count, also over a restart.
+topics are told once.  While it changes, it is told at the pace that is set.  A reader that was told says so from time
+to time; one that does not is told everything again.  A reader that cannot be reached is kept in mind for as long as
+values count, also over a restart.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Reader:
         #: The number of what it was told last, and of the last that it is known to have heard.
         self.count = 0
         self.heard = 0
-        #: What it was told: how many of the topics admitted in this edition, which change of those apart, the rest.
+        #: News it was told: how many of the topics admitted in this edition, which change of those apart, the rest.
         self.edition = -1
         self.claims = 0
         self.apart = 0

@@ -48,7 +48,7 @@ class SharedElsewhere:
         return key in self._groups
 
     def announced(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
-        """What a node has members of; None: it can no longer be reached."""
+        """Shares of which a node has members; None: it can no longer be reached."""
         if shares is None:
             self._unreachable[origin] = None
             return

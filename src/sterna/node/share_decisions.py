@@ -7,7 +7,7 @@ from sterna.broker.delivery.late_shares import DECISION_BYTES_MAX
 from sterna.broker.delivery.share_targets import EVERY_OTHER, encode_decision
 from sterna.node.remote_shares import SharedElsewhere
 
-#: What a shared subscription takes besides its name, with a node's name, in a decision.
+#: Size of a shared subscription besides its name, with a node's name, in a decision.
 DECIDED_OVERHEAD_BYTES = 80
 
 

@@ -9,7 +9,7 @@
 
 No I/O, no clock, no dice: the caller passes the time.
 
-What an expression means
+Meaning of an expression
 ------------------------
 `$GT;25$HOURLYMAX/plant/#` is read from right to left: messages under `plant/#`, the greatest of each hour per topic, of
 these the ones above 25.  Each operator is a stage; what goes from stage to stage is an *update*: (time, {key: value},

@@ -51,7 +51,7 @@ class Aggregate:
         raise NotImplementedError
 
     def buckets(self) -> int:
-        """What it has grown to, for those that grow."""
+        """Its size, for those that grow."""
         return 0
 
 
@@ -309,7 +309,7 @@ def aggregate_of(operator: Operator) -> Aggregate:
 
 
 def from_wire(operator: Operator, wire: object) -> Aggregate:
-    """What another place computed of this operator; StateError if it cannot be that."""
+    """The aggregate that another place computed of this operator; StateError if it cannot be that."""
     aggregate = aggregate_of(operator)
     try:
         aggregate.load(wire)

@@ -30,7 +30,7 @@ _State = tuple[int, bytes, int, str, tuple[int, int, int, int], list[bytes]]
 
 
 def stage_of(operator: Operator, after: Stage, counts: Counts, settings: Settings, since_us: int) -> Stage | None:
-    """What does an operator's work; None for functions and text rules, which the source is for."""
+    """The stage that does an operator's work; None for functions and text rules, which the source is for."""
     if operator.family is Family.RULE:
         return RuleStage(after, counts, operator)
     if operator.family is Family.CHANGE:
@@ -101,7 +101,7 @@ class Engine:
         return payload if self._forwards and result is not None else result
 
     def told(self, topic: bytes, value: float | None, time_us: int) -> bytes | None:
-        """What a message says, as a source of this expression has read it elsewhere; None: that there is no value."""
+        """Takes a message's value, as a source of this expression has read it elsewhere; None: there is no value."""
         try:
             self._source.after.change(self._begin(time_us), topic, value)
         except Outgrown as reason:
@@ -110,7 +110,7 @@ class Engine:
         return self._result.text
 
     def computed(self, topic: bytes, value: float | None, time_us: int) -> bytes | None:
-        """What a data processing function made of a message, elsewhere; None if it failed."""
+        """Takes the result of a data processing function for a message, made elsewhere; None if it failed."""
         source = self._source
         try:
             time_us = self._begin(time_us)

@@ -67,7 +67,7 @@ def _placed_by_length(expression: Expression, settings: Settings) -> tuple[str, 
 
 
 Step = tuple[str, str, str]
-"""What is done, what it gives, and a remark."""
+"""The work, its result, and a remark."""
 
 
 def steps_of(expression: Expression, settings: Settings, functions: Functions = NO_FUNCTIONS) -> list[Step]:

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-#: What stands for a wildcard in the topic of a result.
+#: Names for wildcards in the topic of a result.
 WILDCARD_NAMES = {b"+": b"$A", b"#": b"$ALL"}
 _WILDCARDS = {name: wildcard for wildcard, name in WILDCARD_NAMES.items()}
 
 
 def source_of(name: bytes) -> bytes:
-    """What an expression takes, from its text or from the topic of a result: the filter, as precisely as it tells."""
+    """The source of an expression, from its text or the topic of a result: the filter, as precisely as it tells."""
     levels = name.partition(b"/")[2].split(b"/")
     return b"/".join(_WILDCARDS.get(level, level) for level in levels)
 
 
 class Family(Enum):
-    """What operators have in common; the value is how an error or a plan calls them."""
+    """Families of operators; the value is their name in errors and plans."""
 
     RULE = "rule"
     CONTAINS = "text rule"
@@ -46,9 +46,9 @@ class Operator:
     aggregate: str = ""
     """AVG, SUM, ...: what an aggregate of any family computes."""
     number: float = 0.0
-    """What a rule compares with."""
+    """The number that a rule compares with."""
     needle: str = ""
-    """What CONTAINS looks for."""
+    """The text that CONTAINS looks for."""
     quantile: Fraction = Fraction(1, 2)
     """Of QUANTILE and MEDIAN: the share of values that lie at or below the answer."""
     span_us: int = 0

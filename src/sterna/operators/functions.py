@@ -32,7 +32,7 @@ class Function:
     compute: Compute | None
     """None: it runs elsewhere, and the engine is told the numbers."""
     returns: str
-    """What the number means, for people: it stands in `$SYS/capabilities` and in plans."""
+    """The meaning of the number, for people: it stands in `$SYS/capabilities` and in plans."""
     description: str = ""
     """The work on the payload."""
 

@@ -74,7 +74,7 @@ class SharedTopics(Stage):
         self.when[key] = self.number
 
     def since(self, number: int) -> list[tuple[bytes, int, float | None]]:
-        """What has changed after that one."""
+        """Entries that have changed after that one."""
         if number == self.number:
             return []
         return [(key, *self.held[key]) for key, changed in self.when.items() if changed > number]

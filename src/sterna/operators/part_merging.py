@@ -79,7 +79,7 @@ class Merge:
         return list(self._newest)
 
     def pending(self, place: str) -> list[bytes]:
-        """What this place was asked to keep apart and does not yet."""
+        """Topics that this place was asked to keep apart and does not yet."""
         remote = self.remotes.get(place)
         return [] if remote is None else sorted(remote.pending)
 
@@ -130,8 +130,8 @@ class Merge:
         claims: list[bytes],
         apart: list[tuple[bytes, int, float | None]],
     ) -> bool | None:
-        """What a place says now.  True if its part is another one than before; None if something before it is missing
-        and all of it is wanted again.  May raise StateError or Outgrown."""
+        """Takes the news of a place.  True if its part is another one than before; None if something before it is
+        missing and all of it is wanted again.  May raise StateError or Outgrown."""
         before = self.remotes.get(place)
         if before is not None and number <= before.number:
             return False  # overtaken on the way

@@ -56,7 +56,7 @@ def text_of(payload: bytes) -> str | None:
 
 
 def field_of(payload: bytes, path: tuple[str, ...], bytes_max: int) -> object:
-    """What stands at `path` in a JSON or CBOR payload; None if nothing does."""
+    """The value at `path` in a JSON or CBOR payload; None if nothing does."""
     if not payload or len(payload) > bytes_max:
         return None
     if payload is not _last.payload:

@@ -72,7 +72,7 @@ class Reference:
         return updates
 
     def value_of(self, payload: bytes) -> tuple[float | None, bool]:
-        """What a message says, and whether it says anything."""
+        """The value of a message, and whether it says anything."""
         operators = self.expression.operators
         needles = [one.needle for one in operators if one.family is Family.CONTAINS]
         numeric = [one for one in operators if one.family is not Family.CONTAINS]

@@ -138,7 +138,7 @@ class Spatial(Answering):
         raise NotImplementedError
 
     def partial(self) -> Aggregate:
-        """What can be merged with the same of other places."""
+        """An aggregate that can be merged with those of other places."""
         raise NotImplementedError
 
     def state(self) -> bytes:

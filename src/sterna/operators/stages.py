@@ -50,7 +50,7 @@ class Stage:
         raise NotImplementedError
 
     def state(self) -> bytes:
-        """What must survive."""
+        """The state that must survive."""
         return b""
 
     def resume(self, state: bytes) -> None:

@@ -130,7 +130,7 @@ class Collected(Stage):
 
 
 def _inside(expression: Expression, after: Stage, settings: Settings, functions: Functions) -> Source:
-    """What stands between the messages and the innermost aggregate."""
+    """The stages between the messages and the innermost aggregate."""
     periodic = _periodic(expression)
     for operator in expression.operators[expression.operators.index(periodic) + 1 :]:
         stage = stage_of(operator, after, after.counts, settings, 0)
@@ -141,7 +141,7 @@ def _inside(expression: Expression, after: Stage, settings: Settings, functions:
 
 
 class InnerValues:
-    """What is aggregated of a topic's messages, where each can be looked at by itself."""
+    """The aggregated values of a topic's messages, where each can be looked at by itself."""
 
     def __init__(self, expression: Expression, settings: Settings) -> None:
         self._end = Collected(Counts())
@@ -177,7 +177,7 @@ class PartialWindows:
         return sum(len(window.held) for window in self._ends.windows.values())
 
     def take(self) -> list[tuple[int, bytes]]:
-        """What has come since the last time: (end of the window, what `MergedWindows.merge` takes)."""
+        """Windows with news since the last time: (end of the window, what `MergedWindows.merge` takes)."""
         windows, self._ends.windows = self._ends.windows, {}
         return [(end_us, window.to_wire()) for end_us, window in sorted(windows.items())]
 

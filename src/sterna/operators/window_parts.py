@@ -18,7 +18,7 @@ from sterna.operators.settings import Settings
 from sterna.operators.stages import Counts, Outgrown, Stage
 from sterna.operators.windows import Periodic, results_of
 
-#: What a topic had in a window: its name, and an aggregate as `to_wire` gives it.
+#: A topic in a window: its name, and an aggregate as `to_wire` gives it.
 Item = tuple[bytes, object]
 
 #: Windows whose report is kept until everybody has it; with one more the oldest goes.
@@ -96,7 +96,7 @@ class WindowsPart(Engine):
 
 
 class RemoteWindows:
-    """What another place has reported."""
+    """Reports of another place."""
 
     __slots__ = ("closed_us", "expected", "missed", "windows")
 
@@ -155,7 +155,7 @@ class WindowsMerge:
         return all(remote.closed_us >= end_us for remote in self.remotes.values() if remote.expected)
 
     def values(self, end_us: int, counts: Counts) -> dict[bytes, float]:
-        """What the topics came to.  May raise Outgrown or StateError."""
+        """Results by topic.  May raise Outgrown or StateError."""
         found: dict[bytes, Aggregate] = {}
         for windows in (self._own.reports, *(remote.windows for remote in self.remotes.values())):
             for topic, wire in windows.get(end_us, ()):

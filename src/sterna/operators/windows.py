@@ -17,7 +17,7 @@ def window_end(time_us: int, anchor_us: int, length_us: int) -> int:
 
 
 def results_of(held: dict[bytes, Aggregate], counts: Counts) -> dict[bytes, float]:
-    """What the keys of a window have come to."""
+    """Results of a window by key."""
     values: dict[bytes, float] = {}
     for key, aggregate in held.items():
         try:

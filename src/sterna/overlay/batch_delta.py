@@ -57,7 +57,7 @@ class DeltaWriter:
         self._keys: list[tuple[bytes, int]] = []
 
     def difference(self, like: bytes, batch: bytes) -> bytes | None:
-        """HOT.  What to say instead of this batch; None if it has to be said whole."""
+        """HOT.  A difference to send instead of this batch; None if the batch has to be sent whole."""
         place = self._place_of.get((like, len(batch)))
         if place is None:
             return None

@@ -25,7 +25,7 @@ from sterna.vocabulary.errors import SternaError
 
 MAC_BYTES: Final = 8
 LONG: Final = 0xFFFF
-# What a batch is: lowest bits of its first number.
+# Kinds of batches: lowest bits of the first number.
 PLAIN: Final = 0
 DEFLATED: Final = 1
 FAREWELL: Final = 2
@@ -40,7 +40,7 @@ _LONG_FRAME: Final = Struct(">BHI")
 HEAD_BYTES: Final = 2 + MAC_BYTES
 """Of a batch that is small and acknowledges little; larger ones have a few bytes more."""
 _TAIL: Final = b"\x00\x00\xff\xff"
-"""What zlib ends every piece with; it goes without saying."""
+"""The end of every piece that zlib writes; it is left out on the wire."""
 NUMBER_BYTES_MAX: Final = 5
 FRAME_HEAD_BYTES: Final = _SHORT_FRAME.size
 FRAME_HEAD_BYTES_MAX: Final = _LONG_FRAME.size

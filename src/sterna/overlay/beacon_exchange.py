@@ -37,7 +37,7 @@ ANSWERS_PER_S = 20.0
 """Answers to one peer that has not proved itself: what is replayed to us is not echoed without bound."""
 
 ON_THE_WAY_S = 0.05
-"""What comes this long after a round trip is over was not under way when it began."""
+"""A datagram that comes this long after a round trip is over was not under way when it began."""
 
 DOUBT_PART = 0.72
 """The part of the time until death after which a silent neighbour is doubted."""
@@ -64,7 +64,7 @@ class BeaconListener(Protocol):
 
     @property
     def advert(self) -> Advert:
-        """What this node says of its way to the root."""
+        """The path to the root that this node advertises."""
 
     def neighbours(self) -> set[str]:
         """Those whose silence must be noticed."""
@@ -309,7 +309,7 @@ class BeaconExchange:
             self._world.report("peer-lost", peer=peer.name, reason=event.value)
         self._listener.changed(peer)
 
-    # What is due.
+    # Timers.
 
     def stir(self, now: float) -> None:
         """Every distance matters now: measure all peers in use for a while."""
@@ -469,7 +469,7 @@ class BeaconExchange:
                 self._out.send(peer.address, beacon)
 
     def _report_once(self, event: str, **fields: object) -> None:
-        """What a stranger could repeat is reported once."""
+        """Reports an event once, because a stranger could repeat it."""
         if event not in self._reported:
             self._reported[event] = None
             self._world.report(event, **fields)

@@ -3,8 +3,8 @@
     preamble, the first bytes of each: magic 6 bytes, version u8, name of the bundle 16 bytes, index u8, count u8
     chunk, everything after it: number u32 (wraps), length u16, data; of length 0: the bundle is closed
 
-A chunk goes to the connection that has the least to do, and the receiver puts them in order again.  What lies beyond a
-gap waits for it; when too much waits, the connections that are ahead are not read from until the others have caught up.
+A chunk goes to the connection that has the least to do, and the receiver puts them in order again.  Chunks beyond a
+gap wait for it; when too much waits, connections that are ahead are not read from until the others have caught up.
 A bundle is as good as its worst member: lose one, lose all, and the link session above carries on over another bundle.
 
 Nothing here is authenticated: the proofs and MACs of the channel above cover the whole stream, so whoever guesses the
@@ -27,9 +27,9 @@ NAME_BYTES = 16
 COUNT_MAX = 16
 CHUNK_BYTES_MAX = 0xFFFF
 WAITING_BYTES_MAX = 4 * 1024 * 1024
-"""What may wait behind a gap before those who are ahead are paused; what they were just sending comes on top."""
+"""Bytes that may wait behind a gap before connections that are ahead are paused; those under way come on top."""
 PIECE_COST_BYTES = 128
-"""What keeping a piece costs besides its bytes, so that many small ones count for what they are."""
+"""Memory per piece besides its bytes, so that many small ones count for what they are."""
 
 _PREAMBLE = Struct(f">{len(MAGIC)}sB{NAME_BYTES}sBB")
 PREAMBLE_BYTES = _PREAMBLE.size
@@ -249,7 +249,7 @@ class Bundle:
         member.chunk = self._chunks[number] = _Chunk(number, length)
 
     def _in_order(self) -> list[bytes]:
-        """What there is up to the next gap.  The beginning of a chunk need not wait for its end."""
+        """Data up to the next gap.  The beginning of a chunk need not wait for its end."""
         passed: list[bytes] = []
         while (chunk := self._chunks.get(self._next)) is not None:
             passed += chunk.pieces

@@ -76,7 +76,7 @@ class Channel:
         self.address = address
         #: Names in the certificate that the other side has shown.
         self.certified: frozenset[str] = frozenset()
-        #: What the other side says of itself; believed only once it has proved itself.
+        #: The other side's terms; believed only once it has proved itself.
         self.terms: Terms | None = None
         #: The session we said we hold.
         self.claimed = 0

@@ -57,7 +57,7 @@ class RootIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Advert:
-    """What a node says of its way to the root."""
+    """The path to the root that a node advertises."""
 
     root: RootIdentity
     round: int

@@ -25,7 +25,7 @@ WORKED_S: Final = 1.0
 
 
 class Reachability(Protocol):
-    """What is known about the other nodes."""
+    """Knowledge about the other nodes."""
 
     links: Links
 

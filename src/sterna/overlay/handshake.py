@@ -67,7 +67,7 @@ class Terms(Struct, frozen=True, array_like=True):
 
 
 class HandshakeClaim(Struct, frozen=True, array_like=True):
-    """What one side knows of the session."""
+    """The session as one side knows it."""
 
     session: Number
     """0 for none."""
@@ -102,7 +102,7 @@ class LinkHandshake:
         return framed(kind, body)
 
     def hear_terms(self, kind: int, body: bytes) -> Terms:
-        """What a HELLO or CHALLENGE says.  A challenge's proof is checked by `check`, after the terms were."""
+        """The terms in a HELLO or CHALLENGE.  A challenge's proof is checked by `check`, after the terms were."""
         if len(body) < _GREETING.size:
             raise HandshakeError("no link of ours", answer=False)
         magic, version = _GREETING.unpack_from(body)
@@ -115,7 +115,7 @@ class LinkHandshake:
         return _decoded(body[_GREETING.size : max(end, 0)], Terms)
 
     def hear_claim(self, kind: int, body: bytes) -> HandshakeClaim:
-        """What a PROOF or WELCOME says; its proof has to hold."""
+        """The claim in a PROOF or WELCOME; its proof has to hold."""
         self.check(kind, body)
         return _decoded(body[:-_PROOF_BYTES], HandshakeClaim)
 

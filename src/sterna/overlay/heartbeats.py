@@ -48,7 +48,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Acquaintance:
-    """What both sides of a heartbeat know of its sender; the receiver from the sender's earlier datagrams."""
+    """Facts that both sides of a heartbeat know of its sender; the receiver from the sender's earlier datagrams."""
 
     sender_boot: int
     receiver_boot: int

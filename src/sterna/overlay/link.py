@@ -20,7 +20,7 @@ NEEDED_MAX: Final = 8
 
 
 class LinkTransport(Protocol):
-    """What the world gives us to reach the other end of one connection."""
+    """One connection to the other end, as the world gives it to us."""
 
     def write(self, data: bytes) -> None: ...
     def close(self) -> None:
@@ -178,11 +178,11 @@ class Link:
         self._gathered = 0
         #: Of what is gathered, the bytes that are no messages.
         self._control = 0
-        #: What other batches have in common with what is gathered, if that is one frame.
+        #: `like` of the frame that is gathered, if it is alone.
         self._like = b""
         self._unsent: deque[_Kept] = deque()
         self._sent: deque[_Kept] = deque()
-        #: What was left in them when the session was given up.
+        #: Their contents when the session was given up.
         self._unwritten: list[tuple[int, bytes]] = []
         self._unacknowledged: list[tuple[int, bytes]] = []
         self._kept_bytes = 0
@@ -273,7 +273,7 @@ class Link:
 
     def keep_alive(self, line: Line) -> None:
         if line.blocked:
-            line.sent = self._now()  # What the transport still holds keeps the connection alive.
+            line.sent = self._now()  # Bytes that the transport still holds keep the connection alive.
         else:
             self._write(line, b"", 0, b"")
 

@@ -20,7 +20,7 @@ Schedule = Callable[[float, Callable[[], None]], None]
 
 
 class OverlayWorld(Protocol):
-    """What an overlay asks of the world."""
+    """The services of the world that an overlay uses."""
 
     def send_datagram(self, address: str, data: bytes) -> None:
         """Send one datagram to `address` ("host:port"); it may be lost."""
@@ -30,8 +30,8 @@ class OverlayWorld(Protocol):
 
     def hold_links(self, dial: dict[str, str]) -> None:
         """Keep exactly these dialled from now on: peer name -> address.  A static neighbour's name is not known before
-        it answers, so it stands under its address.  What was held before and is not in `dial` is closed first, then
-        what is new is dialled; what is in both stays as it is.  Links that others dialled are not meant."""
+        it answers, so it stands under its address.  Links held before that are not in `dial` are closed first, then
+        new ones are dialled; those in both stay as they are.  Links that others dialled are not meant."""
 
     def drop_link(self, peer: str, reason: str) -> None:
         """End the link with this peer, whoever dialled: it is of no use any more."""
@@ -41,7 +41,7 @@ class OverlayWorld(Protocol):
 
 
 class Overlay(Protocol):
-    """What an overlay does for the node."""
+    """The services of an overlay for the node."""
 
     @property
     def name(self) -> str:

@@ -52,7 +52,7 @@ TRANSITIONS: dict[tuple[PeerState, PeerEvent], PeerState] = {
     (PeerState.ALIVE, PeerEvent.SILENT): PeerState.DEAD,
     (PeerState.ALIVE, PeerEvent.LEFT): PeerState.DEAD,
     (PeerState.SUSPECT, PeerEvent.PROVED): PeerState.ALIVE,
-    # It may have been under way when the peer died.  What comes later is looked at when the probes run out.
+    # It may have been under way when the peer died.  Later datagrams are looked at when the probes run out.
     (PeerState.SUSPECT, PeerEvent.HEARD): PeerState.SUSPECT,
     (PeerState.SUSPECT, PeerEvent.DOUBTED): PeerState.SUSPECT,
     (PeerState.SUSPECT, PeerEvent.SILENT): PeerState.DEAD,

@@ -46,7 +46,7 @@ class RootPath:
 
 
 class _Knowledge:
-    """What is known of one life of a root."""
+    """Knowledge about one life of a root."""
 
     def __init__(self) -> None:
         self.round = -1
@@ -79,7 +79,7 @@ class RootPaths:
 
     @property
     def advert(self) -> Advert:
-        """What this node says of its way to the root."""
+        """The path to the root that this node advertises."""
         if self._path:
             return Advert(self.root, self._path.round, self.cost_us, self._path.parent)
         return Advert(self.root, self._own_round, self.cost_us, "")

@@ -55,7 +55,7 @@ class SpanningTreeOverlay:
         self._turn_at: float | None = None
         self._running = False
 
-    # What the node calls.
+    # Called by the node.
 
     @property
     def addresses(self) -> list[str]:

@@ -40,7 +40,7 @@ class TreeTuning:
     (all of it more often in the first second)."""
 
     round_s: float = 0.25
-    """How often the root starts a new round.  What is known of a root dies when its rounds stop rising."""
+    """How often the root starts a new round.  Nodes forget a root whose rounds stop rising."""
 
     change_s: float = 0.002
     """A shorter path to the root is taken only if it is shorter by more than this, ..."""
@@ -66,13 +66,13 @@ class TreeSettings(TreeTuning):
     """Where others reach this node ("host:port"), datagrams and links alike.  Empty: where its datagrams come from."""
 
     key: bytes = field(default=b"", repr=False)
-    """The network's shared key.  Whoever has it is believed; whoever has not is not heard."""
+    """The network's shared key.  Nodes believe senders that have it and ignore all others."""
 
     cpu: float = 0.0
-    """What this machine's processors can do, in MHz (L of the paper)."""
+    """The speed of this machine's processors together, in MHz (L of the paper)."""
 
     memory: float = 0.0
-    """What this machine can remember, in MiB (M of the paper; there in KiB, which made the processor irrelevant)."""
+    """The memory of this machine, in MiB (M of the paper; there in KiB, which made the processor irrelevant)."""
 
     young_ping_s: float = 0.15
     """How often a peer is pinged while it is new or the tree forms, so that distances are known when they matter."""
@@ -94,7 +94,7 @@ class TreeSettings(TreeTuning):
     """How long the dead are asked.  After that only discovery finds them again."""
 
     hop_s: float = 0.0005
-    """What passing through a node costs, added to the round trip of each hop.  0: round trips alone count; then, on a
+    """The cost of passing through a node, added to the round trip of each hop.  0: round trips alone count; then, on a
     network much faster than its nodes, chance makes long branches."""
 
     link_patience_s: float = 5.0

@@ -83,7 +83,7 @@ def capped(start: Mapping[str, int], end: Mapping[str, int], most: int) -> Offse
 
 
 def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
-    """What lies between: nothing for a node that only enters, nor for one whose beginning is already behind."""
+    """Ranges in between: none for a node that only enters, nor for one whose beginning is already behind."""
     start = named_as_in(start, end)
     return [Range(node, start[node], stop) for node, stop in sorted(end.items()) if start.get(node, stop) < stop]
 
@@ -136,7 +136,7 @@ class OffsetSpec:
         return [node for node, _ in self.offsets]
 
     def for_node(self, *names: str) -> OffsetSpec:
-        """What it means for the node of these names; one that is not named is read from its first message to its
+        """Its meaning for the node of these names; one that is not named is read from its first message to its
         last."""
         if not self.offsets:
             return self

@@ -22,13 +22,13 @@ from sterna.vocabulary.errors import ConfigurationError
 Words = Mapping[str, str]
 _Value = TypeVar("_Value")
 
-#: What a reader without a name is called in the nodes' logs; nodes keep no place for it.
+#: The name in the nodes' logs of a reader that has none; nodes keep no place for it.
 NAMELESS = "spark"
 
 #: Options of every query, which Spark shows to sources and sinks too.
 _SPARKS_OWN = frozenset({"checkpointlocation", "path", "queryname"})
 
-#: What a catalog keeps of a table besides its options, and hands over with them (`CREATE TABLE ... USING sterna`).
+#: Properties that a catalog keeps of a table and hands over with its options (`CREATE TABLE ... USING sterna`).
 _CATALOGS_OWN = frozenset(
     {"collation", "comment", "external", "is_managed_location", "location", "owner", "provider", "table_type"}
 )
@@ -149,7 +149,7 @@ def is_of_a_table(words: Words) -> bool:
 
 
 def options_of(words: Words) -> dict[str, str]:
-    """What was said to us, in small letters, without what Spark and its catalogs say to each other."""
+    """Options for us, in small letters, without those that Spark and its catalogs exchange."""
     named = {name.lower(): text for name, text in words.items()}
     again = {name.removeprefix(_OF_A_TABLE): text for name, text in named.items() if name.startswith(_OF_A_TABLE)}
     return {

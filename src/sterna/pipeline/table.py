@@ -31,7 +31,7 @@ _SPARK_TYPES = {
 
 
 def spark_types() -> dict[str, str]:
-    """What Spark calls the type of each column."""
+    """Spark's name for the type of each column."""
     return {field.name: _SPARK_TYPES[field.type] for field in SCHEMA}
 
 

@@ -200,7 +200,7 @@ class Advertisement:
     # Telling
 
     def _visible(self, origin: str, via: str | None, to: str) -> AdvertisedTopics:
-        """What one link is told of an origin that is routed via another."""
+        """Topics that one link is told of an origin routed via another."""
         if via is None or via == to:
             return NOTHING
         return self._heard.get(via, {}).get(origin, NOTHING)

@@ -18,7 +18,7 @@ from sterna.vocabulary.errors import LinkProtocolError, ProtocolError
 
 #: Bytes of topics that are remembered because they were looked at; past this the memory is cleared.
 REMEMBERED_BYTES_MAX: Final = 8 * 1024 * 1024
-#: What a topic takes besides its bytes.
+#: Size of a topic besides its bytes.
 TOPIC_OVERHEAD_BYTES: Final = 100
 #: For any limit of a node's own.
 USER_PROPERTIES_MAX: Final = 65_535
@@ -63,7 +63,7 @@ def is_text(data: bytes) -> bool:
 
 
 def check_message(message: Message) -> None:
-    """What nodes on the way have not looked at."""
+    """Checks what nodes on the way have not looked at."""
     if not is_text(message.publisher):
         raise LinkProtocolError("a message whose publisher is not text")
     if message.properties:

@@ -1,7 +1,7 @@
 """Interest in topics: the local subscriptions, those behind each neighbour, and the news for each neighbour.
 
 A neighbour is told the filters that others than itself want (this node, or other neighbours), and of these only the
-ones no other of them covers.  What it is told is exact after every `flush`, whatever came in between: nothing is said
+ones no other of them covers.  Its knowledge is exact after every `flush`, whatever came in between: nothing is said
 twice, what covered another is gone only after the other has been said, so interest never has a gap on its way.
 
 A change marks filters as doubtful, link by link; `flush` settles them.  Why looking at doubtful ones is enough: a
@@ -29,10 +29,10 @@ class _Neighbour:
     __slots__ = ("doubtful", "told", "wants", "wants_bytes")
 
     def __init__(self) -> None:
-        #: What it told us, and how many bytes that is.
+        #: Filters it told us, and how many bytes they are.
         self.wants: dict[bytes, None] = {}
         self.wants_bytes = 0
-        #: What it knows from us.
+        #: Filters it knows from us.
         self.told: dict[bytes, None] = {}
         #: Filters that may have to be told or taken back.
         self.doubtful: dict[bytes, None] = {}
@@ -197,7 +197,7 @@ class InterestTable:
         self._tell(link, told, add, remove)
 
     def _uncovered(self, topic_filter: bytes, link: str) -> Iterator[bytes]:
-        """What this filter covered and no other does."""
+        """Filters that this one covered and no other does."""
         for found in self._wanted.covered(topic_filter):
             if self._others_want(found, link) and not self._hidden(found, link) and self._is_relevant(found, link):
                 yield found

@@ -88,7 +88,7 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     filters: Annotated[list[Topic], msgspec.Meta(max_length=FETCHED_FILTERS_MAX)] | None
     #: For a reader that is new: of what is retained, the topics after this one are still unknown to it; None: none are.
     retained_after: Topic | None
-    #: What was retained from other origins too?
+    #: Is everything retained from other origins wanted too?
     retained_of_others: bool
     #: The nodes it came through, the reader first.
     hops: Nodes
@@ -136,7 +136,7 @@ class Echo(msgspec.Struct, array_like=True, frozen=True):
 
 
 class About(IntEnum):
-    """What a letter is about: who is to read it."""
+    """Subjects of letters: who is to read them."""
 
     PARTS = 1
     MOVES = 2

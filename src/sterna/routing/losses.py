@@ -108,8 +108,8 @@ class Losses:
     def left(self, link: Link, origin: str, behind: list[str]) -> None:
         """There is another way to this node now; these are still reached by the link.
 
-        What was sent by the link until now may be lost, as it may be down without anybody knowing.  What is sent from
-        now on goes the other way too.
+        Messages sent by the link until now may be lost, as it may be down without anybody knowing.  Later ones go the
+        other way too.
         """
         now = self._now()
         self._left.setdefault(link.peer, {})[origin] = now
@@ -117,7 +117,7 @@ class Losses:
             self._left_alone[link.peer] = (link.number, now)
 
     def link_ended(self, link: Link, gathered: list[LooseRecord]) -> None:
-        """What the session still kept, and what was to be given to it at the end of this turn."""
+        """Counts what the session still kept, and what was to be given to it at the end of this turn."""
         last, at = self._left_alone.pop(link.peer, (link.number, self._now()))
         if self._now() - at > LEFT_S:
             last = link.number
@@ -130,7 +130,7 @@ class Losses:
     # -- gaps --
 
     def way_lost(self, link: str, nearest: str, origins: list[str]) -> None:
-        """There is no way to these nodes any more; it led by this link.  What was wanted there follows."""
+        """There is no way to these nodes any more; it led by this link.  `no_longer_wanted` follows."""
         if not origins:
             return
         gap = self._gaps.get(link)

@@ -64,7 +64,7 @@ class OriginStream:
         self.groups: dict[bytes, None] = {}
         #: It was read before this node started, and has not been in step since.
         self.is_resumed = not new
-        #: What we have to read of another before we ask for its next page; None: nothing.
+        #: The stamp we have to read of another before we ask for its next page; None: none.
         self.needs: tuple[str, Stamp] | None = None
         #: Since when pages have needed something; 0: they do not.
         self.needy_since = 0.0
@@ -85,7 +85,7 @@ class StreamExcerpt(Protocol):
     def lost(self) -> int: ...
     @property
     def needs(self) -> tuple[str, Stamp] | None:
-        """What a reader has to have read before it goes on, and has not."""
+        """The stamp that a reader has to have read before it goes on, and has not."""
 
 
 class Local(Protocol):
@@ -111,8 +111,8 @@ class Local(Protocol):
         """Is it for members of a shared subscription who have left this node?"""
 
     def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> StreamExcerpt:
-        """What entered the network here after that stamp and is for that node, which has read so much of others, as
-        far as one page goes."""
+        """Messages that entered the network here after that stamp and are for that node, which has read so much of
+        others, as far as one page goes."""
 
     def decide_late(self, reader: str, groups: list[bytes], after: Stamp, then: Callable[[], None]) -> None:
         """Give our messages after that stamp to the reader's members of these groups, unless they are decided; then, if
@@ -168,10 +168,10 @@ class Streams:
         self._user = user
         self._now = now
         self._schedule = schedule
-        #: What this node has taken, or did not want, of every origin it ever read.
+        #: How far this node has taken, or did not want, messages of every origin it ever read.
         self.vector = vector
         self._streams: dict[str, OriginStream] = {}
-        #: What need not be waited for, though we cannot tell that we have read as far.
+        #: Stamps that need not be waited for, though we cannot tell that we have read as far.
         self._met: VersionVector = {}
         #: New to the network: one origin is to tell what was retained by all the others too.
         self._retained_source: str | None = None if not vector else ""
@@ -315,7 +315,7 @@ class Streams:
     def read_for_one(
         self, origin: str, have: VersionVector, filters: list[bytes], action: Callable[[list[Message] | None], None]
     ) -> None:
-        """What an origin published that one reader here has missed, who has read so far: the stream goes on meanwhile.
+        """Messages of an origin that one reader here has missed, who has read so far: the stream goes on meanwhile.
         In one page, or None: there is more, something is lost, it is not its turn, or no answer comes."""
         number = self._next_page_for_one
         self._next_page_for_one += 1

@@ -2,7 +2,7 @@
 
 An origin announces itself with a growing number; an announcement floods the tree, and the link it came in by becomes
 the path to its origin.  Every hop folds the link session it came through into a digest: as long as the digest stays
-the same, so do the path and all sessions on it, and nothing can have been lost on the way.  Whatever else happens to
+the same, so do the path and all sessions on it, and nothing can have been lost on the way.  Any other event on
 links (a session ends, another starts, the tree takes a new shape) reaches the others as a new announcement with
 another digest, ahead of any message that takes the new path.
 """

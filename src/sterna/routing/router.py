@@ -80,7 +80,7 @@ class RouterLocal(Local, Protocol):
         """Shared subscriptions with members here, and how many."""
 
     def shares_elsewhere(self, origin: str, shares: list[tuple[bytes, int]] | None) -> None:
-        """What another node has members of (None: it can no longer be reached)."""
+        """Shares of which another node has members (None: it can no longer be reached)."""
 
     def origin_found(self, origin: str) -> None:
         """It can be reached, perhaps by another way than before: letters may have been lost."""
@@ -267,7 +267,7 @@ class Router:
         self._announce_now()
 
     def _announce_now(self) -> None:
-        """What is to be announced, unless that has happened already."""
+        """Announces what is pending, unless that has happened already."""
         if self._announcing:
             self._announce()
 
@@ -458,7 +458,7 @@ class Router:
         return read_records(body, position), body
 
     def _take(self, link: str, origin: str, epoch: int, body: bytes, records: list[Record]) -> None:
-        """HOT.  What our own clients want, of what is newer than the last."""
+        """HOT.  Takes what our own clients want, of what is newer than the last."""
         vector = self.streams.vector
         seen = after = last_of_epoch(vector, origin, epoch)
         local = self._local
@@ -631,7 +631,7 @@ class Router:
 
 
 def where(error: Exception) -> str:
-    """What it is, and the place in our code that it comes from."""
+    """The error, and the place in our code that it comes from."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -30,7 +30,7 @@ def configure(level: str, form: Literal["text", "json"], stream: TextIO | None =
 
 
 def circumstances(record: logging.LogRecord) -> dict[str, Any]:
-    """What the caller gave as `extra`, secrets hidden."""
+    """The fields that the caller gave as `extra`, secrets hidden."""
     return {
         key: "***" if _SECRET.search(key) else _shown(value)
         for key, value in vars(record).items()

@@ -105,7 +105,7 @@ def differences(old: Any, new: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def needing_restart(old: Any, new: Any, reloaded: Sequence[Place]) -> list[str]:
-    """What differs, as it is spelled in the file; but for the listeners, and what is below one of `reloaded`."""
+    """Settings that differ, as spelled in the file; but for the listeners, and what is below one of `reloaded`."""
     found = [place for place in differences(old, new) if place != ("listener",)]
     return [spelled(place) for place in found if not any(place[: len(one)] == one for one in reloaded)]
 

@@ -24,7 +24,7 @@ class SimulatedCommitter:
         self._committing = committing
         self._dice = dice
         self._settings = running.machine.settings
-        #: What is on its way to the disk.
+        #: The group and the checkpoint on their way to the disk.
         self.writing: Group | None = None
         self.saving: Changes | None = None
 

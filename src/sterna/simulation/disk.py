@@ -95,7 +95,7 @@ class DiskStore:
     # -- what happens to disks --
 
     def crash(self, being_written: Group | None) -> None:
-        """The machine stops.  What was not synced goes, except for what the dice leave of the group under way."""
+        """The machine stops.  Data that was not synced goes, except for what the dice leave of the group under way."""
         if being_written is not None and not self.full:
             self.place(being_written)
         for serial in list(self._segments):
@@ -132,7 +132,7 @@ class DiskStore:
 
 
 class CheckpointStore:
-    """What runtime.SessionStore is to a node: the last whole checkpoint, and how often the node was started."""
+    """The counterpart of runtime.SessionStore: the last whole checkpoint, and how often the node was started."""
 
     def __init__(self) -> None:
         self.full = False

@@ -22,7 +22,7 @@ LINK_PORT = 7883
 OUTPUT_BYTES = 512 * 1024
 
 MakeSettings = Callable[[int], NetworkSettings]
-"""What a node's part in the network is, told the epoch of this start."""
+"""The network settings of a node, given the epoch of this start."""
 
 
 class LinkWorld:

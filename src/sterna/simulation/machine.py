@@ -35,7 +35,7 @@ from sterna.simulation.streams import End
 from sterna.vocabulary.errors import JournalError
 
 WALL = 1_750_000_000.0
-"""What wall clocks read, more or less, when a simulation begins."""
+"""The time on wall clocks, more or less, when a simulation begins."""
 
 MQTT_PORT = 1883
 MOMENTS = ("writing", "committed", "checkpoint", "saving", "saved", "started")

@@ -6,7 +6,7 @@ moment: an order to move, a client that comes, goes or comes back, a publication
 a time that runs out, trouble.  Messages from one node to another keep their order (links do), and no other; what is
 under way to a node that crashes is lost, and what it said before does not come after its restart.
 
-What is left out: expressions, wills, shared subscriptions, users, QoS, and new sessions for clients whose node cannot
+Left out: expressions, wills, shared subscriptions, users, QoS, and new sessions for clients whose node cannot
 be reached (`owner_unreachable = "refuse"`).  Sessions of different clients share nothing but crashes, and a crash may
 come at any moment of one client's move: so what holds for one client holds for several.
 
@@ -52,7 +52,7 @@ class Kept(NamedTuple):
     leaving: tuple[int, int] | None = None
     """To which node, under which number: whether it is ours has to be asked there after a crash."""
     noted: tuple[int, int] | None = None
-    """What the journal says of that: that it stays is not safe at once."""
+    """The same as the journal has it: that it stays is not safe at once."""
 
 
 class Leave(NamedTuple):
@@ -68,7 +68,7 @@ class Leave(NamedTuple):
     snapshot: int = 0
     """Messages that it had when it stopped."""
     pending: str = ""
-    """What comes about by itself, sooner or later."""
+    """Events that come about by themselves, sooner or later."""
 
 
 class Arrive(NamedTuple):
@@ -127,7 +127,7 @@ class MoveBounds:
     is_patient: bool = False
     """Nothing is said again, or given up, while something is under way between two nodes that are up."""
     is_eager: bool = False
-    """What a node does by itself, and writes nowhere, it does at once."""
+    """A node does at once what it does by itself and writes nowhere."""
 
 
 class MoveModel:
@@ -433,7 +433,7 @@ class MoveModel:
         return (self.arrive_on(world, number, soon) or world) if soon else world
 
     def _soon(self, table: NamedTable, state: str, pending: str) -> str:
-        """What comes about at once, if there is no choice."""
+        """The event that comes about at once, if there is no choice."""
         if not self.bounds.is_eager:
             return ""
         possible = [event for event in pending.split() if (state, event) in table]
@@ -629,7 +629,7 @@ def _wired(world: World, place: int, wire: tuple[Letter, ...]) -> World:
 
 
 def _deaf(world: World, number: int) -> World:
-    """What is under way to a node that crashes is lost with the link."""
+    """Messages under way to a node that crashes are lost with the link."""
     count = len(world.nodes)
     return world._replace(
         wires=tuple(() if place % count == number else wire for place, wire in enumerate(world.wires))
@@ -637,7 +637,7 @@ def _deaf(world: World, number: int) -> World:
 
 
 def _silent(world: World, number: int) -> World:
-    """What it said before has come by now, or is lost: a new link begins with nothing under way."""
+    """Its earlier messages have come by now, or are lost: a new link begins with nothing under way."""
     count = len(world.nodes)
     return world._replace(
         wires=tuple(() if place // count == number else wire for place, wire in enumerate(world.wires))
@@ -709,7 +709,7 @@ def _noted(number: int, node: NodeState, event: str) -> NodeState:
 
 
 def _crashed(number: int, node: NodeState) -> Iterator[tuple[str, NodeState]]:
-    """Its memory is gone.  What was being written may be there or not."""
+    """Its memory is gone.  A record that was being written may be there or not."""
     plain = node._replace(is_up=False, leave=None, arrive=None, waits=False, spent=0)
     leave, arrive, session = node.leave, node.arrive, node.session
     if session is not None:

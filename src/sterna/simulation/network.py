@@ -183,7 +183,7 @@ class Network:
             self.kernel.after(self.latency(here, there), self._datagram_arrives, source, address, data)
 
     def send_to_all(self, source: str, data: bytes) -> None:
-        """What multicast does: to every open mailbox but the sender's."""
+        """As multicast does: to every open mailbox but the sender's."""
         for address in list(self._mailboxes):
             if address != source:
                 self.send_datagram(source, address, data)

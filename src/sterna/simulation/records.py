@@ -32,7 +32,7 @@ class Publication:
     identity: str
     publisher: str
     domain: str
-    """What it is published to: a network, or a node by itself."""
+    """The network it is published to, or a node by itself."""
     number: int
     """Counts the publisher's publications."""
     topic: bytes

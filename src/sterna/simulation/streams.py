@@ -1,6 +1,6 @@
 """Byte streams as TCP gives them: in order, late, in pieces, with back-pressure, and ended in every unpleasant way.
 
-An End is the transport that a broker, a link or a client writes to.  What is written waits behind a window of bytes
+An End is the transport that a broker, a link or a client writes to.  Bytes written wait behind a window of bytes
 under way; a reader that pauses fills the window, then the writer's buffer.  Streams end politely (`close`), by a reset
 (`abort`), by a break that both ends hear of, or silently: then an end learns of it only if it writes, and late.
 """
@@ -24,7 +24,7 @@ class StreamSettings:
     window_bytes: int = 64 * 1024
     """Bytes under way or unread by the other side; more waits with the writer."""
     buffer_bytes: int = 1024 * 1024
-    """What may wait with the writer before it is told that it is congested; at a quarter it may go on."""
+    """Bytes that may wait with the writer before it is told that it is congested; at a quarter it may go on."""
     timeout_s: float = 12.0
     """How long a system repeats bytes nobody confirms before it gives the stream up."""
     connect_s: float = 3.0
@@ -85,7 +85,7 @@ class End:
         self.address = address
         self.host = address.rpartition(":")[0]
         self.user: StreamUser | None = None
-        #: What may wait with us before our user is told that it is congested.
+        #: Bytes that may wait with us before our user is told that it is congested.
         self.buffer_bytes = network.streams.buffer_bytes
         #: When the last bytes we sent arrive: nothing overtakes.
         self.last_arrival = 0.0

@@ -55,7 +55,7 @@ class Accepted:
     expires_at: float | None = None
     """Wall-clock second after which the proof no longer holds; None if it has no end."""
     way: str = field(default=ANONYMOUSLY, compare=False)
-    """What it was accepted by: ANONYMOUSLY, BY_CERTIFICATE, BY_TOKEN or BY_PASSWORD."""
+    """The way it was accepted: ANONYMOUSLY, BY_CERTIFICATE, BY_TOKEN or BY_PASSWORD."""
     evidence: str = field(default="", compare=False, repr=False)
     """Tells the password entry or the token keys that vouched for it from others."""
 

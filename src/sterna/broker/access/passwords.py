@@ -56,7 +56,7 @@ class PasswordFile:
         self.key = key
         self._decoy = _decoy_hash(users, key)
         self._proven: dict[str, tuple[bytes, float]] = {}
-        #: What a credential of each method looks like in this file, for the decoys: the first user's.
+        #: A model credential of each method for the decoys: the first user's in this file.
         self._scram_models: dict[str, ScramCredential] = {}
         for user in users.values():
             for method, credential in user.scram.items():

@@ -32,7 +32,7 @@ _ITERATIONS_MIN, _ITERATIONS_MAX, _SALT_BYTES_MIN = 4096, 10_000_000, 12
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What the server knows of a password.  Written `$scram-sha-256$iterations$salt$stored-key$server-key`."""
+    """The keys that the server keeps of a password.  Written `$scram-sha-256$iterations$salt$stored-key$server-key`."""
 
     method: str
     iterations: int

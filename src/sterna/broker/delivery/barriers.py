@@ -1,8 +1,8 @@
 """Messages that a session which came from another node has had there already.
 
-Sessions are handed over together with the vector up to which they were served.  What this node reads of another one
-after that, and what lies at or before the vector, is not for them any more.  Messages of one origin come in order, so
-the first one behind the vector ends the barrier for its origin.
+Sessions are handed over together with the vector up to which they were served.  Messages at or before the vector that
+this node reads of another one after that are not for them any more.  Messages of one origin come in order, so the first
+one behind the vector ends the barrier for its origin.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Barriers:
         self._origins: dict[str, dict[bytes, Stamp]] = {}
         #: Clients whose sessions may have taken the place of others: what comes for them at QoS 2 is looked at.
         self._new_sessions: set[bytes] = set()
-        #: What messages of this node's own are called elsewhere.
+        #: Name and epoch in the identities of this node's own messages.
         self.node = ""
         self.epoch = 0
         #: Told the reason for which a message at QoS 0 is dropped.

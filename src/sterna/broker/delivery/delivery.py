@@ -71,7 +71,7 @@ class Delivery:
         #: This node's name among others, and the others; of a lone node "" and None.
         self.node = ""
         self.network: BrokerNetwork | None = None
-        #: What sessions that came from other nodes have had there; None as long as none came.
+        #: Barriers of sessions that came from other nodes; None as long as none came.
         self.barriers: Barriers | None = None
 
     # -- fan-out -------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class AuditRecords:
             self.carried(session)
 
     def carried(self, session: Session) -> None:
-        """What it has subscribed to, once more, with what may have changed."""
+        """Its subscriptions, once more, with what may have changed."""
         for subscription in session.subscriptions.values():
             self._note("carried", session, subscription, dict(self.vector))
 
@@ -106,8 +106,8 @@ class AuditRecords:
     def subscribed(self, session: Session, subscription: Subscription, before: Subscription | None) -> None:
         """In place of `before`, if there was one.
 
-        What was taken in earlier and is still being written may come as well.  From when on messages of other nodes
-        come, their vectors do not tell: see `stands`.
+        Messages taken in earlier that are still being written may come as well.  Vectors do not tell from when on
+        messages of other nodes come: see `stands`.
         """
         if before is not None:
             if (before.qos, before.no_local) == (subscription.qos, subscription.no_local):

@@ -16,7 +16,7 @@ from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.packets import MQTT_5, publish_head
 
 DUP = 0x08
-#: What Message Expiry Interval can say.
+#: The greatest Message Expiry Interval.
 EXPIRY_MAX_S = 0xFFFFFFFF
 
 
@@ -67,7 +67,7 @@ class Encodings:
         return packet
 
     def _expiry(self) -> bytes:
-        """What is left of the message's life [MQTT-3.3.2-6]."""
+        """The rest of the message's life [MQTT-3.3.2-6]."""
         if self._message.expires_at == NEVER:
             return b""
         left_s = self._message.expires_at - self._wall

@@ -31,7 +31,7 @@ class Sweep:
         self._first_offset = 0
         #: Whose turn has not come, the next one last.
         self._left: list[Session | SharedSubscription] = []
-        #: What the one whose turn it is has lost so far.
+        #: Messages that the one whose turn it is has lost so far.
         self._dropped = 0
         self._looked_up = False
         self.steps = 0

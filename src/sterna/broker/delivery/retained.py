@@ -136,7 +136,7 @@ class Retained:
             self.changed[oldest] = None
 
     def cleared(self, topic: bytes) -> Message | None:
-        """What stands for a cleared topic in a checkpoint."""
+        """The message that stands for a cleared topic in a checkpoint."""
         at = self._cleared.get(topic)
         return None if at is None else Message(topic, b"", 0, True, received_at=at, offset=0)
 
@@ -152,7 +152,7 @@ class Retained:
         return self._updated.get(topic, 0) > moment
 
     def walk(self, topic_filter: bytes) -> Iterator[Message | None]:
-        """What the filter matches, one look at a time; it may be gone on with in a later turn, see `TopicTree.walk`."""
+        """Messages that the filter matches, one look at a time; a later turn may continue, see `TopicTree.walk`."""
         return self._tree.walk(topic_filter)
 
     def alive(self, message: Message, wall: float) -> bool:

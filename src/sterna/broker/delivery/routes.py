@@ -207,7 +207,7 @@ class Routes:
         #: Grants are few and shared by many routes and queues.
         self._grants: dict[Grant, Grant] = {}
         self.shared_subscriptions = 0
-        #: What all subscriptions are charged for, see `Limits.subscription_bytes`; and by client id.
+        #: Bytes charged for all subscriptions, see `Limits.subscription_bytes`; and by client id.
         self.subscription_bytes = 0
         self._charged: dict[bytes, int] = {}
         #: Topics of which QoS 0 messages are kept, if any are: they may not take the quick way, so their routes are
@@ -311,7 +311,7 @@ class Routes:
         self.subscription_bytes += size
 
     def charged(self, session: Session) -> int:
-        """What the subscriptions of a session are charged for, see `Limits.subscription_bytes_per_client`."""
+        """Bytes charged for the subscriptions of a session, see `Limits.subscription_bytes_per_client`."""
         return self._charged.get(session.client_id, 0)
 
     def is_sparks(self, topic_filter: bytes) -> bool:

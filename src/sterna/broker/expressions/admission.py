@@ -19,7 +19,7 @@ class Admission:
 
     def __init__(self, limits: Limits, functions: Functions) -> None:
         self._limits = limits
-        #: What this node can compute of a payload.
+        #: Functions that this node can compute of a payload.
         self._functions = functions
         #: Topic filter -> how many expressions of each holder have it.
         self._filters: dict[bytes, Counter[str]] = {}

@@ -81,7 +81,7 @@ class Computation:
         self.subscribers = 0
         #: Who is charged with it: the user (or anonymous client) that wanted it first.
         self.holder = ""
-        #: What keeps messages from it, if it came from another node.
+        #: The gate that keeps messages from it, if it came from another node.
         self.gate: ExpressionGate | None = None
         #: The data processing function it begins with, if it does, and the messages whose numbers it waits for.
         self.function = expression.function
@@ -99,8 +99,8 @@ class Computation:
         self.coming: deque[Message] = deque()
         #: The operator knows that it has stopped.
         self.told = False
-        #: What is computed of it here, if it comes in parts; the last result (empty: there was none to be had); and
-        #: whether something has come since.
+        #: Its part at this node, if it comes in parts; the last result (empty: there was none to be had); and whether
+        #: something has come since.
         self.part: ExpressionPart | None = None
         #: Windows up to this one were told before, at another node or before a crash.
         self.closed_us = 0
@@ -129,7 +129,7 @@ class Computation:
 
     @property
     def known_as(self) -> bytes:
-        """What its results that are not known by a message are known by, at every node."""
+        """The name, at every node, of its results that have no message's identity."""
         text = self.expression.text
         return text.partition(b"/")[0] if self.passes_on else text
 
@@ -220,7 +220,7 @@ class Computation:
             self.part.closed_us = max(self.part.closed_us, taken_us(result))
 
     def merged(self, time_us: int) -> bytes | None:
-        """What to publish, of all parts."""
+        """The result to publish, of all parts."""
         assert self.part is not None
         assert self.part.merge is not None
         assert isinstance(self.engine, OuterEngine)
@@ -273,7 +273,7 @@ def _recent_in(fields: list[Any], place: int) -> list[tuple[int, int]]:
 
 
 def part_in(snapshot: bytes | None) -> bytes | None:
-    """What the part of an expression was called, if it came in parts."""
+    """The name of the part of an expression, if it came in parts."""
     if snapshot is not None:
         with suppress(msgspec.DecodeError):
             fields = msgspec.msgpack.decode(snapshot, type=list[Any])

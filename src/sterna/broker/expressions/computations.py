@@ -200,7 +200,7 @@ class Computations:
         return kind(computation.expression, self._settings, self._now_us())
 
     def _noted_part(self, expression: Expression) -> tuple[bytes | None, int]:
-        """What its part is called, and since when it is wanted: after a crash or a move, as it was."""
+        """The name of its part, and since when it is wanted: after a crash or a move, as it was."""
         found = halves(expression)
         assert found is not None
         return self.recovery.noted_part(found.inside.text, 0 if self._broker is None else self._now_us())
@@ -246,7 +246,7 @@ class Computations:
         return placed(expression, self._settings)[0] == "spark"
 
     def troubles(self) -> dict[str, int]:
-        """What did not count as it was sent since the node was started, by reason."""
+        """Messages that did not count as they were sent since the node was started, by reason."""
         found = {**self._troubles, **self.calls.failures}
         for computation in self._by_text.values():
             add_troubles(found, computation.engine)
@@ -470,8 +470,8 @@ class Computations:
         return self._outside.wanted(self._by_text.values())
 
     def hand_in(self, text: bytes, number: int, payload: bytes, passed: PassedMessage | None = None) -> None:
-        """What Spark made of a window or a message, or a message that passed, if anybody still wants it; a number that
-        is not greater than the last one has been here before."""
+        """Takes a result of Spark for a window or a message, or a message that passed, if anybody still wants it; a
+        number that is not greater than the last one has been here before."""
         computation = self._outside.taker(text, self._by_text.get(text), passed)
         if computation is not None and number > computation.published:
             assert self._broker is not None
@@ -483,7 +483,7 @@ class Computations:
     # -- coming back --
 
     def saved(self) -> tuple[dict[str, bytes], list[str]]:
-        """What differs from the last checkpoint, and what is to go from it."""
+        """Changes since the last checkpoint, and entries that are to go from it."""
         changed = {f"\0{text.decode()}": one.snapshot() for text, one in self.changed.items()}
         changed |= {f"\0{name.decode()}": part.snapshot() for name, part in self.parts.changed.items()}
         gone = [f"\0{name.decode()}" for name in (*self.gone, *self.parts.gone)]

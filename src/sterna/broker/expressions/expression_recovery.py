@@ -83,7 +83,7 @@ class ExpressionRecovery:
         self._part_names[name.partition(b"\0")[0]] = (name, wanted_us)
 
     def noted_part(self, inside: bytes, wanted_us: int) -> tuple[bytes | None, int]:
-        """What it is called, and since when it is wanted, unless nobody knows."""
+        """The name of the part, and since when it is wanted, unless nobody knows."""
         return self._part_names.get(inside, (None, wanted_us))
 
     def forget_parts(self) -> None:

@@ -61,7 +61,7 @@ class FunctionCall:
         #: Of one that waits: None if it has to be read back.
         self.payload: bytes | None = None
         self.takers: list[Computation] = []
-        #: What every node knows its message by; None if none does, or it was before a crash.
+        #: The identity of its message at every node; None if it has none, or it was before a crash.
         self.made_of: Identity | None = None
         self.done = False
         self.value: float | None = None

@@ -40,7 +40,7 @@ _NUMBER = re.compile(rb"[0-9]{1,18}")
 
 
 class Naming(NamedTuple):
-    """What a part is called by: the same at every node for what is the same."""
+    """The fields that make the name of a part: equal parts have the same name at every node."""
 
     expression: Expression
     span_us: int

@@ -25,7 +25,7 @@ class AckOnlyReader:
         """PUBREC packets, by packet identifier."""
 
     def hear(self, connection: Connection, data: bytes) -> bytes:
-        """What is left of it.  May raise ProtocolError."""
+        """The rest of it.  May raise ProtocolError."""
         position = 0
         while len(data) - position >= 2 and not self.is_over:
             first, length = data[position], data[position + 1]

@@ -34,7 +34,7 @@ from sterna.vocabulary.errors import ProtocolError
 
 #: Receive Maximum of a server that says none (section 3.2.2.3.3).
 RECEIVE_MAXIMUM_IF_UNSAID = 65535
-#: What CONNACK may leave out for a client that takes only small packets: it then uses no aliases, and learns how large
+#: Properties that CONNACK may leave out for a client of small packets: it then uses no aliases, and learns how large
 #: its own packets may be when one was larger.
 _DISPENSABLE = (prop.TOPIC_ALIAS_MAXIMUM, prop.MAXIMUM_PACKET_SIZE)
 

@@ -207,9 +207,9 @@ class Requests:
         task.connection.asking -= 1
 
     def _retained(self, task: Subscribing) -> Iterator[tuple[Message, Grant] | None]:
-        """What was retained when the client subscribed; a message that replaced it since came to the client as it was.
+        """Messages retained when the client subscribed; one that replaced another since came to the client as it was.
 
-        None for every look that found nothing.  What is published while this goes on does not wait for it: on a topic
+        None for every look that found nothing.  Messages published while this goes on do not wait for it: on a topic
         that has not been looked at yet, a message that is not retained may come before the one that is.
         """
         session = task.session

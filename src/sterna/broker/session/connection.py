@@ -53,7 +53,7 @@ class ClientPeer:
     certificate_name: str | None = None
     entrance: Entrance = field(default_factory=Entrance)
     authority: str = ""
-    """What the entrance's was when the certificate was checked."""
+    """The entrance's authority when the certificate was checked."""
     is_foreign_broker: bool = False
     """The node itself speaks here, for a broker that it is attached to: nobody has to be authenticated."""
 
@@ -224,7 +224,7 @@ class Connection:
         self._needed = 0
         #: No further packet is taken for the time being.
         self.waiting = False
-        # What is done for this client over several turns, and whether it is neither heard nor read from meanwhile.
+        # Work for this client that takes several turns, and whether it is neither heard nor read from meanwhile.
         self._errands: deque[Iterator[None]] = deque()
         self._held = False
         #: QoS 0 messages that came while the client was on its way here; they follow CONNACK.

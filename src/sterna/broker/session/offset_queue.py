@@ -124,7 +124,7 @@ class OffsetQueue(Generic[Tag]):
         self._in += len(codes)
 
     def parts(self) -> list[Part[Tag]]:
-        """What waits, as `push_run` and `push_block` take it: a part for each piece, or fewer."""
+        """Waiting messages, as `push_run` and `push_block` take it: a part for each piece, or fewer."""
         parts: list[Part[Tag]] = []
         for piece in self._pieces:
             part = piece.part()
@@ -188,7 +188,7 @@ class OffsetQueue(Generic[Tag]):
     def drop_below(self, first_offset: int, unless: Callable[[int], object] = lambda _: False) -> tuple[int, bool]:
         """Look at one piece, and forget what the journal no longer holds; how many that were, and if there is more.
 
-        What waits tends to be in order, so it ends at the first message that is still there; should there be older
+        Queues tend to be in order, so it ends at the first message that is still there; should there be older
         ones behind it, their turn comes.  `unless` says which are kept elsewhere; nobody is asked about those twice.
         """
         for number, piece in enumerate(self._pieces):

@@ -100,17 +100,17 @@ class SessionLog:
             self._note(self._encode((SessionEvent.CLOCK, "", seconds)))
 
     def running(self, running: float, wall: float) -> None:
-        """What the running clock and the wall's read at one moment."""
+        """Running clock and wall clock at one moment."""
         if self.enabled:
             self._note(self._encode((SessionEvent.RUNNING, "", running, wall)))
 
     def computed(self, expression: bytes, offset: int, value: float | None) -> None:
-        """What a function made of the message at `offset` (None: it failed) went into this expression."""
+        """The result of a function for the message at `offset` (None: it failed) went into this expression."""
         if self.enabled:
             self._note(self._encode((SessionEvent.COMPUTED, expression, offset, value)))
 
     def state(self, expression: bytes, snapshot: bytes) -> None:
-        """What an expression remembers: its subscription follows."""
+        """The state of an expression: its subscription follows."""
         if self.enabled:
             self._note(self._encode((SessionEvent.STATE, expression, snapshot)))
 

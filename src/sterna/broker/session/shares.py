@@ -16,7 +16,7 @@ from sterna.broker.statistics import Counters
 
 
 class Waiting:
-    """What waits in all shares together."""
+    """Messages that wait in all shares together."""
 
     __slots__ = ("messages", "shares")
 
@@ -115,8 +115,8 @@ class SharedSubscription:
         return any(session.expiry_s for session, _ in self.members.values())
 
     def lent(self) -> list[int]:
-        """What members whose sessions a crash ends have been sent at QoS 1 and not acknowledged: a crash must bring it
-        back to the share.  (At QoS 2 it is theirs once it is sent.)"""
+        """Messages sent at QoS 1 to members whose sessions a crash ends, and not acknowledged: a crash must bring them
+        back to the share.  (At QoS 2 they belong to the member once sent.)"""
         found: list[int] = []
         for session, _ in self.members.values():
             if session.expiry_s:

@@ -16,7 +16,7 @@ from sterna.vocabulary.identity import Identity, VersionVector
 
 
 def share_snapshot(share: SharedSubscription, lent: list[int]) -> bytes:
-    """What waits for a share; before it what has been `lent` to members whose sessions a crash ends."""
+    """Messages that wait for a share; before them those `lent` to members whose sessions a crash ends."""
     waiting = [(first, count) for first, count, _ in share.queue.parts()]
     return msgspec.msgpack.encode([*((offset, 1) for offset in lent), *waiting])
 

@@ -27,7 +27,7 @@ SUBSCRIPTION_BYTES = 1024
 
 
 def memory_of(topic_filter: bytes) -> int:
-    """What a subscription is charged for; the filter may have been kept where others branch off from it, too."""
+    """Bytes charged for a subscription; the filter may have been kept where others branch off from it, too."""
     return SUBSCRIPTION_BYTES + 2 * len(topic_filter)
 
 

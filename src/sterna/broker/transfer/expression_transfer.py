@@ -55,7 +55,7 @@ def _computations_of(broker: Broker, session: Session) -> list[Computation]:
 
 
 def parts_of(broker: Broker, session: Session) -> list[PartName]:
-    """What to call the parts of its expressions, and for how long a node that has not been asked yet has to look back
+    """Names for the parts of its expressions, and for how long a node that has not been asked yet has to look back
     for them."""
     parts = {one.part.name: one.part for one in _computations_of(broker, session) if one.part is not None}
     now_us = int(broker.wall * 1e6)
@@ -63,7 +63,7 @@ def parts_of(broker: Broker, session: Session) -> list[PartName]:
 
 
 def states_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
-    """What the expressions of a session remember now; with those that have a function, the messages whose numbers they
+    """States of the expressions of a session now; with those that have a function, the messages whose numbers they
     wait for."""
     states = told_of(broker, session)
     room = STATES_BYTES_MAX
@@ -104,7 +104,7 @@ def _size(waiting: _Waiting) -> int:
 
 
 def told_of(broker: Broker, session: Session) -> list[tuple[bytes, bytes]]:
-    """What the session has had of results that are not known by a message."""
+    """Results that the session has had and that have no message's identity."""
     found: _Told = {}
     for computation in _computations_of(broker, session):
         text = computation.expression.text
@@ -217,7 +217,7 @@ class Results:
         return any(stamp <= had.get(cause.origin, BEFORE_ALL) for had in (self._vector, self.told))
 
     def waiting(self, heard: list[tuple[int, Grant]]) -> list[tuple[int, Grant]]:
-        """With those it missed, in their order.  What it wants at QoS 0 it misses."""
+        """With those it missed, in their order.  Those wanted at QoS 0 stay missed."""
         missed = [one for one in self._missed if one[1].qos]
         return sorted((*heard, *missed), key=lambda one: one[0]) if missed else heard
 

@@ -51,9 +51,9 @@ class Transferred(NamedTuple):
     gone_s: float
     """For how long it has had no connection; negative: for how long its client is waited for."""
     vector: VersionVector
-    """What it has been served up to."""
+    """The point up to which it has been served."""
     expressions: dict[bytes, bytes]
-    """What its expressions remember."""
+    """States of its expressions."""
     unsaid: bytes | None
     """Packets at QoS 0 that came for its client when that had been sent here."""
     missed: VersionVector
@@ -73,8 +73,8 @@ def call(broker: Broker, session: Session, farewell: bytes, seconds: float) -> N
 
 
 def unsaid(session: Session, most: int) -> bytes | None:
-    """What came at QoS 0 for a client that was sent on, and what does not fit in is dropped and counted; None: it was
-    not."""
+    """Packets at QoS 0 for a client that was sent on; those that do not fit in are dropped and counted.  None: it was
+    not sent on."""
     room = session.outbox.transport
     if not isinstance(room, WaitingRoom):
         return None
@@ -218,7 +218,7 @@ def hear(session: Session, broker: Broker, message: Message) -> None:
 
 
 def bar(broker: Broker, session: Session, vector: VersionVector) -> None:
-    """What has been read up to here and is still being written is not for it: it is told all that in another way."""
+    """Messages read up to here that are still being written are not for it: it gets them in another way."""
     session.barrier = dict(vector)
     raise_barrier(broker, session)
 
@@ -314,8 +314,8 @@ def _is_left_to_old(broker: Broker, beginning: Beginning, message: Message | Non
 
 
 def acknowledged_before(broker: Broker, session: Session, acknowledged: list[int], received: list[int]) -> None:
-    """What the client said about what was in flight, to the node it came from.  There PUBACK was taken at once, and
-    PUBREC put aside, so it counts, and is noted for an audit, only here."""
+    """The client's acknowledgements at the node it came from.  There PUBACK was taken at once, and PUBREC put aside, so
+    they count, and are noted for an audit, only here."""
     for packet_id in acknowledged:
         broker.delivery.acknowledged(session, packet_id, is_noted=True)
     for packet_id in received:

@@ -34,11 +34,11 @@ class BrokerKind:
     settings: Callable[[Workload, int, Path], str]
     """The configuration file for a workload, a port and an empty directory."""
     command: Callable[[Path], list[str]]
-    """What to run with that file."""
+    """The command line that runs it with that file."""
     describe: Callable[[], str]
     """Name and version, for the report."""
     remark: Callable[[Workload], str]
-    """What a reader must know about this broker to judge the workload's figures; often empty."""
+    """A note that a reader needs about this broker to judge the workload's figures; often empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     cost_spread: float | None = None
     """Of several loads in turn, the dearest per message as a multiple of the cheapest."""
     cpu_us_of_each: list[float] = []
-    """What a message of each of them cost."""
+    """CPU time per message of each of them."""
 
     @property
     def cpu_us_per_message(self) -> float | None:

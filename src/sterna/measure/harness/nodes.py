@@ -98,7 +98,7 @@ def settings(name: str, place: NodePlace, neighbour: NodePlace | None, directory
 
 
 def place_tables(name: str, place: NodePlace, directory: Path) -> dict[str, Any]:
-    """What every node at a place has."""
+    """The tables that every node at a place has."""
     return {
         "node": {"name": name, "data": f"{directory}/{name}"},
         "log": {"format": "json"},

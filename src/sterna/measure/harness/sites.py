@@ -53,7 +53,7 @@ class NodePlace:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What a command begins with that is to run there."""
+        """The words before a command that is to run there."""
         if not self.namespace:
             return ()
         return (program("nsenter", "on Debian: apt-get install util-linux"), f"--net={self.namespace}")

@@ -32,7 +32,7 @@ _ID = Struct(">II")
 
 @dataclass(slots=True)
 class LoadRun:
-    """What one run of the load did, besides its log."""
+    """One run of the load: its log and its counts."""
 
     log: RawLog
     offered: int

@@ -71,7 +71,7 @@ def generate(name: str, job: GeneratorJob, core: int | None) -> list[Measurement
 
 
 class LoadDriver(Protocol):
-    """What can be driven: counters that only grow, and two ways to let time pass."""
+    """A load that can be driven: counters that only grow, and two ways to let time pass."""
 
     @property
     def published(self) -> int: ...

@@ -43,7 +43,7 @@ class Watched:
 
 
 class Packet(NamedTuple):
-    """What was copied, as far as it matters."""
+    """A captured packet, as far as it matters."""
 
     size: int
     protocol: int

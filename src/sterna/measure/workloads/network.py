@@ -112,7 +112,7 @@ class NetworkCell(Compared, frozen=True, kw_only=True):
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
-    """What one more broker on the way adds: (row - lone broker) / hops.  Pairs are (ours, the peer's)."""
+    """The cost of one more broker on the way: (row - lone broker) / hops.  Pairs are (ours, the peer's)."""
 
     load: str
     nodes: int

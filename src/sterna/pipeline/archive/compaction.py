@@ -32,7 +32,7 @@ GROUP_ROWS, GROUP_BYTES = 256 * 1024, 64 * 1024 * 1024
 
 
 class FileMerge(NamedTuple):
-    """What becomes one file: plain values, which may travel to another machine."""
+    """Files that become one: plain values, which may travel to another machine."""
 
     sources: tuple[str, ...]
     target: str

@@ -16,7 +16,7 @@ LEVEL_BYTES_MAX = 80
 CUT_CHARACTERS = 15
 _DIGITS = 16
 
-#: What Spark calls the directory of what is null.
+#: Spark's name for the directory of null values.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -31,7 +31,7 @@ def bounded(level: Column) -> Column:
 
 
 def directory_of(level: Column) -> Column:
-    """What the directory of a level is called."""
+    """The name of the directory of a level."""
     is_plain = level.rlike("^[ -}][ -~]*$") & (level != _NULL)
     coded = f.concat(f.lit("~"), f.lower(f.hex(f.encode(level, "UTF-8"))))
     return f.when(is_plain, level).otherwise(coded)

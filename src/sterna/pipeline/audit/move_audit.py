@@ -71,7 +71,7 @@ def _deliveries(told: DataFrame) -> DataFrame:
 
 def _silences(messages: DataFrame, deliveries: DataFrame, moves: DataFrame) -> DataFrame:
     """(client, topic, silence_ms, gap_ms): the longest between two messages of a stream of which the later came after
-    the order to move and the earlier not long after the client was served.  What comes again breaks no silence."""
+    the order to move and the earlier not long after the client was served.  A repetition breaks no silence."""
     gaps = messages.groupBy("topic", "origin").agg(
         (1000 * _span(f.max("ingress_time"), f.min("ingress_time")) / (f.count("*") - 1)).alias("gap_ms")
     )

@@ -17,7 +17,7 @@ Lives = Mapping[str, Mapping[int, float]]
 
 _STAMP = "struct<epoch: bigint, sequence: bigint>"
 
-#: What `audit` expects of subscriptions; see there.
+#: The schema of subscriptions that `audit` expects; see there.
 SUBSCRIPTIONS = (
     "node string, client string, session bigint, filter string, qos tinyint, no_local boolean, rules string, "
     f"since timestamp, stands timestamp, until timestamp, after map<string, {_STAMP}>, "

@@ -30,14 +30,14 @@ _LOW: Final = 26
 """Mantissas are added up in two halves, so that 2^28 of them fit into 64 bits, shifted by up to 7 more."""
 _STEP: Final = 8
 _SMALLEST, _GREATEST = 1e-12, 1e12
-#: What buckets are counted from, as `bucket_of` does.
+#: The bucket from which others are counted, as `bucket_of` does.
 _ONE: Final = bucket_of(1.0)
 _SPREAD: Final = 1 << 16
 """More than there are buckets, below 0 and above."""
 
 
 def numbers_of(payloads: Any) -> Numbers:
-    """What `number_of` says of each payload, NaN for None."""
+    """`number_of` for each payload, NaN for None."""
     try:
         values = payloads.cast(pa.string()).cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0
     except pa.ArrowInvalid:  # Python reads what Arrow does not: blanks, a plus sign

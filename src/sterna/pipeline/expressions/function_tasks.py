@@ -47,7 +47,7 @@ class FunctionCaller:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def numbers(self, function: str, payloads: Sequence[bytes]) -> list[Answer]:
-        """What the function makes of each."""
+        """The results of the function for each."""
         return self._do(self._numbers(function, payloads))
 
     async def _numbers(self, function: str, payloads: Sequence[bytes]) -> list[Answer]:

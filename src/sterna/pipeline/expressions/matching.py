@@ -76,7 +76,7 @@ class _Windowed:
         self.operator = periodic
         self.length_us = entry.settings.period_us(periodic.period)
         self.anchor_us = entry.since_us if entry.settings.anchor == "subscription" else 0
-        #: What is computed alike of the same values.
+        #: Equal for computations that are alike given the same values.
         self.kind = f"{periodic.aggregate} {periodic.quantile}"
 
     def cut(self, first_us: int, last_us: int) -> _Cut | None:
@@ -186,7 +186,7 @@ class SortedRows:
 
 
 def reading_of(entry: Entry) -> object:
-    """What decides about the values; see `source_of`."""
+    """The key that decides about the values; see `source_of`."""
     periodic = entry.expression.periodic
     assert periodic is not None
     texts = tuple(operator.text for operator in _inside(entry))
@@ -201,7 +201,7 @@ def _inside(entry: Entry) -> tuple[Operator, ...]:
 
 
 class _Values:
-    """What is aggregated of messages: here, what each says by itself, asked one by one."""
+    """The aggregated values of messages: here, what each says by itself, asked one by one."""
 
     def __init__(self, entry: Entry) -> None:
         self._reading = InnerValues(entry.expression, entry.settings)

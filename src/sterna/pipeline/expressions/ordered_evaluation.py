@@ -94,7 +94,7 @@ class ReorderBuffer:
             tree.add(one.topic_filter, number, (number, one))
 
     def join(self, part: bytes, low: int, high: int) -> None:
-        """What a task has picked, for entries from one number up to and without another.  May raise DecodeError."""
+        """Adds values that a task has picked, for entries from `low` to before `high`.  May raise DecodeError."""
         said = msgspec.msgpack.decode(part, type=ExtractedValues)
         journal, reading, topics = said.journal, said.reading, said.topics
         for reason, count in said.left_out.items():

@@ -34,7 +34,7 @@ _STATE = re.compile(r"state-(\d+)")
 
 
 class ExpressionResult(msgspec.Struct, frozen=True, array_like=True):
-    """What a window came to, or a message led to, and for which node."""
+    """The result of a window or a message, and for which node."""
 
     node: str
     text: bytes
@@ -53,7 +53,7 @@ class ExpressionResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartBatch(msgspec.Struct, frozen=True, array_like=True):
-    """What a batch brought."""
+    """The contents of a batch."""
 
     number: int
     edition: int
@@ -85,7 +85,7 @@ class PartMerge:
         return len(self._wholes)
 
     def close(self, registry: Registry, time_us: int, rows: Iterable[Row]) -> list[ExpressionResult]:
-        """What a batch ends: which expressions there are, how late it is everywhere, and parts of what is over."""
+        """Ends a batch: which expressions there are, how late it is everywhere, and parts of what is over."""
         known = self.registry.following
         if registry.edition != self.registry.edition:
             self._go_by(registry)
@@ -164,7 +164,7 @@ class PartMerge:
 
 
 _Kept = MergedWindows | OrderedExpression | ForwardingEntry
-"""What becomes of one expression."""
+"""The state of one expression, by its kind."""
 
 
 def _passed_on(node: str, text: bytes, number: int, topic: bytes, message: ForwardedMessage) -> ExpressionResult:

@@ -68,7 +68,7 @@ MARGIN_US = 5_000_000
 
 @dataclass(frozen=True)
 class PartsPartition(InputPartition):
-    """What one task reads, and for whom."""
+    """The partition that one task reads, and for whom."""
 
     piece: TablePartition
     entries: tuple[Entry, ...]
@@ -173,7 +173,7 @@ class PartsReader(DataSourceStreamReader):
         return {"nodes": nodes, "registry": registry.edition, "time_us": time_us}
 
     def _hold(self, parts: list[Range], sizes: Mapping[str, int], time_us: int, *, is_later: bool) -> None:
-        """What has to wait behind this batch: of nodes where it is that late and no later, nothing to speak of."""
+        """Counts rows and bytes that wait behind this batch: few of nodes where it is that late and no later."""
         held, held_bytes = (0, 0) if is_later else (self._held, self._held_bytes)
         for part in parts:
             if not is_later or self._times.get(node_of(part.node), 0) > time_us:
@@ -234,7 +234,8 @@ class PartsReader(DataSourceStreamReader):
         return {name for name in names if name in here or now - self._sights.setdefault(name, now) < self._away_s}
 
     def _learn(self, here: dict[str, Seen], start: Offsets) -> Registry:
-        """What nodes want by now; a node that cannot be asked is asked the next time.  `start`: so far all is read.
+        """Expressions that nodes want by now; a node that cannot be asked is asked the next time.  `start`: how far all
+        is read.
 
         While a node is out of sight, no node is asked: the offset from which to read the missing node's journal for a
         new expression would be unknown, and what was read before would be missing for good.
@@ -355,7 +356,7 @@ class PartsReader(DataSourceStreamReader):
 
 
 def _missed(fresh: tuple[Entry, ...], start: Offsets) -> list[Range]:
-    """What was read before anybody knew of these expressions."""
+    """Ranges that were read before anybody knew of these expressions."""
     first: Offsets = {}
     for entry in fresh:
         for journal, offset in entry.beginning.offsets:

@@ -68,7 +68,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def rules(self) -> bytes:
-        """What stands before the filter, in so many words."""
+        """The operators before the filter, in so many words."""
         return self.text.partition(b"/")[0]
 
 
@@ -84,7 +84,7 @@ class Registry(msgspec.Struct, frozen=True):
         return self.nodes.get(node) != (epoch, edition)
 
     def fresh(self, node: str, epoch: int, wanted: WantedExpressions) -> list[tuple[bytes, int]]:
-        """What a node wants that has no entry yet."""
+        """Expressions of a node that have no entry yet."""
         known = self._known(node, epoch, wanted)
         return [one for one in wanted.expressions if one[0] not in known]
 
@@ -97,8 +97,8 @@ class Registry(msgspec.Struct, frozen=True):
         beginning: Beginning,
         near: Beginning | None = None,
     ) -> Registry:
-        """What the node wants now; `beginning` is that of all its fresh expressions, `near` of those that need order:
-        their messages are all held at once."""
+        """The registry with what the node wants now; `beginning` is that of all its fresh expressions, `near` of those
+        that need order: their messages are all held at once."""
         known = self._known(node, epoch, wanted)
         number, mine = self.following, []
         for text, since_us in wanted.expressions:

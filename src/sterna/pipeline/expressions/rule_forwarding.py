@@ -22,7 +22,7 @@ from sterna.pipeline.expressions.matching import RELATIONS, TopicMatches
 from sterna.pipeline.expressions.registry import Entry
 
 FORWARDED = b"passing"
-"""What is read of a message that passes: everything."""
+"""The reading of a message that passes: everything."""
 COLUMNS = ("qos", "property_block", "expires_us")
 """Of the feed, besides what everybody needs."""
 FORWARDED_BYTES_MAX = 8 * 1024 * 1024
@@ -120,7 +120,7 @@ class RuleFilter:
 
 
 class RuleForwarding:
-    """What expressions of one node with the same rules have in common."""
+    """The common part of expressions of one node with the same rules."""
 
     def __init__(self) -> None:
         #: The last message's: its time in microseconds, or one more than the one before it.

@@ -27,12 +27,12 @@ from sterna.runtime.functions.settings import FunctionTable
 ORDER_COLUMNS = ("topic", "payload", "ingress_time", "offset")
 
 
-#: What somebody can do about it.
+#: Remedies, by reason.
 _WHY = {"no-function": "this job has no such function; name one in [functions] of the file --config names"}
 
 
 class ExtractedValues(msgspec.Struct, frozen=True, array_like=True):
-    """What messages of one journal say to one kind of reading."""
+    """Values of messages of one journal, by one kind of reading."""
 
     journal: str
     reading: bytes
@@ -114,7 +114,7 @@ class ValueExtractor:
             self._matches.add(entry.expression.topic_filter, reading.name, reading)
 
     def extract(self, journal: str, rows: Any) -> Iterator[bytes]:
-        """What somebody wants of these, which are of one journal."""
+        """Wanted values of these rows, which are of one journal."""
         coded = rows.column("topic").dictionary_encode()
         topics = [topic.encode() for topic in coded.dictionary.to_pylist()]
         wanted: dict[PayloadReading, list[int]] = {}

@@ -47,7 +47,7 @@ _COME_AGAIN = ("idle", "stopping", "time")
 
 
 class ConnectionLost(msgspec.Struct, frozen=True):
-    """What retention took before this reader committed it: the offsets [committed, first)."""
+    """Messages that retention took before this reader committed them: the offsets [committed, first)."""
 
     committed: int
     first: int
@@ -90,7 +90,7 @@ class ReadEnd(msgspec.Struct, frozen=True):
 
 
 class WantedExpressions(msgspec.Struct, frozen=True):
-    """What Spark is to compute for a node."""
+    """Expressions that Spark is to compute for a node."""
 
     settings: Settings
     expressions: list[tuple[bytes, int]]

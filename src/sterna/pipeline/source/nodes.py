@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a node said of itself, and where it was asked."""
+    """A node as it described itself, and where it was asked."""
 
     name: str
     address: str
@@ -57,7 +57,7 @@ class Seen:
 
     @property
     def journal(self) -> str:
-        """What its offsets are kept under: a journal in memory is another one at every start of the node, one on a disk
+        """The key of its offsets: a journal in memory is another one at every start of the node, one on a disk
         when the disk was replaced."""
         if not self.identity and self.durable:
             return self.name

@@ -61,7 +61,7 @@ NEWS_S = 0.25
 
 @dataclass(frozen=True)
 class TablePartition(InputPartition):
-    """What one task reads: ranges, and where their nodes were last seen."""
+    """The part that one task reads: ranges, and where their nodes were last seen."""
 
     parts: tuple[Range, ...]
     addresses: tuple[tuple[str, str], ...]

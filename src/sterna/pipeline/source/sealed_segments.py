@@ -37,7 +37,7 @@ class SealedRange(NamedTuple):
 
 
 def before_the_journal(seen: Seen, files: Sequence[ParquetFile], stop: int, options: ReadOptions) -> list[SealedRange]:
-    """What of a node's files a read needs that begins before the node's journal does."""
+    """Ranges of a node's files for a read that begins before the node's journal does."""
     assert options.parquet is not None
     place = options.starting.for_node(seen.journal, seen.name)
     stop = min(stop, seen.first)

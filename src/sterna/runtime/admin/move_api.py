@@ -27,7 +27,7 @@ VERSIONS = {MQTT_3_1_1: "3.1.1", MQTT_5: "5"}
 
 
 class MoveApi(Protocol):
-    """What the admin port asks about clients, and orders."""
+    """Questions and orders of the admin port about clients."""
 
     def clients(self) -> list[dict[str, Any]]:
         """So many at most."""

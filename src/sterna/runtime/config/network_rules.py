@@ -14,7 +14,7 @@ from sterna.runtime.config.secrets import NETWORK_KEY
 from sterna.runtime.config.settings import Configuration, NetworkTable, NetworkTls
 
 FRAME_OVERHEAD_BYTES = 16 * 1024
-"""What a link may add to a message: where it came from and how far it got."""
+"""Bytes that a link may add to a message: where it came from and how far it got."""
 
 
 def check_network(configuration: Configuration, report: ProblemReport) -> None:

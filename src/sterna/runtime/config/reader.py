@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-#: What other brokers call it.
+#: Other brokers' names for `bind`.
 _NAMES_OF_BIND = frozenset({"port", "address", "host", "listen", "socket", "bind_address"})
 
 T = TypeVar("T", bound=Table)

@@ -190,7 +190,7 @@ class FileStore:
             raise _explained(error, path) from error
 
     def explained(self, error: OSError, serial: int) -> JournalError:
-        """What went wrong with a segment that was opened apart."""
+        """The error for a segment that was opened apart."""
         return _explained(error, self._paths.get(serial, self._directory))
 
     def truncate(self, serial: int, size: int) -> None:

@@ -45,7 +45,7 @@ PARQUET_PAGE = 5000
 _SCHEMA = SCHEMA.serialize().to_pybytes()
 _LENGTH_BYTES = 4
 
-#: What comes of bytes that are no words of a reader: text that is no UTF-8, and arrays in arrays in arrays, included.
+#: Errors for bytes that are no request of a reader: text that is no UTF-8, and deeply nested arrays, included.
 _NONSENSE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 log = logging.getLogger("sterna.feed")

@@ -144,7 +144,7 @@ class Feed:
         return self._nodes.away((*self.peers(), self.node))
 
     def held(self) -> HeldOffsets | None:
-        """What retention is to spare: told at the start and whenever something may be dropped."""
+        """Offsets that retention is to spare: told at the start and whenever something may be dropped."""
         waits = [offset for offset in (self.readers.slowest(),) if offset is not None]
         if self.shelf is not None:
             waits.append(self.shelf.manifest.reached)

@@ -187,7 +187,7 @@ class ParquetShelf:
                 del self._leaving[name]
 
     def clear_leftovers(self) -> None:
-        """What a crash left: halves, and files that were on their way out."""
+        """Removes what a crash left: halves, and files that were on their way out."""
         listed = {entry.name for entry in self.files}
         for path in self.directory.glob(f".{self._node}-*{_MAKING_SUFFIX}"):
             path.unlink(missing_ok=True)

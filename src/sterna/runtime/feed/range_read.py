@@ -64,7 +64,7 @@ class RangeReading:
         return picked
 
     def _from_memory(self) -> Picked:
-        """What a journal in memory has not made frames of yet."""
+        """Messages that a journal in memory has not made frames of yet."""
         picked = Picked()
         first, messages = self._source.journal.not_stored(self.offset, self._stop)
         if messages:

@@ -99,7 +99,7 @@ class HandedOn(Struct, frozen=True, array_like=True):
 
 
 class Handed(Struct, frozen=True, array_like=True):
-    """What an expression came to; each result has a greater number than the one before it."""
+    """A result of an expression; each has a greater number than the one before it."""
 
     expression: bytes
     number: Annotated[int, Meta(gt=0, le=10**18 - 1)]

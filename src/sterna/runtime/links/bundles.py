@@ -28,13 +28,13 @@ from sterna.runtime.links.connections import (
 )
 
 UNSENT_BYTES = 128 * 1024
-"""What the kernel takes for one connection beyond what it can send: else the slow ones seem to have nothing to do."""
+"""Bytes that the kernel takes for one connection beyond those it can send: else slow ones would seem idle."""
 
 OpenChannel = Callable[[LinkTransport, str], Channel]
 
 
 class BundledConnections:
-    """What a `LinkProtocol` is for one connection, for several: a channel, and `gone` when it is over."""
+    """The counterpart of `LinkProtocol` for several connections: a channel, and `gone` when it is over."""
 
     def __init__(self, server: LinkServer, count: int, forget: Callable[[], object] | None = None) -> None:
         """`forget` is called when the bundle is over."""

@@ -170,7 +170,7 @@ class Networking:
         log.info("neighbours changed", extra={"added": add, "removed": remove})
 
     def _check_strangers(self, addresses: list[str]) -> None:
-        """What holds for the configured neighbours: beyond this machine nobody is believed without a key."""
+        """Applies the rule for configured neighbours: beyond this machine nobody is believed without a key."""
         if NETWORK_KEY.read(self._table):
             return
         for address in addresses:
@@ -250,7 +250,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
 
 def processor_mhz() -> float:
-    """What the processors of this machine can do, all together, as far as it tells."""
+    """The speed of all processors of this machine together, as far as it tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

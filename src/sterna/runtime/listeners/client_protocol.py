@@ -52,7 +52,7 @@ class Host(Protocol):
 
 
 class Server(Protocol):
-    """What a client connection needs of the process around it."""
+    """The services of the process around it that a client connection needs."""
 
     @property
     def broker(self) -> Host: ...

@@ -42,7 +42,7 @@ _in_handshake: ContextVar[socket.socket | None] = ContextVar("_in_handshake", de
 
 
 class ListenerState(NamedTuple):
-    """What a listener goes by and may be changed while it is open."""
+    """Settings of a listener that may be changed while it is open."""
 
     listener: ListenerTable
     context: ssl.SSLContext | None
@@ -81,7 +81,7 @@ class Threshold:
         self.entrance.authority = settings.authority
 
     def protocol(self, counted: str | None = None) -> ClientProtocol:
-        """What serves a socket; `counted` is the host among whose sockets it counts already."""
+        """A protocol that serves a socket; `counted` is the host among whose sockets it counts already."""
         listener = self.settings.listener
         if listener.transport == "websocket":
             return WebSocketClientProtocol(self._server, self.entrance, listener.allowed_origins, counted)

@@ -14,7 +14,7 @@ BACKLOG_MAX = 4096
 
 
 class Descriptors(NamedTuple):
-    """What the process may open, divided."""
+    """The file descriptors of the process, divided."""
 
     sockets: int
     """For clients."""

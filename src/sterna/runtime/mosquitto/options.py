@@ -1,4 +1,4 @@
-"""What becomes of each option of a mosquitto.conf: tables, one row per option.
+"""The counterparts of the options of a mosquitto.conf: tables, one row per option.
 
 `NUMBERS` are limits that a node has too.  `NEEDLESS` need no counterpart.  `IMPOSSIBLE` have none, with the remedy.
 An option in none of them, nor handled in `translation`, is unknown.

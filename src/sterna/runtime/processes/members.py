@@ -20,7 +20,7 @@ FIRST = 1
 
 
 class GroupPlan(msgspec.Struct, frozen=True):
-    """What all members have to know; a file in the group's directory."""
+    """The plan that all members have to know; a file in the group's directory."""
 
     process: int
     """Identifier of the group's own process."""

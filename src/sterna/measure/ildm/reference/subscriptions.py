@@ -169,7 +169,7 @@ class SubscriptionFlooding(Neighbourhood):
             self.tell(name, self._unsubscribe(gone))
 
     def _needed(self, name: str) -> Filters:
-        """What this neighbour has to send here."""
+        """Filters whose messages this neighbour has to send here."""
         needed: Filters = {}
         for filters in (*self.local.values(), *(heard for other, heard in self.heard.items() if other != name)):
             for one, qos in filters.items():

@@ -43,7 +43,7 @@ class SteadyClients:
         return len(self.safe) * len(self._heard) - self.delivered
 
     def missing(self) -> dict[str, int]:
-        """What was lost, by the way it had to go: "publisher's node -> subscriber's node"."""
+        """Lost messages, by the way they had to go: "publisher's node -> subscriber's node"."""
         counted: dict[str, int] = {}
         for name, heard in self._heard.items():
             for payload in self.safe.keys() - heard:

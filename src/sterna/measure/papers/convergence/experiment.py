@@ -89,7 +89,7 @@ class ConvergenceRun(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, summed over subscribers, how many arrived at least once."""
     lost: int
     missing: dict[str, int] = {}
-    """What was lost, by the way it had to go."""
+    """Lost messages, by the way they had to go."""
     interrupted: int = 0
     """Connections of subscribers that broke though their node was not killed."""
 

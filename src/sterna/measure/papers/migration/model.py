@@ -58,7 +58,7 @@ class Prediction:
     delta: float
     """How far the target is ahead when the two compare; behind if negative."""
     source_sync: float
-    """What the source still has to wait for."""
+    """Until the source has what it needs."""
     target_sync: float
     """Until the target has what it needs: part of the move."""
     sync: float

@@ -105,7 +105,7 @@ def draw_latency(told: MigrationDocument, file: Path) -> None:
 
 
 def draw_states(states: Sequence[dict[str, Any]], moves: Sequence[dict[str, Any]], name: str, file: Path) -> bool:
-    """What both nodes called the state of each client of a run, as their admin ports told; False: nothing is known."""
+    """The states of each client of a run at both nodes, as their admin ports told; False: nothing is known."""
     clients = [move for move in moves if move["ordered"] is not None and move["arrived"] is not None]
     if not clients:
         return False

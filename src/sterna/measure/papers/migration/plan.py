@@ -55,7 +55,7 @@ class MovedTopic:
     """Of the subscription."""
     state: SyncState
     losses: int = 0
-    """What the paper counted over its ten runs,"""
+    """As the paper counted them over its ten runs,"""
     duplicates: int = 0
     published: int = 2
     """The QoS of publications."""

@@ -74,7 +74,7 @@ def draw(told: MigrationDocument, records: Path, directory: Path) -> list[Path]:
 
 
 def tell(tables: dict[str, list[dict[str, Any]]], client: str, topic: str, qos: str) -> Story | None:
-    """What one client heard on one topic; None if it was not moved."""
+    """The messages of one client on one topic; None if it was not moved."""
     move = next((one for one in tables["moves"] if one["client"] == client), None)
     if move is None or move["arrived"] is None:
         return None

@@ -41,7 +41,7 @@ MOVES = pa.schema(
     ]
 )  # fmt: skip
 STATES = pa.schema([("client", pa.string()), ("node", pa.string()), ("state", pa.string()), ("at", _INSTANT)])
-"""What a node called the state of a move from when on; empty: it no longer speaks of it."""
+"""The state of a move at a node, and since when; empty: the node no longer lists the move."""
 TABLES = {
     "messages": MESSAGES,
     "subscriptions": SUBSCRIPTIONS,

@@ -58,7 +58,7 @@ class WireMove(msgspec.Struct, frozen=True, kw_only=True):
     client_per_s: float
     """Bytes between client and nodes, to and fro, a second before the move."""
     client_extra: float
-    """What there was more of them around the move than in as long a time before."""
+    """Bytes around the move beyond those of as long a time before."""
     publish_per_s: float
     """PUBLISH packets to the client before the move,"""
     publish_around_per_s: float
@@ -139,7 +139,7 @@ class _Stream:
 
 
 def account(seen: Sequence[Seen], kind: str, qos: int, ordered: float, ended: float) -> WireMove:
-    """What one move cost, from the order until its end on both sides."""
+    """The cost of one move, from the order until its end on both sides."""
     begin, end = ordered - AROUND_S, ended + AFTER_S
     said = [one for one in seen if one.is_link and ordered <= one.at <= end and any(map(_is_word, one.pieces))]
     words: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """The cost of computing in one node: an average over a thousand topics, and a thousand expressions that look on.
 
 The same load goes, in turn and in fresh processes, to a node that computes `$AVG/+/+/t`, to a node with a plain
-subscriber and to Mosquitto with one.  What bystanders cost is measured within one process, with and without them.
+subscriber and to Mosquitto with one.  The cost of bystanders is measured within one process, with and without them.
 """
 
 from __future__ import annotations
