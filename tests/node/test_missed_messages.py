@@ -14,8 +14,9 @@ from node.joined_nodes import Town
 from node.test_barriers import absorb, hold_back
 from node.test_clients_move import row
 from sterna.migration import messages
-from sterna.migration.messages import MigRefuse
+from sterna.migration.messages import MigRefuse, MigSync
 from sterna.migration.move_manager import MoveManager
+from sterna.routing.link_frames import Page
 from sterna.routing.origin_streams import Streams
 
 ONE_WAY_S = 0.2
@@ -97,6 +98,30 @@ def test_what_the_new_node_has_read_for_others_comes_once_and_in_order(
         assert came in ([b"1", b"4"], [b"1", b"2", b"3", b"4"])
     else:
         assert came == [b"1", b"2", b"3", b"4"]
+
+
+def test_the_session_comes_once_though_it_is_sent_again_before_that_is_fetched(said: list[object]) -> None:
+    town = row("subscription-flooding")
+    _, _, came, release = ahead(town, 2)
+    town["A"].join("q").publish("t", b"waits at A", 2)
+    streams = town["C"].network.router.streams
+    fetched: list[Page] = []
+    original = streams._page_for_one
+    streams._page_for_one = lambda page: fetched.append(page)  # type: ignore[method-assign]
+    client = town["C"].dial()
+    client.send(Connect("c", False, properties={"session_expiry": 100}))
+    for _ in range(30):
+        if sum(isinstance(word, MigSync) for word in said) > 1:
+            break
+        town.pass_time(0.1)
+    else:
+        raise AssertionError("it is not sent again")
+    for page in fetched:
+        original(page)
+    town.pass_time(1)
+    release()
+    came += absorb(client)
+    assert sorted(came) == [b"1", b"2", b"3", b"waits at A"]
 
 
 def _no_page(streams: Streams) -> None:

@@ -247,8 +247,9 @@ class Arrival(MoveSide):
     def page_came(self, page: MigSync) -> None:
         if self.state is not Arriving.EXPECTING:
             self.on(On.MIGSYNC if page.session is None else On.MIGSYNC_LAST)
-        elif page.page < self._pages and page.session is None:
-            self._host.send(self.source, MigSyncAck(self.client, self.number, page.page))
+        elif page.page < self._pages:
+            if page.session is None:  # of the last one it hears when all is here
+                self._host.send(self.source, MigSyncAck(self.client, self.number, page.page))
         elif page.page > self._pages or self._writing:
             return  # it is being written, or one before it is missing
         else:
