@@ -50,6 +50,27 @@ def test_what_was_subscribed_before_it_came_here_only_the_client_knows(version: 
 
 
 @versions
+def test_a_new_session_that_moves_before_it_was_told_all_subscriptions_is_told_where_it_goes(version: int) -> None:
+    town = Town()
+    client = ModelClient(town, version)
+    client.connect(persistent=True)
+    client.subscribe(b"x")
+    client.talk()
+    town.wire().cut()
+    town.network.sessions.clear()
+    while not town.wires or town.wires[-1].over:
+        town.next_timer()
+    wire = town.wire()
+    while b"c" not in town.network.sessions:
+        wire.move()
+    assert wire.up.sent, "SUBSCRIBE is on its way"
+    wire.cut()
+    client.talk(2)
+    assert set(town.network.sessions[b"c"].filters) == {b"x"}
+    assert not is_sent_away(client)
+
+
+@versions
 @pytest.mark.parametrize("qos", [1, 2])
 def test_whether_a_publication_was_taken_only_the_session_knew(version: int, qos: int) -> None:
     """At QoS 1 it is said again, and may come twice; at QoS 2 that is for the client to decide."""

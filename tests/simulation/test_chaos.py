@@ -247,6 +247,7 @@ AWAY_THAT_BROKE = [
     (1185, "publication-flooding", "spanning-tree"),
     (1243, "subscription-flooding", "static"),
     (1253, "advertisement", "spanning-tree"),
+    (1286, "advertisement", "static"),
     (1298, "advertisement", "static"),
     (1299, "publication-flooding", "spanning-tree"),
     (2012, "advertisement", "static"),

@@ -83,6 +83,7 @@ class GatewayClient:
         "_heard_at",
         "_held",
         "_incoming",
+        "_is_bare",
         "_keep_alive_s",
         "_limits",
         "_node_congested",
@@ -139,8 +140,9 @@ class GatewayClient:
         self._node_window = 65535
         #: That node has answered something.
         self._fruitful = False
-        #: Identifiers of our own requests to subscribe again.
+        #: Identifiers of our own requests to subscribe again; and: its session is new and may lack subscriptions.
         self._restoring: set[int] = set()
+        self._is_bare = False
         #: The node's next packet has to wait for the client.
         self._held = False
         self._node_congested = False
@@ -442,6 +444,7 @@ class GatewayClient:
             _, codes = decode_granted(data, body, stop, self.wish.version)
             self._context.counters.subscriptions_lost += sum(code >= 0x80 for code in codes)
             if not self._restoring:
+                self._is_bare = False
                 self._go_on()
             return SWALLOW
         request = self.ledger.answered(packet_id)
@@ -492,7 +495,7 @@ class GatewayClient:
         assert self.wish is not None
         self._attach(upstream, welcome)
         if welcome.session_present:
-            self._go_on()
+            self._restore(upstream)
             return
         context = self._context
         context.counters.sessions_lost += 1
@@ -502,7 +505,14 @@ class GatewayClient:
             return
         self.deliveries.forgotten()
         self._settle_orphans()
-        requests = self.subscriptions.again(self.wish.version)
+        self._is_bare = True
+        self._restore(upstream)
+
+    def _restore(self, upstream: Upstream) -> None:
+        """Subscribe again to all that a session which took another one's place may lack, also at the next node."""
+        assert self.wish is not None
+        requests = self.subscriptions.again(self.wish.version) if self._is_bare else []
+        self._is_bare = bool(requests)
         if not requests or self.state == ClientState.LEAVING:
             self._go_on()
             return
