@@ -382,6 +382,36 @@ def test_a_client_that_went_back_hears_again_that_its_session_is_new_though_that
     assert not again.connack.session_present
 
 
+@pytest.mark.parametrize("returns_s", [1.0, 30.0])
+def test_so_does_one_whose_old_node_was_restarted_or_whose_new_session_has_moved(returns_s: float) -> None:
+    town = row()
+    client, _ = new_session(town)
+    client.subscribe("t/#", 2)
+    client.vanish()
+    town.pass_time(returns_s)
+    back = town["A"].resume("c")
+    assert back.connack.session_present
+    town.pass_time(5)
+    town.crash("A")
+    town["C"].network.moving.plans.move(b"c", "B")
+    town.pass_time(1)
+    assert b"c" in town["B"].broker.sessions
+    town.connect("AB")
+    town.pass_time(5)
+    again = town["B"].resume("c")
+    assert not again.connack.session_present
+
+
+def test_one_that_came_to_its_old_node_before_its_new_session_began_hears_that_once() -> None:
+    town = row()
+    client, _ = new_session(town)
+    client.vanish()
+    town.crash("A")
+    town.connect("AB")
+    town.pass_time(5)
+    assert town["C"].resume("c").connack.session_present
+
+
 @pytest.mark.parametrize("waits_s", [0.0, 1.9])
 def test_a_client_that_waited_until_such_a_node_met_somebody_has_an_ordinary_session(
     strategy: str, waits_s: float

@@ -93,6 +93,7 @@ def test_a_crash_brings_all_of_it_back(by: str) -> None:
     session.version = 4 + (new.version == 4)
     session.user = "somebody"
     session.disconnected_at += 1
+    session.opened_wall += 1
     session.life, session.number, session.leaving = 12, 34, ("B", 35)
     session.barrier, session.told = {"C": Stamp(1, 2)}, {"$AVG/t": Stamp(3, 4)}
     session.came = (2, "C", 1, 2)
@@ -125,6 +126,8 @@ def test_a_move_brings_all_of_it_along() -> None:
     assert arrived.beginning is not None
     here = msgspec.structs.replace(BEGINNING, began_at=arrived.beginning.began_at)  # by the time that B has run
     assert arrived == msgspec.structs.replace(STATE, beginning=here)
+    age_s = town["A"].broker.running_clock - BEGINNING.began_at
+    assert town["B"].broker.running_clock - here.began_at == pytest.approx(age_s, abs=1)
     town.crash("B")
     assert town["B"].session("c").state() == arrived
 

@@ -212,6 +212,7 @@ def test_what_broke_once_for_new_sessions_behind_a_gateway_is_kept(
 
 #: (seed, strategy, overlay): half a minute with the default settings; each broke something once.
 DEFAULTS_THAT_BROKE = [
+    (35, "advertisement", "spanning-tree"),
     (71, "advertisement", "spanning-tree"),
     (115, "subscription-flooding", "static"),
     (152, "advertisement", "static"),

@@ -76,7 +76,7 @@ class Beginning:
         self.number = number
         #: The number of the session it replaces, as it was known here; 0 if none was known.
         self.after = after
-        #: When it began, or came here, by the time that its node has run.
+        #: When it began, by the time that its node has run.
         self.began_at = 0.0
         #: Its client asked for a clean start: nothing of the old session is for it.
         self.is_clean = False

@@ -228,6 +228,7 @@ class Replay:
         will: list[Any] | None,
         life: int = 0,
         number: int = 0,
+        wall: float = 0.0,
     ) -> None:
         if new and session is not None:
             self._ended(session)
@@ -241,6 +242,7 @@ class Replay:
         session.life = life
         session.number = self._number(client_id, number)
         session.will = will_from(will)
+        session.opened_wall = wall
         session.disconnected_at = 0.0
 
     def _closed(self, session: Session, at: float, expiry_s: int, will: list[Any] | None) -> None:

@@ -144,7 +144,7 @@ class SessionLifecycle:
         session.connection = connection
         connection.session = session
         session.disconnected_at = 0.0
-        session.opened_at = self._clock.now
+        session.opened_at, session.opened_wall = self._clock.now, self._clock.wall
         session.will = request.will
         session.version = request.version
         session.expiry_s = self.expiry(request)

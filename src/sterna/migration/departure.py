@@ -391,8 +391,11 @@ class Departure(MoveSide):
         unsaid = session_transfer.unsaid(session, PAGE_BYTES)
         is_awaited = session.is_called or unsaid is not None or session.connection is not None
         gone_s = -self._host.grace_s if is_awaited else away_s
-        vector = _entries(self._ours)
-        return structs.replace(page, session=session.state(), gone_s=gone_s, vector=vector, unsaid=unsaid)
+        state, beginning = session.state(), session.beginning
+        if beginning is not None and state.beginning is not None:  # its age: the clocks of two nodes differ
+            age_s = self._broker.running_clock - beginning.began_at
+            state = structs.replace(state, beginning=structs.replace(state.beginning, began_at=age_s))
+        return structs.replace(page, session=state, gone_s=gone_s, vector=_entries(self._ours), unsaid=unsaid)
 
     def acknowledged(self, page: int) -> None:
         if self._page is not None and self._page.page == page:

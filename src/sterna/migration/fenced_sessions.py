@@ -113,9 +113,14 @@ class FencedSession:
         if self._page is not None:
             self._host.send(owner, self._page)
         elif self._wanted is None:
-            session = self.session
-            opened_s = self._broker.now - session.opened_at if session.opened_at else None
-            self._host.send(owner, HandOver(self.client, self.number, session.user, opened_s))
+            self._host.send(owner, HandOver(self.client, self.number, self.session.user, self._opened_s()))
+
+    def _opened_s(self) -> float | None:
+        """How long ago its client connected last; by the wall clock if this node was started since."""
+        session, broker = self.session, self._broker
+        if session.opened_at:
+            return broker.now - session.opened_at
+        return max(0.0, broker.wall - session.opened_wall) if session.opened_wall else None
 
     def wanted(self, source: str, vector: VersionVector) -> None:
         """The new session begins here; asked again if it has come to begin later, or has forgotten earlier pages."""
@@ -298,7 +303,7 @@ class FencedSessions:
             kept.leaving = session.leaving
         kept.beginning = session.beginning
         kept.barrier, kept.told = session.barrier, session.told
-        kept.opened_at = session.opened_at
+        kept.opened_at, kept.opened_wall = session.opened_at, session.opened_wall
         for entry in session.inflight.values():
             if entry is not None and not entry[1].retained and not entry[1].share:
                 kept.queue.push(entry[0].offset, entry[1])

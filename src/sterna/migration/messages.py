@@ -188,7 +188,7 @@ class HandOver(msgspec.Struct, tag=11, array_like=True, frozen=True):
     """Under which the sender had owned it."""
     user: Text | None
     opened_s: Seconds | None
-    """How long ago its client connected last; None if it has not since the sender was started."""
+    """How long ago its client connected last; None if it never did at the sender."""
 
 
 class HandOverWanted(msgspec.Struct, tag=12, array_like=True, frozen=True):

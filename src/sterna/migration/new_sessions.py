@@ -109,7 +109,6 @@ class NewSessions:
         self._coming.pop(session.client_id, None)
         beginning, node = session.beginning, self._host.node
         if beginning is not None:
-            beginning.began_at = self._broker.running_clock
             if beginning.leaves(node):  # nothing of that is missing here
                 beginning.resume(node, self._host.frontier())
             self._broker.log.began(session)

@@ -69,6 +69,7 @@ class Session:
         "next_packet_id",
         "number",
         "opened_at",
+        "opened_wall",
         "outbox",
         "packet_bytes_max",
         "permissions",
@@ -122,8 +123,8 @@ class Session:
         self.came: tuple[int, str, int, int] | None = None
         #: Which results of expressions it had there, by origin or expression; see `result_identity.py`.
         self.told: VersionVector = {}
-        #: When the last connection began (steady clock; 0: before this start) and ended (running clock; 0: not yet).
-        self.opened_at = self.disconnected_at = 0.0
+        #: When its connection began (steady clock; 0: before this start; wall clock) and ended (running clock; 0: not).
+        self.opened_at = self.opened_wall = self.disconnected_at = 0.0
         self.subscriptions: dict[bytes, Subscription] = {}
         #: Journal offset of the first message that came after its last subscription.
         self.subscribed_at = 0

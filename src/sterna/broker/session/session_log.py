@@ -151,6 +151,7 @@ class SessionLog:
             will_fields(session.will),
             session.life,
             session.number,
+            session.opened_wall,
         )
 
     def closed(self, session: Session) -> None:

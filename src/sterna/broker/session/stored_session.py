@@ -47,6 +47,7 @@ class StoredSession(msgspec.Struct, array_like=True, frozen=True):
     inflight: list[tuple[int, int, int]]
     queue: list[QueuePart]
     grants: list[list[Any]]
+    opened_wall: float = 0.0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -82,6 +83,7 @@ def encode(session: Session) -> bytes:
             inflight=inflight,
             queue=queue,
             grants=[list(grant) for grant in grants],
+            opened_wall=session.opened_wall,
         )
     )
 
@@ -116,6 +118,7 @@ def restore(session: Session, stored: StoredSession) -> dict[int, Unresolved]:
     session.restore(stored.state)
     session.version = stored.version
     session.disconnected_at = stored.disconnected_at
+    session.opened_wall = stored.opened_wall
     session.life = stored.life
     session.number = stored.number
     session.leaving = stored.leaving

@@ -260,6 +260,8 @@ def complete(broker: Broker, session: Session, came: Transferred, node: str) -> 
     held = session.held or Qos0Hold()
     results = expression_transfer.Results(broker, session, came.expressions, vector, node)
     beginning = None if came.state.beginning is None else beginning_from(came.state.beginning)
+    if beginning is not None:
+        beginning.began_at = max(0.0, broker.running_clock - beginning.began_at)  # its age came along
     heard = results.waiting(
         [
             (offset, grant)
