@@ -67,6 +67,7 @@ class FeedingNode(LiveNode):
     def kill(self) -> None:
         for client in self._listeners:
             client.loop_stop()
+            client._reset_sockets()  # which paho leaves to the collector
         self._listeners.clear()
         super().kill()
 
@@ -82,6 +83,7 @@ class FeedingNode(LiveNode):
             assert one.is_published()
         client.disconnect()
         client.loop_stop()
+        client._reset_sockets()  # which paho leaves to the collector
 
 
 def finished(begin: Callable[[], StreamingQuery], within_s: float) -> StreamingQuery:

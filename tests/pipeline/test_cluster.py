@@ -65,6 +65,7 @@ class Publisher:
         wait_until(lambda: not self._unacknowledged(), f"every message to {self.node.name} is acknowledged", SOON_S)
         self._client.disconnect()
         self._client.loop_stop()
+        self._client._reset_sockets()  # which paho leaves to the collector
 
     def _publish(self) -> None:
         while not self._leave.wait(PAUSE_S):

@@ -106,6 +106,7 @@ class Subscriber:
     def leave(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        self._client._reset_sockets()  # which paho leaves to the collector
 
 
 @pytest.fixture

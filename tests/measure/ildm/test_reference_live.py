@@ -79,6 +79,7 @@ class Paho:
     def close(self) -> None:
         self.client.disconnect()
         self.client.loop_stop()
+        self.client._reset_sockets()  # which paho leaves to the collector
 
 
 def _until(holds: Callable[[], bool]) -> None:

@@ -88,6 +88,8 @@ class NumberedPublisher:
     def __exit__(self, *_: object) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        # paho closes its sockets when nothing refers to the client any more, which these did.
+        self._client.on_connect = self._client.on_disconnect = self._client.on_publish = None
 
     def publish(self, messages: Iterable[Outgoing]) -> None:
         for message in messages:
