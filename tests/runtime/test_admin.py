@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.lone_node import LoneNode
 from sterna.broker.statistics import SessionView, Statistics
+from sterna.node.management import Gathered, Management, NoOtherNodes
 from sterna.runtime.admin.metrics import METRICS, exposition
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
@@ -52,6 +53,11 @@ class Node:
 
     def moves(self) -> MoveApi:
         return LoneMoveApi(self.broker, "lone")
+
+    async def ask(self, kind: str, argument: str, most: int) -> Gathered:
+        answers: list[Gathered] = []
+        Management("lone", self.broker, NoOtherNodes()).ask(kind, argument, most, answers.append)
+        return answers[0]
 
     def feed_view(self) -> FeedView | None:
         return None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
@@ -46,6 +48,19 @@ def ask(admin: str, page: str, token_file: Path | None, change: dict[str, Any] |
     if answer.status != http.client.OK:
         raise Unanswered(text.strip() or f"{admin} answers {answer.status} {answer.reason}")
     return json.loads(text)
+
+
+def question(admin: str, page: str, token_file: Path | None, **given: str) -> Any:
+    """The answer of all nodes to a question; see `node/management.py`."""
+    return ask(admin, f"{page}?{urlencode(given)}", token_file)
+
+
+def tell_incomplete(answer: dict[str, Any]) -> None:
+    """Say on stderr what is missing from an answer of all nodes."""
+    if answer["is_cut"]:
+        print("there is more; narrow the question", file=sys.stderr)
+    if answer["silent"]:
+        print(f"no answer in time from: {', '.join(answer['silent'])}", file=sys.stderr)
 
 
 def shown(name: str) -> str:

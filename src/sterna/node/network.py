@@ -24,6 +24,7 @@ from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
 from sterna.node.late_decisions import give
+from sterna.node.management import Management
 from sterna.node.membership import Membership
 from sterna.node.network_settings import NetworkSettings, NetworkWorld
 from sterna.node.part_exchange import PartExchange
@@ -49,6 +50,19 @@ SHARE_OVERHEAD_BYTES = 16
 NOTHING: list[bytes] = []
 #: At most so often an operator is told of what was left out.
 SPOILT_TOLD_S = 60.0
+
+
+class _ByLetter:
+    """The other nodes, for operators' questions."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def reachable(self) -> list[str]:
+        return self._router.paths.origins
+
+    def send(self, to: str, body: bytes) -> bool:
+        return self._router.post(to, About.MANAGEMENT, body)
 
 
 class Network:
@@ -104,6 +118,8 @@ class Network:
         self._watch_interest()
         #: Sessions that come from other nodes, and go to them.
         self.moving = MoveManager(NodeMoveHost(self.node, broker, self.router, self.links, self, settings.migration))
+        #: Questions of operators, to this node and to all others.
+        self.management = Management(self.node, broker, _ByLetter(self.router))
 
     def _strategy(self, output: RoutingOutput) -> Strategy:
         settings = self._settings
@@ -513,6 +529,8 @@ class Network:
     def letter(self, letter: Letter) -> None:
         if letter.about == About.PARTS:
             self._partials.letter(letter.sender, letter.epoch, letter.body)
+        elif letter.about == About.MANAGEMENT:
+            self.management.letter(letter.sender, letter.body)
         else:
             self.moving.directed_came(letter.sender, letter.body)
 

@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 
 from sterna.vocabulary.errors import SternaError
 
-VERSION = 11
+VERSION = 12
 HELLO, CHALLENGE, PROOF, WELCOME, REFUSAL = 1, 2, 3, 4, 5
 UNAUTHENTICATED_BYTES_MAX = 4096
 MESSAGE_BYTES_MAX = 1024

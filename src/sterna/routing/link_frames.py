@@ -140,6 +140,7 @@ class About(IntEnum):
 
     PARTS = 1
     MOVES = 2
+    MANAGEMENT = 3
 
 
 class Letter(msgspec.Struct, array_like=True, frozen=True):

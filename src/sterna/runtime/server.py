@@ -31,6 +31,7 @@ from sterna.journal.memory_store import MemoryStore
 from sterna.node.committing import Committing
 from sterna.node.driver import Driver
 from sterna.node.housekeeping import ROUND_S, Housekeeping
+from sterna.node.management import Gathered, Management, NoOtherNodes
 from sterna.node.network_settings import for_strategy
 from sterna.node.node import Changes, Node, Saved
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
@@ -171,6 +172,7 @@ class NodeServer:
         self.broker = self._node.broker
         gateways = access.networks(configuration.mqtt.gateways)
         self.broker.packets.may_be_gateway = partial(access.may_be_gateway, gateways)
+        self._alone = Management(configuration.node.name, self.broker, NoOtherNodes())
         self.networking: Networking | None = None
         if network is not None:
             self.networking = Networking(network, configuration.node.name, self._node, self, random.SystemRandom())
@@ -474,6 +476,17 @@ class NodeServer:
     def moves(self) -> MoveApi:
         moves = self.networking.moves if self.networking is not None else None
         return moves or LoneMoveApi(self.broker, self._configuration.node.name)
+
+    async def ask(self, kind: str, argument: str, most: int) -> Gathered:
+        answer: asyncio.Future[Gathered] = self._loop.create_future()
+        self.broker.at(time.monotonic())
+        self._management().ask(kind, argument, most, answer.set_result)
+        self.after_work()
+        return await answer
+
+    def _management(self) -> Management:
+        network = self.networking.network if self.networking is not None else None
+        return network.management if network is not None else self._alone
 
     def feed_view(self) -> FeedView | None:
         return self.feed.view() if self.feed is not None else None

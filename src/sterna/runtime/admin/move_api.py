@@ -12,18 +12,14 @@ from itertools import islice
 from typing import Any, Protocol
 
 from sterna.broker.broker import Broker
-from sterna.broker.session.session import Session
+from sterna.broker.inspection import client_row, own_sessions
 from sterna.migration.move_counters import MoveCounters
 from sterna.migration.move_manager import MoveManager
-from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
 from sterna.vocabulary.errors import MigrationError
 
 ALONE = "this node is alone, its configuration has no [network] table"
 CLIENTS_SHOWN = 1000
 """A network may have a million."""
-
-
-VERSIONS = {MQTT_3_1_1: "3.1.1", MQTT_5: "5"}
 
 
 class MoveApi(Protocol):
@@ -48,26 +44,7 @@ class WorkingServer(Protocol):
 
 def own_clients(broker: Broker, node: str) -> list[dict[str, Any]]:
     """Those whose sessions are at this node."""
-    present = (one for one in broker.sessions.values() if not (one.is_fenced or one.is_arriving))
-    return [_client(session, node) for session in islice(present, CLIENTS_SHOWN)]
-
-
-def _client(session: Session, node: str) -> dict[str, Any]:
-    connection = session.connection
-    return {
-        "client": session.name(),
-        "node": node,
-        "connected": connection is not None,
-        "user": session.user,
-        "address": connection.peer.address if connection is not None else None,
-        # None of a session that has had no connection since the node was started.
-        "version": VERSIONS.get(session.needs[0]),
-        "persistent": session.persistent,
-        "subscriptions": len(session.subscriptions),
-        "inflight": len(session.inflight),
-        "queued": len(session.queue),
-        "number": session.number,
-    }
+    return [client_row(session, node) for session in islice(own_sessions(broker), CLIENTS_SHOWN)]
 
 
 class LoneMoveApi:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Protocol
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from sterna.broker.statistics import SessionView, Statistics
+from sterna.node.management import ROWS_MAX, Gathered
 from sterna.runtime.admin.metrics import CONTENT_TYPE, exposition
 from sterna.runtime.admin.move_api import MoveApi
 from sterna.runtime.admin.site import (
@@ -41,6 +44,9 @@ class ObservedNode(AdminProcess, Protocol):
         """Sizes of tables only if asked for: they take a look at every filter."""
 
     def moves(self) -> MoveApi: ...
+
+    async def ask(self, kind: str, argument: str, most: int) -> Gathered:
+        """A question of `node/management.py`.  May raise NotAFilter."""
 
     def feed_view(self) -> FeedView | None:
         """None for a node without a feed."""
@@ -133,6 +139,40 @@ def _evacuate(asked: Request, node: ObservedNode) -> Answer:
         return _failed_order(error)
 
 
+class KickOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /kick."""
+
+    client: str
+
+
+async def _kick(asked: Request, node: ObservedNode) -> Answer:
+    try:
+        order = msgspec.json.decode(asked.body, type=KickOrder)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _failed_order(error)
+    gathered = await node.ask("kick", order.client, ROWS_MAX)
+    if gathered.rows:
+        return as_json(gathered)
+    silent = f"; no answer from {', '.join(gathered.silent)}" if gathered.silent else ""
+    return text(409, f"no node has a connection of client {order.client}{silent}\n")
+
+
+def _question(kind: str, argument: str) -> Callable[[Request, ObservedNode], Awaitable[Answer]]:
+    """The handler of a page that passes a question on; `argument` is its parameter in the address."""
+
+    async def handler(asked: Request, node: ObservedNode) -> Answer:
+        try:
+            given = dict(parse_qsl(asked.target.partition("?")[2], keep_blank_values=True, errors="strict"))
+            most = min(int(given.get("most", ROWS_MAX)), ROWS_MAX)
+            if most < 1:
+                raise ValueError("most must be at least 1")
+            return as_json(await node.ask(kind, given.get(argument, ""), most))
+        except ValueError as error:
+            return text(400, f"{error}; ask for /{kind}?{argument}=...&most={ROWS_MAX}\n")
+
+    return handler
+
+
 def _failed_order(error: Exception) -> Answer:
     if isinstance(error, MigrationError):
         return text(409, f"{error}\n")
@@ -154,6 +194,19 @@ NODE: AdminSite[ObservedNode] = AdminSite(
         AdminPage("/network", _network, "links, streams, paths and the overlay (JSON)"),
         AdminPage("/interworking", _interworking, "the foreign broker: its abilities, state and counters (JSON)"),
         AdminPage("/clients", _clients, "who is where (JSON, at most 1,000)"),
+        AdminPage("/client", _question("client", "id"), "?id=... all that is known of one client (JSON)"),
+        AdminPage(
+            "/clients/search",
+            _question("clients", "text"),
+            "?text=... clients of all nodes (JSON)",
+        ),
+        AdminPage(
+            "/subscriptions",
+            _question("subscriptions", "filter"),
+            "?filter=... subscriptions of all nodes that topics of the filter reach (JSON)",
+        ),
+        AdminPage("/retained", _question("retained", "filter"), "?filter=... retained messages (JSON)"),
+        AdminPage("/kick", _kick, 'POST {"client": "..."} disconnects one; its session stays', Right.CHANGE),
         AdminPage("/migrations", _migrations, "clients on their way, and what became of others (JSON)"),
         AdminPage("/move", _migrations),
         AdminPage("/move", _move, 'POST {"client": "...", "to": "node"} moves one', Right.CHANGE),
