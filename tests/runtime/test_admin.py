@@ -25,6 +25,7 @@ from sterna.runtime.config.process_tables import Admin
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.links.network_view import LinkView, NetworkView, lone_view
+from sterna.runtime.process_view import ProcessView, Timings
 from sterna.runtime.reloading import ReloadOutcome
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -41,6 +42,12 @@ class Node:
 
     def statistics(self) -> Statistics:
         return self.now
+
+    def process_view(self) -> ProcessView:
+        timings = Timings()
+        for seconds in (0.0001, 0.003, 99.0):
+            timings.commit.observe(seconds)
+        return ProcessView("1.2", "3.11", False, timings, {"127.0.0.1:8883": 2e9})
 
     def sessions(self, most: int) -> list[SessionView]:
         return [SessionView("meter", "alice", False, 1, 0, 12, 34)][:most]
@@ -192,6 +199,23 @@ def test_metrics_are_in_prometheus_text_format() -> None:
         assert samples["sterna_publish_dropped_total", "slow-consumer"] == 3
         assert samples["sterna_clients_connected", None] == 2
         assert samples["process_open_fds", None] > 0
+
+    _run(test)
+
+
+def test_durations_are_histograms_and_the_build_is_named() -> None:
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        families = {one.name: one for one in text_string_to_metric_families((await _get(bind, "/metrics"))[2])}
+        commit = families["sterna_commit_seconds"]
+        assert commit.type == "histogram"
+        counted = {one.labels.get("le", one.name.rpartition("_")[2]): one.value for one in commit.samples}
+        assert (counted["0.0001"], counted["0.0025"], counted["0.005"], counted["10.0"]) == (1, 1, 2, 2)
+        assert (counted["+Inf"], counted["count"]) == (3, 3)
+        assert counted["sum"] == pytest.approx(99.0031)
+        (build,) = families["sterna_build_info"].samples
+        assert (build.labels, build.value) == ({"version": "1.2", "python": "3.11", "compiled": "false"}, 1)
+        (expiry,) = families["sterna_certificate_expiry_timestamp_seconds"].samples
+        assert (expiry.labels, expiry.value) == ({"listener": "127.0.0.1:8883"}, 2e9)
 
     _run(test)
 

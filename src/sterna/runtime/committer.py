@@ -17,6 +17,7 @@ from sterna.broker.broker import Broker
 from sterna.journal.store import Group, Position, Store
 from sterna.node.committing import Committing, Save, Step, Write
 from sterna.node.node import Changes
+from sterna.runtime.process_view import Timings
 from sterna.vocabulary.errors import JournalError
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,10 @@ class Committer:
         store: Store,
         save: Callable[[Changes], None],
         turn: Callable[[], None],
+        timings: Timings | None = None,
     ) -> None:
         """`save` saves a checkpoint, in any thread.  `turn` follows each piece of work."""
+        self._timings = timings or Timings()
         self._committing = committing
         self._broker = broker
         self._store = store
@@ -59,13 +62,17 @@ class Committer:
                 return
             if self._writer is not None:
                 writing = asyncio.get_running_loop().run_in_executor(self._writer, self._try_to_write, step.group)
-                writing.add_done_callback(partial(self._written, step))
+                writing.add_done_callback(partial(self._written, step, monotonic()))
                 return
             step = self._report(step, self._try_to_write(step.group))
 
     def _try_to_write(self, group: Group) -> Position | JournalError:
+        begun = monotonic()
         try:
-            return self._store.write(group)
+            position = self._store.write(group)
+            # Of two threads only this one observes it.
+            self._timings.journal_write.observe(monotonic() - begun)
+            return position
         except JournalError as error:
             return error
         except Exception as error:  # a fault of ours: clients are sent away, and it is tried again
@@ -82,10 +89,11 @@ class Committer:
             return JournalError(repr(error))
         return None
 
-    def _written(self, write: Write, done: asyncio.Future[Position | JournalError]) -> None:
+    def _written(self, write: Write, begun: float, done: asyncio.Future[Position | JournalError]) -> None:
         self._broker.at(monotonic())
         self.perform(self._report(write, done.result()))
         self._turn()
+        self._timings.commit.observe(monotonic() - begun)
         self._stepped.set()
 
     def _report(self, write: Write, result: Position | JournalError) -> Step | None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import sterna
+import sterna.broker.delivery.delivery
 
 
 def allow_many_sockets() -> int:
@@ -14,6 +15,11 @@ def allow_many_sockets() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard if hard != resource.RLIM_INFINITY else sys.maxsize
+
+
+def is_compiled() -> bool:
+    """Do the hot modules run compiled?"""
+    return (sterna.broker.delivery.delivery.__file__ or "").endswith(".so")
 
 
 def outdated_modules() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import platform
 import random
 import signal
 import time
@@ -20,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-import sterna.broker.delivery.delivery
 from sterna import __version__
 from sterna.broker.access.identity import Accepted, Credentials, Refused
 from sterna.broker.expressions.function_calls import Done
@@ -55,7 +55,8 @@ from sterna.runtime.listeners.listeners import Listeners
 from sterna.runtime.listeners.socket_quota import Descriptors, SocketQuota, divided
 from sterna.runtime.listeners.verifiers import Verifiers
 from sterna.runtime.logs import configure
-from sterna.runtime.process_setup import allow_many_sockets, outdated_modules
+from sterna.runtime.process_setup import allow_many_sockets, is_compiled, outdated_modules
+from sterna.runtime.process_view import LoopLag, ProcessView, Timings
 from sterna.runtime.reloading import (
     PreparedListeners,
     ReloadedPart,
@@ -177,7 +178,9 @@ class NodeServer:
         if network is not None:
             self.networking = Networking(network, configuration.node.name, self._node, self, random.SystemRandom())
         committing = Committing(self._node, configuration.journal)
-        self._committer = Committer(committing, self.broker, self._store, self._save, self._turn)
+        self._timings = Timings()
+        self._loop_lag = LoopLag(self._timings.loop_lag)
+        self._committer = Committer(committing, self.broker, self._store, self._save, self._turn, self._timings)
         self._driver = Driver(self._node, committing, self._committer.perform, networked=network is not None)
         #: Something was done for somebody: see that what came of it goes out.
         self.after_work = self._driver.after_work
@@ -264,9 +267,11 @@ class NodeServer:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        self._loop_lag.start()
         housekeeping = self._loop.create_task(self._keep_house())
         hangups = self._loop.create_task(self._reloader.heed_hangups())
         await self._stopping.wait()
+        self._loop_lag.stop()
         hangups.cancel()
         await housekeeping  # it may be in the middle of a checkpoint
         await self._stop()
@@ -293,7 +298,7 @@ class NodeServer:
             "node starting",
             extra={
                 "version": __version__,
-                "compiled": sterna.broker.delivery.delivery.__file__.endswith(".so"),
+                "compiled": is_compiled(),
                 "node": self._configuration.node.name,
                 "durability": self._configuration.journal.durability,
                 "sessions": started.sessions,
@@ -455,6 +460,10 @@ class NodeServer:
     def statistics(self) -> Statistics:
         self.broker.at(time.monotonic())
         return self.broker.statistics()
+
+    def process_view(self) -> ProcessView:
+        certificates = self._listeners.certificates()
+        return ProcessView(__version__, platform.python_version(), is_compiled(), self._timings, certificates)
 
     def sessions(self, most: int) -> list[SessionView]:
         return self.broker.views(most)

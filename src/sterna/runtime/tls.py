@@ -43,6 +43,16 @@ class RenewableContext:
             connection.context = self.current
 
 
+def expires_at(certificate: Path) -> float:
+    """Second of the wall clock at which the first certificate of a PEM file expires.  May raise OSError."""
+    from cryptography import x509  # takes a moment, and a node without TLS does without
+
+    try:
+        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc.timestamp()
+    except ValueError as error:
+        raise ssl.SSLError(f"{certificate} holds no certificate: {error}") from None
+
+
 def digest_of(*files: Path | None) -> str:
     """Tells their contents from others; empty if there are none.  May raise OSError."""
     contents = [file.read_bytes() for file in files if file is not None]

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from sterna.broker.statistics import Statistics
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.links.network_view import LinkView, NetworkView
+from sterna.runtime.process_view import Histogram, ProcessView, Timings
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -242,6 +243,39 @@ class _InterworkingSnapshot(Collector):
             yield _family(metric, metric.read(self._view))
 
 
+class TimingMetric(NamedTuple):
+    name: str
+    help: str
+    read: Callable[[Timings], Histogram]
+
+
+TIMING_METRICS = (
+    TimingMetric("journal_write_seconds", "Writing a group to the journal, sync included.", lambda t: t.journal_write),
+    TimingMetric("commit_seconds", "From closing a group to delivering what it holds.", lambda t: t.commit),
+    TimingMetric("event_loop_lag_seconds", "How late the event loop calls back.", lambda t: t.loop_lag),
+)
+
+
+class _ProcessSnapshot(Collector):
+    def __init__(self, view: ProcessView) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[GaugeMetricFamily | HistogramMetricFamily]:
+        view = self._view
+        build = GaugeMetricFamily("sterna_build_info", "1, with the build.", labels=["version", "python", "compiled"])
+        build.add_metric([view.version, view.python, str(view.compiled).lower()], 1)
+        yield build
+        for metric in TIMING_METRICS:
+            timing = metric.read(view.timings)
+            yield HistogramMetricFamily(f"sterna_{metric.name}", metric.help, timing.buckets(), timing.sum)
+        expiry = GaugeMetricFamily(
+            "sterna_certificate_expiry_timestamp_seconds", "When a listener's certificate expires.", labels=["listener"]
+        )
+        for listener, instant in view.certificates.items():
+            expiry.add_metric([listener], instant)
+        yield expiry
+
+
 class _Snapshot(Collector):
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -268,6 +302,7 @@ def exposition(
     view: NetworkView | None = None,
     feed: FeedView | None = None,
     interworking: Mapping[str, Any] | None = None,
+    process: ProcessView | None = None,
 ) -> bytes:
     """The page served under /metrics, the process's own CPU, memory and files included."""
     registry = CollectorRegistry()
@@ -278,5 +313,7 @@ def exposition(
         registry.register(_FeedSnapshot(feed))
     if interworking is not None:
         registry.register(_InterworkingSnapshot(interworking))
+    if process is not None:
+        registry.register(_ProcessSnapshot(process))
     ProcessCollector(registry=registry)
     return generate_latest(registry)

@@ -27,6 +27,7 @@ from sterna.runtime.admin.site import (
 )
 from sterna.runtime.feed.view import FeedView
 from sterna.runtime.links.network_view import NetworkView
+from sterna.runtime.process_view import ProcessView
 from sterna.vocabulary.errors import ConfigurationError, MigrationError
 
 SESSIONS_SHOWN = 1000
@@ -37,6 +38,8 @@ class ObservedNode(AdminProcess, Protocol):
     """The questions of the admin port to the node."""
 
     def statistics(self) -> Statistics: ...
+
+    def process_view(self) -> ProcessView: ...
 
     def sessions(self, most: int) -> list[SessionView]: ...
 
@@ -88,7 +91,9 @@ def _sessions(_asked: Request, node: ObservedNode) -> Answer:
 
 
 def _metrics(_asked: Request, node: ObservedNode) -> Answer:
-    view = exposition(node.statistics(), node.network_view(), node.feed_view(), node.interworking_view())
+    view = exposition(
+        node.statistics(), node.network_view(), node.feed_view(), node.interworking_view(), node.process_view()
+    )
     return Answer(200, view, CONTENT_TYPE)
 
 

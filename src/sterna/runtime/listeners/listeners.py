@@ -24,7 +24,7 @@ from sterna.runtime.config.schema import Bind
 from sterna.runtime.listeners.client_protocol import ClientProtocol, Server
 from sterna.runtime.listeners.socket_quota import host_of
 from sterna.runtime.listeners.websocket import WebSocketClientProtocol
-from sterna.runtime.tls import digest_of, server_context
+from sterna.runtime.tls import digest_of, expires_at, server_context
 from sterna.vocabulary.errors import ConfigurationError
 
 ACCEPT_AGAIN_S = 1.0
@@ -50,6 +50,8 @@ class ListenerState(NamedTuple):
     """Digest of `client_ca`."""
     certificate: str
     """Digest of certificate and key."""
+    expires_at: float | None = None
+    """Second of the wall clock at which the certificate expires."""
 
 
 def prepared(listener: ListenerTable) -> ListenerState:
@@ -64,7 +66,8 @@ def prepared(listener: ListenerTable) -> ListenerState:
         required=listener.require_certificate,
     )
     context.sslobject_class = _Telling
-    return ListenerState(listener, context, digest_of(ca), digest_of(listener.certificate, listener.key))
+    certificate = digest_of(listener.certificate, listener.key)
+    return ListenerState(listener, context, digest_of(ca), certificate, expires_at(listener.certificate))
 
 
 class Threshold:
@@ -135,6 +138,11 @@ class Listeners:
             self._paths.append(bind.path)
             return bind
         return Bind(bind.host, port)
+
+    def certificates(self) -> dict[str, float]:
+        """Address -> when its certificate expires."""
+        every = ((threshold.settings.listener.bind, threshold.settings.expires_at) for threshold in self._thresholds)
+        return {str(bind): expires for bind, expires in every if expires is not None}
 
     async def _open_secure(self, bind: Bind, threshold: Threshold) -> int:
         backlog = self._backlog
