@@ -20,6 +20,7 @@ from sterna.runtime.config.schema import is_table, keys_of
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.hangups import was_hung_up
 from sterna.runtime.listeners.listeners import Listeners, ListenerState, Threshold
+from sterna.runtime.service_manager import ServiceManager
 from sterna.vocabulary.errors import ConfigurationError, SternaError
 
 T = TypeVar("T")
@@ -51,7 +52,8 @@ Swap = Callable[[], ReloadOutcome]
 class Reloader(Generic[T]):
     """`read` reads the configuration, `prepare` builds what it asks for and gives what puts it in place."""
 
-    def __init__(self, read: Callable[[], T], prepare: Callable[[T], Swap]) -> None:
+    def __init__(self, read: Callable[[], T], prepare: Callable[[T], Swap], manager: ServiceManager) -> None:
+        self._service_manager = manager
         self._read = read
         self._prepare = prepare
         self._one_at_a_time = asyncio.Lock()
@@ -60,15 +62,22 @@ class Reloader(Generic[T]):
     async def reload(self) -> ReloadOutcome:
         """ConfigurationError, with a line for every problem, if everything stays as it was."""
         async with self._one_at_a_time:
-            loop = asyncio.get_running_loop()
+            self._service_manager.reloading()
             try:
-                swap = await loop.run_in_executor(None, lambda: self._prepare(self._read()))
-            except Exception as error:
-                problem = str(error) if isinstance(error, SternaError | OSError) else repr(error)
-                for line in problem.splitlines():
-                    log.error("reload failed, everything stays as it was", extra={"reason": line})
-                raise ConfigurationError(f"{problem}\nnothing was changed") from error
-            outcome = swap()
+                return await self._reload()
+            finally:
+                self._service_manager.ready()
+
+    async def _reload(self) -> ReloadOutcome:
+        loop = asyncio.get_running_loop()
+        try:
+            swap = await loop.run_in_executor(None, lambda: self._prepare(self._read()))
+        except Exception as error:
+            problem = str(error) if isinstance(error, SternaError | OSError) else repr(error)
+            for line in problem.splitlines():
+                log.error("reload failed, everything stays as it was", extra={"reason": line})
+            raise ConfigurationError(f"{problem}\nnothing was changed") from error
+        outcome = swap()
         changed = ", ".join(part.what for part in outcome.read if part.changed) or "nothing"
         fields: dict[str, Any] = {"changed": changed, "disconnected": outcome.disconnected}
         if outcome.needs_restart:

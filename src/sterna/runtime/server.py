@@ -66,6 +66,7 @@ from sterna.runtime.reloading import (
     needing_restart,
 )
 from sterna.runtime.reports import Reports
+from sterna.runtime.service_manager import ServiceManager
 from sterna.runtime.timers import LoopTimers
 from sterna.runtime.without_pandas import do_without_pandas
 from sterna.vocabulary.errors import ConfigurationError, JournalError, SternaError
@@ -185,13 +186,10 @@ class NodeServer:
         #: Something was done for somebody: see that what came of it goes out.
         self.after_work = self._driver.after_work
         if self.feed is not None:
-            self.feed.attach(self._node.journal, self._store)
-            self._committer.told = self.feed.committed
-            self.feed.serve_spark(self.broker, configuration.operators, self.after_work)
-            if self.networking is not None:
-                self.feed.found = self.networking.feeds
+            self._attach_feed(self.feed)
         self.interworking = self._attached()
-        self._reloader = Reloader(reread, self._prepare)
+        self._service_manager = ServiceManager()
+        self._reloader = Reloader(reread, self._prepare, self._service_manager)
         self._deserted = asyncio.Event()
         #: Client sockets that are open, those included that were told goodbye.
         self.sockets = SocketQuota(
@@ -211,6 +209,13 @@ class NodeServer:
 
         identity = self._store.identity if isinstance(self._store, FileStore) else ""
         return Feed(settings, node.name, node.data, durable=self._durable, identity=identity)
+
+    def _attach_feed(self, feed: Feed) -> None:
+        feed.attach(self._node.journal, self._store)
+        self._committer.told = feed.committed
+        feed.serve_spark(self.broker, self._configuration.operators, self.after_work)
+        if self.networking is not None:
+            feed.found = self.networking.feeds
 
     def _attached(self) -> Interworking | None:
         configuration = self._configuration
@@ -268,6 +273,7 @@ class NodeServer:
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         self._loop_lag.start()
+        self._service_manager.ready()
         housekeeping = self._loop.create_task(self._keep_house())
         hangups = self._loop.create_task(self._reloader.heed_hangups())
         await self._stopping.wait()
@@ -320,6 +326,7 @@ class NodeServer:
     async def _stop(self) -> None:
         """Every promise kept: clients told, the journal written, the sessions saved."""
         log.info("node stopping")
+        self._service_manager.stopping()
         self._serving = False
         await self._listeners.close()
         if self.interworking is not None:
@@ -342,6 +349,7 @@ class NodeServer:
         self._verifiers.close()
         if isinstance(self._store, FileStore):
             self._store.close()
+        self._service_manager.close()
         log.info("node stopped", extra={"next_offset": self._node.journal.next_offset})
 
     async def _let_go(self) -> None:

@@ -35,6 +35,7 @@ from sterna.runtime.logs import configure
 from sterna.runtime.process_setup import allow_many_sockets, outdated_modules
 from sterna.runtime.reloading import PreparedListeners, ReloadedPart, Reloader, ReloadOutcome, Swap, needing_restart
 from sterna.runtime.reports import Reports
+from sterna.runtime.service_manager import ServiceManager
 from sterna.vocabulary.errors import SternaError
 
 log = logging.getLogger("sterna.gateway")
@@ -131,7 +132,8 @@ class GatewayServer:
         self.sockets = SocketQuota(descriptors.sockets, configuration.limits, self.gateway.counters.refused)
         self._listeners = Listeners(self, descriptors.backlog)
         self._admin = AdminPort(self, guard(configuration.admin), site=GATEWAY)
-        self._reloader = Reloader(reread, self._prepare)
+        self._service_manager = ServiceManager()
+        self._reloader = Reloader(reread, self._prepare, self._service_manager)
         self._stopping = asyncio.Event()
         self._serving = False
         #: Referred to here, or the loop might lose them while they dial.
@@ -176,11 +178,14 @@ class GatewayServer:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        self._service_manager.ready()
         tasks = [self._loop.create_task(work) for work in (self._reloader.heed_hangups(), self._keep_log())]
         await self._stopping.wait()
         for task in tasks:
             task.cancel()
+        self._service_manager.stopping()
         await self._stop()
+        self._service_manager.close()
         return 0
 
     async def reload(self) -> ReloadOutcome:

@@ -33,6 +33,7 @@ from sterna.runtime.logs import configure
 from sterna.runtime.processes.members import FIRST, GroupPlan, admin_socket, check_group, name_of
 from sterna.runtime.processes.pages import GROUP
 from sterna.runtime.processes.relay import ask
+from sterna.runtime.service_manager import ServiceManager
 from sterna.vocabulary.errors import ConfigurationError, SternaError
 
 log = logging.getLogger("sterna.processes")
@@ -78,6 +79,7 @@ class ProcessGroup:
         self._stopping = asyncio.Event()
         self._status = 0
         self._admin = AdminPort(self, guard(configuration.admin), site=GROUP)
+        self._service_manager = ServiceManager()
 
     def sockets(self) -> list[Path]:
         return [admin_socket(self._directory, member) for member in self._members]
@@ -115,9 +117,11 @@ class ProcessGroup:
                 tasks.create_task(self._keep(member))
             looking = tasks.create_task(self._look())
             await self._stopping.wait()
+            self._service_manager.stopping()
             looking.cancel()
             self._send(signal.SIGTERM)
         await self._admin.stop()
+        self._service_manager.close()
 
     async def _keep(self, member: int) -> None:
         """Have this member run until the group stops."""
@@ -157,6 +161,7 @@ class ProcessGroup:
                     self._ready.add(member)
             await asyncio.sleep(LOOK_S)
         log.info("all processes serve", extra={"processes": self._count})
+        self._service_manager.ready()
 
     def _send(self, number: int) -> None:
         for process in self._processes.values():
