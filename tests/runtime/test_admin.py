@@ -20,6 +20,7 @@ from sterna.node.management import Gathered, Management, NoOtherNodes
 from sterna.runtime.admin.metrics import METRICS, exposition
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
+from sterna.runtime.admin.publish_api import CannotPublish, PublishOrder
 from sterna.runtime.admin.site import Guard, guard
 from sterna.runtime.config.process_tables import Admin
 from sterna.runtime.config.schema import Bind
@@ -65,6 +66,9 @@ class Node:
         answers: list[Gathered] = []
         Management("lone", self.broker, NoOtherNodes()).ask(kind, argument, most, answers.append)
         return answers[0]
+
+    async def publish(self, order: PublishOrder) -> dict[str, Any]:
+        raise CannotPublish(f"nobody publishes {order.topic} here")
 
     def feed_view(self) -> FeedView | None:
         return None

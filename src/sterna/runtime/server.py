@@ -36,6 +36,7 @@ from sterna.node.network_settings import for_strategy
 from sterna.node.node import Changes, Node, Saved
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
+from sterna.runtime.admin.publish_api import PublishOrder, publish
 from sterna.runtime.admin.site import guard
 from sterna.runtime.clocks import both_clocks
 from sterna.runtime.committer import Committer
@@ -500,6 +501,9 @@ class NodeServer:
         self._management().ask(kind, argument, most, answer.set_result)
         self.after_work()
         return await answer
+
+    async def publish(self, order: PublishOrder) -> dict[str, Any]:
+        return await publish(self.broker, order, self.after_work)
 
     def _management(self) -> Management:
         network = self.networking.network if self.networking is not None else None

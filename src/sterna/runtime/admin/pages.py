@@ -12,6 +12,7 @@ from sterna.broker.statistics import SessionView, Statistics
 from sterna.node.management import ROWS_MAX, Gathered
 from sterna.runtime.admin.metrics import CONTENT_TYPE, exposition
 from sterna.runtime.admin.move_api import MoveApi
+from sterna.runtime.admin.publish_api import CannotPublish, PublishOrder
 from sterna.runtime.admin.site import (
     AdminPage,
     AdminProcess,
@@ -50,6 +51,9 @@ class ObservedNode(AdminProcess, Protocol):
 
     async def ask(self, kind: str, argument: str, most: int) -> Gathered:
         """A question of `node/management.py`.  May raise NotAFilter."""
+
+    async def publish(self, order: PublishOrder) -> dict[str, Any]:
+        """Comes back when it is safe.  May raise CannotPublish."""
 
     def feed_view(self) -> FeedView | None:
         """None for a node without a feed."""
@@ -162,6 +166,15 @@ async def _kick(asked: Request, node: ObservedNode) -> Answer:
     return text(409, f"no node has a connection of client {order.client}{silent}\n")
 
 
+async def _publish(asked: Request, node: ObservedNode) -> Answer:
+    try:
+        return as_json(await node.publish(msgspec.json.decode(asked.body, type=PublishOrder)))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return text(400, f'{error}; send {{"topic": "...", "payload": "...", "qos": 1, "retain": false}}\n')
+    except CannotPublish as error:
+        return text(409, f"{error}\n")
+
+
 def _question(kind: str, argument: str) -> Callable[[Request, ObservedNode], Awaitable[Answer]]:
     """The handler of a page that passes a question on; `argument` is its parameter in the address."""
 
@@ -212,6 +225,12 @@ NODE: AdminSite[ObservedNode] = AdminSite(
         ),
         AdminPage("/retained", _question("retained", "filter"), "?filter=... retained messages (JSON)"),
         AdminPage("/kick", _kick, 'POST {"client": "..."} disconnects one; its session stays', Right.CHANGE),
+        AdminPage(
+            "/publish",
+            _publish,
+            'POST {"topic": "...", "payload": "...", "qos": 1, "retain": false} publishes a message',
+            Right.CHANGE,
+        ),
         AdminPage("/migrations", _migrations, "clients on their way, and what became of others (JSON)"),
         AdminPage("/move", _migrations),
         AdminPage("/move", _move, 'POST {"client": "...", "to": "node"} moves one', Right.CHANGE),
