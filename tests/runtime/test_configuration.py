@@ -20,6 +20,7 @@ from sterna.broker.limits import Limits
 from sterna.journal.settings import JournalSettings
 from sterna.runtime.config import access
 from sterna.runtime.config.loading import load
+from sterna.runtime.config.networks import networks
 from sterna.runtime.config.problems import InvalidConfiguration
 from sterna.runtime.config.reader import as_toml
 from sterna.runtime.config.schema import Bind, Unusable
@@ -289,7 +290,7 @@ def test_beyond_loopback_somebody_must_check_or_the_operator_say_otherwise(tmp_p
 
 
 def test_gateways_are_addresses_and_networks(tmp_path: Path) -> None:
-    default = access.networks(_load(tmp_path, "").mqtt.gateways)
+    default = networks(_load(tmp_path, "").mqtt.gateways)
     for address, may in (
         ("127.0.0.1:5", True),
         ("::1:5", True),
@@ -298,7 +299,7 @@ def test_gateways_are_addresses_and_networks(tmp_path: Path) -> None:
         ("::2:5", False),
     ):
         assert access.may_be_gateway(default, address) is may
-    named = access.networks(_load(tmp_path, '[mqtt]\ngateways = ["192.0.2.0/30", "2001:db8::1"]').mqtt.gateways)
+    named = networks(_load(tmp_path, '[mqtt]\ngateways = ["192.0.2.0/30", "2001:db8::1"]').mqtt.gateways)
     for address, may in ("127.0.0.1:5", False), ("192.0.2.3:5", True), ("192.0.2.4:5", False), ("2001:db8::1:5", True):
         assert access.may_be_gateway(named, address) is may
     [problem] = _problems(tmp_path, '[mqtt]\ngateways = "gateway.example"')

@@ -42,6 +42,7 @@ from sterna.runtime.clocks import both_clocks
 from sterna.runtime.committer import Committer
 from sterna.runtime.config import access
 from sterna.runtime.config.feed_rules import clients_address, feed_address
+from sterna.runtime.config.networks import networks
 from sterna.runtime.config.settings import Configuration
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.disk.segment_files import FileStore
@@ -173,7 +174,7 @@ class NodeServer:
             functions=functions,
         )
         self.broker = self._node.broker
-        gateways = access.networks(configuration.mqtt.gateways)
+        gateways = networks(configuration.mqtt.gateways)
         self.broker.packets.may_be_gateway = partial(access.may_be_gateway, gateways)
         self._alone = Management(configuration.node.name, self.broker, NoOtherNodes())
         self.networking: Networking | None = None

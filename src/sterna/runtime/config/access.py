@@ -6,23 +6,19 @@ The cores decide who comes in and what they may do, but read no files.  Every fu
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList, AccessRule
+from sterna.runtime.config.networks import Networks, is_among
 from sterna.runtime.config.settings import Authentication, Authorization, RuleTable, Token
-from sterna.vocabulary.errors import ConfigurationError
 
 if TYPE_CHECKING:
     # Loaded only by a node that is configured with them: together they would be a sixth of its start.
     from sterna.broker.access.passwords import PasswordFile
     from sterna.broker.access.tokens import TokenVerifier
-
-Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
 
 def authenticator(settings: Authentication) -> Authenticator:
@@ -69,17 +65,9 @@ def access_rule(rule: RuleTable) -> AccessRule:
     return AccessRule(rule.user, rule.filters, rule.access, rule.effect, rule.client)
 
 
-def networks(texts: Iterable[str]) -> Networks:
-    try:
-        return tuple(ipaddress.ip_network(text) for text in texts)
-    except ValueError as error:
-        raise ConfigurationError(f'{error}; write addresses such as "192.0.2.7", or networks "192.0.2.0/24"') from None
-
-
 def may_be_gateway(allowed: Networks, address: str) -> bool:
     """`address` is that of a connection, with its port.  A client of a Unix socket is trusted."""
     host = address.rpartition(":")[0]
     if not host:
         return True
-    found = ipaddress.ip_address(host)
-    return any(found in network for network in allowed)
+    return is_among(allowed, host)

@@ -29,6 +29,9 @@ class ListenerTable(Table, frozen=True):
     allowed_origins: Annotated[tuple[str, ...], ShownDefault("pages of the same host name")] = ()
     """Web pages that may connect by WebSocket, such as `["https://plant.example"]`; `"*"` is all of them.  Requests
     without Origin, which come from no browser, are always taken."""
+    proxies: tuple[str, ...] = ()
+    """Addresses or networks of load balancers that speak the PROXY protocol, version 2.  With it every connection must
+    come from one of them and begin with that header, before TLS; its address then is the client's."""
 
     @property
     def is_secure(self) -> bool:

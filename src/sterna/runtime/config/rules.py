@@ -19,6 +19,7 @@ from sterna.runtime.config.feed_rules import check_feed, check_filter
 from sterna.runtime.config.files import attempt
 from sterna.runtime.config.interworking_rules import check_interworking
 from sterna.runtime.config.network_rules import check_network
+from sterna.runtime.config.networks import networks
 from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.process_rules import check_admin, check_origins, check_ranges, check_tls
 from sterna.runtime.config.process_tables import ListenerTable
@@ -35,7 +36,7 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Prob
     completed = _completed(configuration, tree)
     check_ranges(completed, (), report)
     _check_name(completed, report)
-    attempt(partial(access.networks, completed.mqtt.gateways), ("mqtt", "gateways"), report)
+    attempt(partial(networks, completed.mqtt.gateways), ("mqtt", "gateways"), report)
     _check_addresses(completed, report)
     _check_authentication(completed, report)
     _check_listeners(completed, report)
@@ -135,6 +136,7 @@ def _check_listeners(configuration: Configuration, report: ProblemReport) -> Non
         place: Place = ("listener", index)
         check_tls(listener, place, report)
         check_origins(listener, (*place, "allowed_origins"), report)
+        attempt(partial(networks, listener.proxies), (*place, "proxies"), report)
         # A client without a certificate gets through TLS where none is required; without a name it is refused then.
         shows_certificate = listener.require_certificate or authentication.certificates
         is_guarded = checks_users or (shows_certificate and listener.client_ca)

@@ -20,6 +20,7 @@ from sterna.gateway.servers import checked_pattern
 from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.config.files import attempt, check_authority, check_pair, contents
+from sterna.runtime.config.networks import networks
 from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.process_rules import check_admin, check_origins, check_ranges, check_tls
 from sterna.runtime.config.process_tables import Admin, ListenerTable, Log
@@ -147,6 +148,7 @@ def _check_listeners(configuration: GatewayConfiguration, report: ProblemReport)
         place: Place = ("listener", index)
         check_tls(listener, place, report)
         check_origins(listener, (*place, "allowed_origins"), report)
+        attempt(partial(networks, listener.proxies), (*place, "proxies"), report)
         guarded = listener.anonymous or (listener.require_certificate and listener.client_ca)
         if not guarded:
             text = f"{listener.bind} lets other machines reach the nodes as if they were this one"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from sterna.broker.access.identity import Entrance
 from sterna.broker.session.connection import ClientPeer
@@ -62,19 +62,27 @@ class Server(Protocol):
         """Something was fed to the broker: see that what came of it goes out."""
 
 
+class AcceptedSocket(NamedTuple):
+    host: str
+    """Among whose sockets it counts."""
+    address: tuple[str, int] | None = None
+    """Of the client, where a proxy has told it."""
+
+
 class ClientProtocol(asyncio.Protocol):
     """One TCP, TLS or Unix connection."""
 
-    __slots__ = ("_authority", "_connection", "_entrance", "_host", "_server")
+    __slots__ = ("_address", "_authority", "_connection", "_entrance", "_host", "_server")
 
-    def __init__(self, server: Server, entrance: Entrance, counted: str | None = None) -> None:
-        """Made before the TLS handshake: it is by the authorities of now that a certificate is checked.  `counted`: the
-        host among whose sockets this one counts already."""
+    def __init__(self, server: Server, entrance: Entrance, accepted: AcceptedSocket | None = None) -> None:
+        """Made before the TLS handshake: it is by the authorities of now that a certificate is checked.  `accepted`:
+        somebody else has accepted the socket, and counts it already."""
         self._server = server
         self._entrance = entrance
         self._authority = entrance.authority
         self._connection: ClientConnection | None = None
-        self._host = counted
+        self._host = accepted.host if accepted is not None else None
+        self._address = accepted.address if accepted is not None else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's, only alike.
@@ -103,7 +111,7 @@ class ClientProtocol(asyncio.Protocol):
         server.after_work()
 
     def _peer(self, transport: asyncio.Transport) -> ClientPeer:
-        address: Any = transport.get_extra_info("peername")
+        address: Any = self._address or transport.get_extra_info("peername")
         # An IPv4 or IPv6 address with its port; a Unix socket has neither.
         shown = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
         name = _common_name(transport.get_extra_info("peercert"))

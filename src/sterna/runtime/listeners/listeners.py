@@ -19,9 +19,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sterna.broker.access.identity import Entrance
+from sterna.runtime.config.networks import Networks, is_among, networks
 from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import Bind
-from sterna.runtime.listeners.client_protocol import ClientProtocol, Server
+from sterna.runtime.listeners.client_protocol import AcceptedSocket, ClientProtocol, Server
+from sterna.runtime.listeners.proxy_header import BadProxyHeader, read_header
 from sterna.runtime.listeners.socket_quota import host_of
 from sterna.runtime.listeners.websocket import WebSocketClientProtocol
 from sterna.runtime.tls import digest_of, expires_at, server_context
@@ -52,12 +54,14 @@ class ListenerState(NamedTuple):
     """Digest of certificate and key."""
     expires_at: float | None = None
     """Second of the wall clock at which the certificate expires."""
+    proxies: Networks = ()
 
 
 def prepared(listener: ListenerTable) -> ListenerState:
     """Files read and checked.  May raise OSError, of which ssl.SSLError is one."""
+    proxies = networks(listener.proxies)
     if listener.certificate is None:
-        return ListenerState(listener, None, "", "")
+        return ListenerState(listener, None, "", "", None, proxies)
     ca = listener.client_ca
     context = server_context(
         str(listener.certificate),
@@ -67,7 +71,7 @@ def prepared(listener: ListenerTable) -> ListenerState:
     )
     context.sslobject_class = _Telling
     certificate = digest_of(listener.certificate, listener.key)
-    return ListenerState(listener, context, digest_of(ca), certificate, expires_at(listener.certificate))
+    return ListenerState(listener, context, digest_of(ca), certificate, expires_at(listener.certificate), proxies)
 
 
 class Threshold:
@@ -83,17 +87,22 @@ class Threshold:
         self.entrance.anonymous = settings.listener.anonymous
         self.entrance.authority = settings.authority
 
-    def protocol(self, counted: str | None = None) -> ClientProtocol:
-        """A protocol that serves a socket; `counted` is the host among whose sockets it counts already."""
+    def protocol(self, accepted: AcceptedSocket | None = None) -> ClientProtocol:
+        """A protocol that serves a socket."""
         listener = self.settings.listener
         if listener.transport == "websocket":
-            return WebSocketClientProtocol(self._server, self.entrance, listener.allowed_origins, counted)
-        return ClientProtocol(self._server, self.entrance, counted)
+            return WebSocketClientProtocol(self._server, self.entrance, listener.allowed_origins, accepted)
+        return ClientProtocol(self._server, self.entrance, accepted)
 
     def may_become(self, listener: ListenerTable) -> bool:
         """Without opening another socket."""
         mine = self.settings.listener
-        return (mine.bind, mine.transport, mine.is_secure) == (listener.bind, listener.transport, listener.is_secure)
+        return _kind(mine) == _kind(listener)
+
+
+def _kind(listener: ListenerTable) -> tuple[object, ...]:
+    """Of its socket, which stays as it is while it is open."""
+    return listener.bind, listener.transport, listener.is_secure, bool(listener.proxies)
 
 
 class Listeners:
@@ -103,7 +112,7 @@ class Listeners:
         self._backlog = backlog
         self._shared = shared
         self._thresholds: list[Threshold] = []
-        self._open: list[asyncio.Server | SecureDoor] = []
+        self._open: list[asyncio.Server | Door] = []
         self._paths: list[str] = []
         self._failures = HandshakeFailures()
 
@@ -116,8 +125,8 @@ class Listeners:
         try:
             if bind.path:
                 _remove_stale_socket(bind.path)
-            if listener.is_secure:
-                port = await self._open_secure(bind, threshold)
+            if listener.is_secure or listener.proxies:
+                port = await self._open_door(bind, threshold)
             elif bind.path:
                 self._open.append(await loop.create_unix_server(factory, bind.path, backlog=self._backlog))
             else:
@@ -144,13 +153,13 @@ class Listeners:
         every = ((threshold.settings.listener.bind, threshold.settings.expires_at) for threshold in self._thresholds)
         return {str(bind): expires for bind, expires in every if expires is not None}
 
-    async def _open_secure(self, bind: Bind, threshold: Threshold) -> int:
+    async def _open_door(self, bind: Bind, threshold: Threshold) -> int:
         backlog = self._backlog
         if bind.path:
             sockets = [_unix_socket(bind.path, backlog)]
         else:
             sockets = await _sockets(bind.host, bind.port, backlog, shared=self._shared)
-        self._open += [SecureDoor(opened, threshold, self._server, self._failures) for opened in sockets]
+        self._open += [Door(opened, threshold, self._server, self._failures) for opened in sockets]
         return 0 if bind.path else int(sockets[0].getsockname()[1])
 
     def prepare(self, listeners: Sequence[ListenerTable]) -> list[tuple[Threshold, ListenerState]]:
@@ -178,8 +187,8 @@ class Listeners:
                 os.unlink(path)
 
 
-class SecureDoor:
-    """A socket whose clients have to get through TLS first.
+class Door:
+    """A socket whose clients have to get through TLS first, or whose proxies say first who their clients are.
 
     Accepting them here, instead of leaving it to the loop's own server, is how we hear of handshakes that fail.
     """
@@ -222,20 +231,35 @@ class SecureDoor:
 
     async def _let_in(self, client: socket.socket, address: Any) -> None:
         # A client that never gets through TLS is no connection to the broker yet: its time is bounded here.
-        broker = self._server.broker
-        host = host_of(address)
+        broker, settings = self._server.broker, self._threshold.settings
+        accepted = AcceptedSocket(host_of(address))
         _in_handshake.set(client)
         try:
+            if settings.listener.proxies:
+                accepted = await self._introduced(client, accepted, settings)
             await self._loop.connect_accepted_socket(
-                partial(self._threshold.protocol, counted=host),
+                partial(self._threshold.protocol, accepted),
                 client,
-                ssl=self._threshold.settings.context,
-                ssl_handshake_timeout=broker.limits.connect_s,
+                ssl=settings.context,
+                ssl_handshake_timeout=broker.limits.connect_s if settings.context is not None else None,
             )
         except OSError as error:
-            self._server.sockets.give_back(host)
-            broker.counters.refused("tls-handshake")
+            self._server.sockets.give_back(accepted.host)
+            client.close()
+            broker.counters.refused("proxy-header" if isinstance(error, BadProxyHeader) else "tls-handshake")
             self._failures.report(address, error, self._loop.time())
+
+    async def _introduced(self, client: socket.socket, by: AcceptedSocket, settings: ListenerState) -> AcceptedSocket:
+        """The socket as its client's, whom the proxy names.  May raise OSError."""
+        if by.host and not is_among(settings.proxies, by.host):
+            raise BadProxyHeader("not one of the listener's proxies")
+        address = await read_header(client, self._server.broker.limits.connect_s)
+        if address is None:
+            return by
+        if not self._server.sockets.take(address[0]):
+            raise BadProxyHeader(f"too many connections of {address[0]}")
+        self._server.sockets.give_back(by.host)
+        return AcceptedSocket(address[0], address)
 
 
 class _Telling(ssl.SSLObject):

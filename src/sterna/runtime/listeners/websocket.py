@@ -24,7 +24,7 @@ from websockets.typing import Subprotocol
 
 from sterna.broker.access.identity import Entrance
 from sterna.mqtt.reasons import Reason
-from sterna.runtime.listeners.client_protocol import ClientProtocol, Server
+from sterna.runtime.listeners.client_protocol import AcceptedSocket, ClientProtocol, Server
 
 # The library's own account of each connection lacks the client's address; `_fail` gives ours.
 _silent = logging.getLogger("sterna.websocket")
@@ -77,10 +77,10 @@ class WebSocketClientProtocol(ClientProtocol):
         server: Server,
         entrance: Entrance,
         allowed_origins: tuple[str, ...] = (),
-        counted: str | None = None,
+        accepted: AcceptedSocket | None = None,
     ) -> None:
         """`allowed_origins`: the pages that may connect; "*" is all of them, none those of the same host."""
-        super().__init__(server, entrance, counted)
+        super().__init__(server, entrance, accepted)
         self._allowed_origins = allowed_origins
         self._websocket = ServerProtocol(
             select_subprotocol=_select_mqtt,
