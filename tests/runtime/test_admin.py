@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.lone_node import LoneNode
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.node.management import Gathered, Management, NoOtherNodes
+from sterna.runtime.admin.backup_api import Backups
 from sterna.runtime.admin.metrics import METRICS, exposition
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, REQUEST_BYTES_MAX, AdminPort
@@ -38,6 +39,7 @@ class Node:
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.backups = Backups(None)
         self.broker = LoneNode().broker
         self.now = Statistics(publish_received=7, publish_dropped={"slow-consumer": 3}, clients_connected=2)
 

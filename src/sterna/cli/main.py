@@ -47,6 +47,8 @@ COMMANDS = {
     "migrations": Command(),
     "move": Command(),
     "evacuate": Command(),
+    "backup": Command(),
+    "restore": Command(),
     "passwd": Command(),
     "pub": Command(is_like_mosquitto=True),
     "sub": Command(is_like_mosquitto=True),

@@ -34,6 +34,7 @@ from sterna.node.housekeeping import ROUND_S, Housekeeping
 from sterna.node.management import Gathered, Management, NoOtherNodes
 from sterna.node.network_settings import for_strategy
 from sterna.node.node import Changes, Node, Saved
+from sterna.runtime.admin.backup_api import Backups
 from sterna.runtime.admin.move_api import ALONE, LoneMoveApi, MoveApi
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
 from sterna.runtime.admin.publish_api import PublishOrder, publish
@@ -45,6 +46,7 @@ from sterna.runtime.config.feed_rules import clients_address, feed_address
 from sterna.runtime.config.networks import networks
 from sterna.runtime.config.settings import Configuration
 from sterna.runtime.config.toml_source import Place
+from sterna.runtime.disk.backups import Backup, back_up
 from sterna.runtime.disk.segment_files import FileStore
 from sterna.runtime.disk.session_store import SessionStore
 from sterna.runtime.feed.view import FeedView
@@ -199,6 +201,7 @@ class NodeServer:
         )
         self._listeners = Listeners(self, descriptors.backlog, shared=shared_ports)
         self._admin = AdminPort(self, guard(configuration.admin))
+        self.backups = Backups(self._back_up if self._durable else None)
         self._verifiers = Verifiers(self._verified)
         self._stopping = asyncio.Event()
         self._serving = False
@@ -435,6 +438,12 @@ class NodeServer:
                 await asyncio.sleep(0)
         except JournalError as error:
             log.error("the journal cannot be trimmed", extra={"reason": str(error)})
+
+    def _back_up(self, name: str) -> Backup:
+        node = self._configuration.node
+        assert self._sessions is not None
+        assert isinstance(self._store, FileStore)
+        return back_up(self._sessions, self._store, node.backups or node.data / "backups", name)
 
     def _save(self, changes: Changes) -> None:
         assert self._sessions is not None

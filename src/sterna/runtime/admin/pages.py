@@ -10,6 +10,7 @@ import msgspec
 
 from sterna.broker.statistics import SessionView, Statistics
 from sterna.node.management import ROWS_MAX, Gathered
+from sterna.runtime.admin.backup_api import Backups
 from sterna.runtime.admin.metrics import CONTENT_TYPE, exposition
 from sterna.runtime.admin.move_api import MoveApi
 from sterna.runtime.admin.publish_api import CannotPublish, PublishOrder
@@ -37,6 +38,9 @@ SESSIONS_SHOWN = 1000
 
 class ObservedNode(AdminProcess, Protocol):
     """The questions of the admin port to the node."""
+
+    @property
+    def backups(self) -> Backups: ...
 
     def statistics(self) -> Statistics: ...
 
@@ -166,6 +170,25 @@ async def _kick(asked: Request, node: ObservedNode) -> Answer:
     return text(409, f"no node has a connection of client {order.client}{silent}\n")
 
 
+class BackupOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /backup."""
+
+    name: str
+
+
+def _backup(_asked: Request, node: ObservedNode) -> Answer:
+    return as_json(node.backups.state())
+
+
+def _make_backup(asked: Request, node: ObservedNode) -> Answer:
+    try:
+        return as_json(node.backups.begin(msgspec.json.decode(asked.body, type=BackupOrder).name))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _failed_order(error)
+    except ConfigurationError as error:
+        return text(409, f"{error}\n")
+
+
 async def _publish(asked: Request, node: ObservedNode) -> Answer:
     try:
         return as_json(await node.publish(msgspec.json.decode(asked.body, type=PublishOrder)))
@@ -231,6 +254,8 @@ NODE: AdminSite[ObservedNode] = AdminSite(
             'POST {"topic": "...", "payload": "...", "qos": 1, "retain": false} publishes a message',
             Right.CHANGE,
         ),
+        AdminPage("/backup", _backup, "how the last backup went (JSON)"),
+        AdminPage("/backup", _make_backup, 'POST {"name": "..."} makes one, in [node] backups', Right.CHANGE),
         AdminPage("/migrations", _migrations, "clients on their way, and what became of others (JSON)"),
         AdminPage("/move", _migrations),
         AdminPage("/move", _move, 'POST {"client": "...", "to": "node"} moves one', Right.CHANGE),

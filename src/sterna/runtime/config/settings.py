@@ -39,6 +39,8 @@ class NodeTable(Table, frozen=True):
     """Name of this node, unique in its network."""
     data: Path = Path("sterna-data")
     """Directory for the journal and the sessions; made when missing."""
+    backups: Annotated[Path | None, ShownDefault("`backups` below `data`")] = None
+    """Directory in which `sterna backup` puts backups; another disk is wiser."""
     processes: Annotated[int, Allowed(1, 64)] = 1
     """Processes that serve the listeners [together](#many-cores), one for each core that is to be used."""
 

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -124,6 +124,18 @@ class SessionStore:
             return epoch
 
         return self._transact(count)
+
+    def copy_to(self, path: Path) -> None:
+        """The last whole checkpoint, into a file that is not there yet."""
+        _create_private(path)
+        with self._lock, self._blaming_the_file(), closing(sqlite3.connect(path)) as copy:
+            self._database.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, not three
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         with self._lock, self._blaming_the_file():
