@@ -9,6 +9,7 @@ import pytest
 
 from broker.lone_node import Client
 from node.faulty_nodes import FaultyTown
+from sterna.node.membership import UNDERWAY_S
 
 STRATEGIES = ("subscription-flooding", "advertisement", "publication-flooding")
 
@@ -318,6 +319,7 @@ def test_what_entered_at_a_node_that_had_not_heard_yet_counts(is_killed: bool) -
     town = row()
     publisher = town["c"].join("publisher")
     publisher.publish("room/0", b"1", 1)
+    town.pass_time(UNDERWAY_S)
     town.cut("b", "c")
     watcher = town["a"].resume("watcher")
     watcher.subscribe("$SUM/room/+")

@@ -17,7 +17,8 @@ from sterna.vocabulary.identity import BEFORE_ALL, Stamp
 PASSED_OVER_MAX = 1000
 #: Clocks that say less than this (2020) were not set when they were asked.
 PLAUSIBLE_S = 1_577_836_800
-#: Longer than a question takes from its reader to us.
+#: The longest that a question takes from its reader to us: a link that is silent for longer is given up, with all that
+#: is under way on it (`dead_after_s` and `resume_s`).
 UNDERWAY_S = 5.0
 #: Nobody knows how long: longer than anybody else, rather than too short.
 AGES_S = 1e9

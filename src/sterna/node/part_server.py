@@ -14,6 +14,7 @@ from typing import Protocol
 
 from sterna.broker.broker import Broker
 from sterna.broker.expressions.parts import ExpressionPart
+from sterna.node.membership import UNDERWAY_S
 from sterna.node.part_messages import (
     CAUGHT_UP,
     FULL,
@@ -39,8 +40,6 @@ UNHEARD_S = 15.0
 UNCLOSED_S = 5.0
 #: Wants that are younger than this came at once, and need no look at what came before.
 NEW_S = 0.05
-#: A part begins so much earlier than the age of its want says: the want has been on its way for a while, too.
-ON_ITS_WAY_S = 1.0
 #: How long a reader has to ask again for what it wanted before it, or we, were started again.
 ORPHANED_S = 10.0
 #: The least a reader that cannot be reached is kept in mind.
@@ -162,7 +161,8 @@ class PartsTold:
         if part is None or node not in part.holders:
             try:
                 if refusal is None:
-                    since_us = int((self._broker.wall - want.age_s - ON_ITS_WAY_S) * 1e6) if want.age_s > NEW_S else 0
+                    # The want has been on its way for a while, too.
+                    since_us = int((self._broker.wall - want.age_s - UNDERWAY_S) * 1e6) if want.age_s > NEW_S else 0
                     part = self._broker.routes.hold_part(want.name, node, since_us)
                     self._broker.log.part(node, want.name, is_wanted=True, since_us=part.since_us)
                     if part.since_us:
