@@ -412,6 +412,33 @@ def test_one_that_came_to_its_old_node_before_its_new_session_began_hears_that_o
     assert town["C"].resume("c").connack.session_present
 
 
+def test_if_they_come_with_no_older_session_everything_is_for_the_new_one(strategy: str) -> None:
+    """A node that was killed before it could write anything down is alone for long, and so is its client."""
+    town = Town("AB", strategy)
+    town.nodes["B"] = JoinedNode(town, "B", epoch=2)
+    publisher = town["A"].join("p")
+    town.pass_time(3)
+    client = town["B"].resume("c")
+    client.subscribe("t", 2)
+    publisher.publish("t", b"before they met", 2)
+    town.connect("AB")
+    town.pass_time(1)
+    assert client.payloads() == [b"before they met"]
+    assert town["B"].network.moving.counters.left_to_old == 0
+
+
+def test_messages_left_to_an_old_session_are_counted_in_case_it_never_returns() -> None:
+    town = row()
+    again, _ = new_session(town)
+    town["A"].join("q").publish("t/2", b"published at A", 2)
+    assert town["C"].network.moving.counters.left_to_old == 0
+    town.connect("AB")
+    town.settle()
+    assert town["C"].network.moving.counters.left_to_old == 1
+    town.pass_time(15)
+    assert sorted(again.payloads()) == [b"published at A", b"waits at A"]
+
+
 @pytest.mark.parametrize("waits_s", [0.0, 1.9])
 def test_a_client_that_waited_until_such_a_node_met_somebody_has_an_ordinary_session(
     strategy: str, waits_s: float

@@ -226,6 +226,9 @@ DEFAULTS_THAT_BROKE = [
     (272, "advertisement", "static"),
     (285, "publication-flooding", "spanning-tree"),
     (411, "publication-flooding", "spanning-tree"),
+    (463, "subscription-flooding", "static"),
+    (534, "publication-flooding", "static"),
+    (542, "advertisement", "static"),
 ]
 
 

@@ -121,6 +121,11 @@ class Beginning:
         """DISCONNECT does not show it: a gateway says that for a client that it has not told yet."""
         self.told_by = None
 
+    def leave_others(self, in_step: Iterable[str]) -> None:
+        """Messages at QoS 2 of all nodes but these are the old session's to deliver, until they are heard from."""
+        self.left_to_old[OTHERS] = BEFORE_ALL
+        self.resumed = dict.fromkeys(in_step, BEFORE_ALL)
+
     def leaves(self, origin: str) -> bool:
         """Is the old session in charge of all messages at QoS 2 that come from there?"""
         return origin in self.left_to_old or (OTHERS in self.left_to_old and origin not in self.resumed)

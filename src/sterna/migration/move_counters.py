@@ -28,6 +28,9 @@ class MoveCounters:
     """Messages that waited in them and that nobody wanted, or not before they expired."""
     in_flight_dropped: int = 0
     """Messages at QoS 2 of old sessions that their clients may have, so that they are not sent again."""
+    left_to_old: int = 0
+    """Messages at QoS 2 that new sessions here left to old ones, which may have delivered them: they come when those
+    are handed over, and never if their nodes do not return."""
     taken_over: int = 0
     """Messages from other nodes' fenced sessions that were added to new sessions here."""
     unwanted: int = 0

@@ -88,6 +88,7 @@ class MoveDispatch:
         self._news = news
         self._plans = plans
         self._fenced_sessions = fenced_sessions
+        self._new_sessions = new_sessions
         self._claims = claims
         #: For each kind of message about one session, or one node: who takes it from the node that sent it.
         self.takers: dict[type, Callable[[str, Any], None]] = {
@@ -134,8 +135,12 @@ class MoveDispatch:
         fresh: list[tuple[OwnerEntry, Whose]] = []
         for entry in news.entries:
             before = directory.whose(entry[0])
-            if not self._news.is_impossible(link, entry[0], entry[2]) and directory.learn(*entry):
+            if self._news.is_impossible(link, entry[0], entry[2]):
+                continue
+            if directory.learn(*entry):
                 fresh.append((entry, before))
+            else:
+                self._new_sessions.named(*entry[:3])
         if fresh:
             entries = [entry for entry, _ in fresh]
             others = [other for other in router.links() if other != link]

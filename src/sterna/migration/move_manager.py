@@ -169,7 +169,7 @@ class MoveManager:
             owner, after = self._replaced.pop(client, ("", 0))
             is_new = bool(owner or self._absence.missing() or self._restart_grace.has_forgotten)
             if is_new:
-                self.new_sessions.begun(session, after, self._in_step(owner), clean=_is_clean(session))
+                self.new_sessions.begun(session, owner, after, clean=_is_clean(session))
             self._users.opened(session)
             if is_new:
                 self.news.learn_new_session(client, session.number, session.user)
@@ -197,13 +197,6 @@ class MoveManager:
         connection = session.connection if session is not None else None
         if connection is not None and reader is not None and connection.parting is reader:
             connection.thaw()
-
-    def _in_step(self, owner: str) -> list[str] | None:
-        """Nodes of which all has been read here that the old session at `owner` can have delivered; None: of all."""
-        if not owner:
-            return [] if self._restart_grace.has_forgotten else None
-        synced = self.router.streams.synced
-        return [origin for origin in self.router.paths.origins if origin != owner and synced(origin)]
 
     def subscribed(self, session: Session, topic_filter: bytes) -> None:
         self.new_sessions.subscribed(session, topic_filter)

@@ -8,12 +8,11 @@ note that the old session has been taken over, is one event in the journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 from sterna.broker.beginning import (
-    OTHERS,
     Beginning,
     beginning_from,
     grant_now,
@@ -34,7 +33,7 @@ from sterna.migration.session_pages import write_down
 from sterna.mqtt.topics import SHARE, is_reserved
 from sterna.vocabulary.bounds import NEW_SESSION_STEPS
 from sterna.vocabulary.errors import JournalError
-from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
 
 #: A client with a new session has subscribed to all it wants when it has not subscribed for so long.
 SETTLE_S = 1.0
@@ -69,7 +68,7 @@ class NewSessions:
         self._coming: dict[bytes, dict[OldSession, TakingOver]] = {}
         #: Clients whose sessions do not hear all origins at QoS 2 yet.
         self._waiting: dict[bytes, None] = {}
-        #: Origins that are being read as far as they have come.
+        #: Origins that are asked how far they have come.
         self._awaited: set[str] = set()
 
     # -- how they begin --
@@ -79,7 +78,7 @@ class NewSessions:
             beginning = session.beginning
             if beginning is None:
                 continue
-            session_transfer.watch(self._broker, session)
+            self._watch(session)
             if session.is_fenced:
                 continue
             if beginning.opening:  # it is not known any more who had heard of them
@@ -89,20 +88,38 @@ class NewSessions:
             if beginning.left_to_old:
                 self._waiting[session.client_id] = None
 
-    def begun(self, session: Session, after: int, in_step: Iterable[str] | None, *, clean: bool) -> None:
-        """A client gets a new session.  `after`: the number of its old one, as it is known here; 0 if none is.
-        `in_step`: nodes of which all has been read here that the old one can have delivered; None: of all."""
+    def begun(self, session: Session, owner: str, after: int, *, clean: bool) -> None:
+        """A client gets a new session.  `owner`, `after`: the node that has its old one, and the number of that one;
+        empty and 0 if none is known here."""
         beginning = session.beginning = Beginning(session.number, after)
         beginning.is_clean = beginning.is_told = clean
         session.count_apart()
         beginning.began_at = self._broker.running_clock
-        if in_step is not None and not clean:
-            beginning.left_to_old[OTHERS] = BEFORE_ALL
-            beginning.resumed = dict.fromkeys((self._host.node, *in_step), BEFORE_ALL)
+        if owner and not clean:
+            beginning.leave_others(self._in_step(owner))
         self._broker.log.began(session)
         if not clean:
             self._host.when_answered(partial(self._begins, session))
         self._wait_for_origins(session)
+
+    def named(self, client: bytes, owner: str, number: int) -> None:
+        """A neighbour names an older session.  If it is the first node that this one has met, its client was not known
+        here when it got its own.  Messages come later: links keep the order."""
+        session = self._broker.sessions.get(client)
+        beginning = session.beginning if session is not None else None
+        if session is None or beginning is None or beginning.after or beginning.is_clean or self._has_met_others:
+            return
+        if owner not in ("", self._host.node) and number < beginning.number:
+            beginning.after = number
+            beginning.leave_others(self._in_step(owner))
+            self._broker.log.began(session)
+            self._wait_for_origins(session)
+
+    def _in_step(self, owner: str) -> list[str]:
+        """Nodes of which all has been read here that the old session at `owner` can have delivered."""
+        router = self._host.router
+        others = (origin for origin in router.paths.origins if origin != owner and router.streams.synced(origin))
+        return [self._host.node, *others]
 
     def arrived(self, session: Session) -> None:
         """It has come from another node."""
@@ -114,8 +131,23 @@ class NewSessions:
             self._broker.log.began(session)
         self._wait_for_origins(session)
 
-    def _wait_for_origins(self, session: Session) -> None:
+    def _watch(self, session: Session) -> None:
         session_transfer.watch(self._broker, session)
+        if session.beginning is not None and not self._has_met_others:  # the first one may name an old session
+            session_transfer.barriers_of(self._broker).watch(session)
+        if self._broker.delivery.barriers is not None:
+            self._broker.delivery.barriers.left = self._left
+
+    @property
+    def _has_met_others(self) -> bool:
+        """Has this node, in any of its lives, read another one?"""
+        return bool(self._host.router.streams.vector)
+
+    def _left(self) -> None:
+        self._host.counters.left_to_old += 1
+
+    def _wait_for_origins(self, session: Session) -> None:
+        self._watch(session)
         if session.beginning is not None and session.beginning.left_to_old:
             self._waiting[session.client_id] = None
             for origin in self._host.router.paths.origins:
@@ -168,35 +200,30 @@ class NewSessions:
                 self._broker.log.began(session)
 
     def node_found(self, origin: str) -> None:
-        """Once it has been read as far as it had come, new sessions hear it at QoS 2 too."""
+        """From what it answers now on, new sessions hear it at QoS 2 too: old sessions were left before that."""
         self._await(origin)
 
     def _await(self, origin: str) -> None:
-        router = self._host.router
-        if origin not in self._awaited and router.link_to(origin) is not None and any(self._who_leave(origin)):
+        sessions = {session.client_id: session for session, _ in self._who_leave(origin)}
+        if sessions and origin not in self._awaited and self._host.router.link_to(origin) is not None:
             self._awaited.add(origin)
-            is_read = partial(self._is_read_or_lost, origin)
-            self._host.once(is_read, partial(self._host.when_answered, partial(self._answered, origin)))
+            self._host.when_answered(partial(self._answered, origin, sessions))
 
-    def _is_read_or_lost(self, origin: str) -> bool:
-        return self._host.router.streams.synced(origin) or self._host.router.link_to(origin) is None
-
-    def _answered(self, origin: str, frontiers: VersionVector) -> None:
-        """A link that is still there may be dead: it is in step if it answers."""
+    def _answered(self, origin: str, sessions: dict[bytes, Session], frontiers: VersionVector) -> None:
+        """A link that is still there may be dead: then there is no answer."""
         self._awaited.discard(origin)
         if origin in frontiers:
-            self._broker.between_groups(partial(self._resume, origin))
+            self._broker.between_groups(partial(self._resume, origin, sessions, frontiers[origin]))
         else:
             self._host.later(self._host.settings.retry_s, partial(self._await, origin))
 
-    def _resume(self, origin: str) -> None:
-        streams = self._host.router.streams
-        if not streams.synced(origin):
-            return
+    def _resume(self, origin: str, sessions: dict[bytes, Session], stamp: Stamp) -> None:
         for session, beginning in self._who_leave(origin):
-            if not session.is_moving:
-                beginning.resume(origin, streams.vector.get(origin, BEFORE_ALL))
+            if sessions.get(session.client_id) is session and not session.is_moving:
+                beginning.resume(origin, stamp)
                 self._broker.log.began(session)
+        if any(self._who_leave(origin)):  # one that has begun since it was asked
+            self._host.later(self._host.settings.retry_s, partial(self._await, origin))
 
     def _who_leave(self, origin: str) -> Iterator[tuple[Session, Beginning]]:
         """Sessions that leave all messages of this node to old ones."""

@@ -5,7 +5,7 @@ such clients wait until a neighbour has told what it knows; not for ever, as the
 sessions are here do not wait, unless they may have new sessions elsewhere: because this node was away for long, or
 because they would have forgotten then what is in flight to them here.  Clients that ask for a clean start do not wait.
 A node that has forgotten all others gives new sessions to the clients that it lets in before it meets one: that one may
-have their old sessions.
+have their old sessions, and names them before its messages come (`NewSessions.named`).
 """
 
 from __future__ import annotations

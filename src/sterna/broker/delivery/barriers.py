@@ -33,7 +33,7 @@ def is_served(journal: Journal, node: str, message: Message | None, vector: Vers
 class Barriers:
     """Those that a message may still meet, by the origin of the message."""
 
-    __slots__ = ("_new_sessions", "_origins", "dropped", "epoch", "node")
+    __slots__ = ("_new_sessions", "_origins", "dropped", "epoch", "left", "node")
 
     def __init__(self) -> None:
         self._origins: dict[str, dict[bytes, Stamp]] = {}
@@ -44,6 +44,8 @@ class Barriers:
         self.epoch = 0
         #: Told the reason for which a message at QoS 0 is dropped.
         self.dropped: Callable[[str], None] = lambda reason: None
+        #: Told that a message at QoS 2 is left to an old session.
+        self.left: Callable[[], None] = lambda: None
 
     def raise_for(self, session: Session) -> None:
         for origin, stamp in session.barrier.items():
@@ -67,6 +69,7 @@ class Barriers:
                 left.add(session.client_id)
                 if qos:
                     beginning.note_left(identity)
+                    self.left()
                 else:
                     self.dropped(OWNED_ELSEWHERE)  # at QoS 0 rather not than twice
             elif qos:
