@@ -317,6 +317,11 @@ def test_a_client_that_went_back_to_its_old_session_counts_as_two_publishers() -
     assert history.claims() == ["duplicated"]
     assert [v.claim for v in retained_values(history.records, auditors)] == ["retained"]
     history.records.went_back.add("p")
+    assert [v.claim for v in retained_values(history.records, auditors)] == ["retained"], "at which node?"
+    history.records.publications["p/1"].nodes = {"A"}
+    history.records.publications["p/2"].nodes = {"A"}
+    assert [v.claim for v in retained_values(history.records, auditors)] == ["retained"], "the later one at that node"
+    history.records.publications["p/2"].nodes = {"B"}
     assert list(retained_values(history.records, auditors)) == []
     assert history.claims() == ["duplicated"], "it was sent once"
     history.records.publications["p/2"].sends = 2

@@ -242,24 +242,25 @@ def retained_values(records: Records, auditors: Iterable[tuple[str, str]]) -> It
     """Each auditor (client, domain) has just subscribed to everything: it must have the last retained values.
 
     Each retained topic has one publisher and one QoS above 0, so the value may be the last acknowledged one or one
-    that was sent later.  One that went back to its old session counts as two publishers, between which clocks decide.
+    that was sent later.  One that went back to its old session counts as a publisher at each node, between which clocks
+    decide: the value may be the last one at any of them.
     """
-    last: dict[tuple[str, bytes], Publication] = {}
+    retained: dict[tuple[str, bytes], list[Publication]] = {}
     for publication in records.publications.values():
         if publication.retain and publication.acknowledged_at is not None and not publication.refused:
-            last[publication.domain, publication.topic] = publication
+            retained.setdefault((publication.domain, publication.topic), []).append(publication)
     for auditor, domain in auditors:
         found = {a.topic: a.identity for a in records.arrivals.get(auditor, ()) if a.retain}
-        for (where, topic), publication in last.items():
+        for (where, topic), acknowledged in retained.items():
             if where != domain:
                 continue
-            value = records.publications.get(found.get(topic, ""))
-            if value is not None and publication.publisher in records.went_back:
-                continue
-            if value is None or value.number < publication.number:
+            value, last = records.publications.get(found.get(topic, "")), acknowledged[-1]
+            later = [p for p in acknowledged if value is None or p.number > value.number]
+            nodes = value.nodes if value is not None and last.publisher in records.went_back else ()
+            if later and not any(all(p.nodes != {node} for p in later) for node in nodes):
                 got = "nothing" if value is None else value.identity
-                detail = f"{topic.decode()}: {auditor} found {got}, {_name(publication)} was acknowledged"
-                yield Violation("retained", detail, (publication.identity, auditor))
+                detail = f"{topic.decode()}: {auditor} found {got}, {_name(last)} was acknowledged"
+                yield Violation("retained", detail, (last.identity, auditor))
 
 
 def wills_published(records: Records, unwell: dict[str, list[float]]) -> Iterable[Violation]:

@@ -119,7 +119,7 @@ class Records:
     went_back: set[str] = field(default_factory=set)
     """Clients that went back to an old session after they had had a new one, while the nodes could not hear each other.
     To the nodes they are two publishers: a publication at QoS 2 that is not answered in the one session and repeated in
-    the other is two messages, and of two retained messages the one that is later by the nodes' clocks stays."""
+    the other is two messages, and of those retained at two nodes the one that is later by the nodes' clocks stays."""
     handed_over: dict[str, set[str]] = field(default_factory=dict)
     """client -> messages that a new session got from an old one: they come later than their turn."""
 
