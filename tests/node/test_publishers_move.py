@@ -80,6 +80,25 @@ def test_the_node_it_went_to_knows_that_after_a_restart(strategy: str) -> None:
     assert reader.payloads() == [b"2", b"3"]
 
 
+def test_and_of_a_publisher_that_has_left_again(strategy: str) -> None:
+    town = Town("ABC", strategy)
+    town.connect("AB", "BC")
+    reader = town["C"].resume("reader")
+    reader.subscribe("t", 2)
+    town.cut("B", "C")
+    for number, name in ((b"1", "A"), (b"2", "B"), (b"3", "A")):
+        publisher = come(town, name)
+        publisher.publish("t", number, 2)
+        publisher.leave()
+    town.crash("B")
+    town.connect("BC")
+    town.pass_time(NEEDS_S / 4)
+    assert reader.payloads() == []
+    town.connect("AB")
+    town.pass_time(SOON_S)
+    assert reader.payloads() == [b"1", b"2", b"3"]
+
+
 def unread(town: Town) -> tuple[Client, Client]:
     """A publisher has come from A to B, which has not read all it published there: a reader at B, and the publisher."""
     town.connect("AB")

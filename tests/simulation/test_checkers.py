@@ -145,19 +145,6 @@ def test_a_publisher_that_got_a_new_session_may_go_back_to_the_old_one_with_each
         assert history.claims() == claims
 
 
-def test_a_node_that_is_killed_may_forget_that_a_publisher_came_from_another() -> None:
-    """Number 2 is sent at 3.0; number 1 arrives at 5.0."""
-    for node, crashed_at, claims in (("b", 4.0, []), ("b", 2.0, ["reordered"]), ("a", 4.0, ["reordered"])):
-        history = History()
-        for number, where in ((1, "a"), (2, "b")):
-            history.published(number, at=1.0 + number)
-            history.records.publications[f"p/{number}"].nodes.add(where)
-        history.records.crashes[node] = [crashed_at]
-        for number in (2, 1):
-            history.arrived(number)
-        assert history.claims() == claims, (node, crashed_at)
-
-
 def test_the_order_of_a_publisher_behind_a_gateway_counts_but_for_what_was_under_way() -> None:
     """Number 1 is acknowledged at 3.0; number 2 is sent at 4.0."""
     for lost_at, claims in ((None, ["reordered"]), (1.5, ["reordered"]), (2.5, []), (3.5, [])):

@@ -16,7 +16,11 @@ from sterna.broker.statistics import Counters
 from sterna.broker.work_budget import WorkBudget
 from sterna.operators.functions import NO_FUNCTIONS, Functions
 from sterna.operators.settings import Settings as OperatorSettings
+from sterna.vocabulary.bounds import PUBLISHERS_MAX
 from sterna.vocabulary.identity import VersionVector
+
+#: (offset, node, epoch, sequence): before our message of that offset, from a node that had come so far.
+Came = tuple[int, str, int, int]
 
 
 class BrokerState:
@@ -44,6 +48,8 @@ class BrokerState:
         self.owners: dict[bytes, tuple[str, int]] = {}
         #: Of those that have a user: who that is, since which number, and whether it stands against others.
         self.whose: dict[bytes, tuple[str | None, int, bool]] = {}
+        #: When publishers came from other nodes, those included that have left since.
+        self.came: dict[Came, None] = {}
         #: Clients a second at which this node is being emptied; 0 if it is not.
         self.evacuated_at = 0.0
         #: Seconds by which the clock of some other node was ahead of ours, at most.
@@ -52,6 +58,11 @@ class BrokerState:
         self.ran_until = (0.0, 0.0)
         #: When the last session was left, by the running clock, as far as the journal says.
         self.left_at = 0.0
+
+    def publisher_came(self, came: Came) -> None:
+        self.came[came] = None
+        if len(self.came) > PUBLISHERS_MAX:
+            del self.came[next(iter(self.came))]
 
     def new_session(self, client_id: bytes, user: str | None, permissions: Permissions) -> Session:
         session = Session(client_id, Outbox(self.dirty, self.counters), permissions, self.holdings)

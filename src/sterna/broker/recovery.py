@@ -14,7 +14,7 @@ import msgspec
 
 from sterna.broker.access.authorization import AccessList
 from sterna.broker.beginning import FENCED, beginning_from, owner_of
-from sterna.broker.broker_state import BrokerState
+from sterna.broker.broker_state import BrokerState, Came
 from sterna.broker.delivery.share_targets import FOR_NOBODY, is_for_share, is_for_shares_only
 from sterna.broker.expressions.result_identity import has_had
 from sterna.broker.session import stored_session
@@ -45,6 +45,7 @@ OWNERS = "\0owners/"
 EVACUATION = "\0evacuation"
 CLOCK = "\0clock"
 RUNNING = "\0running"
+CAME = "\0came"
 
 #: Entries that cannot be are told of one by one up to here, then only counted.
 IMPOSSIBLE_TOLD_MAX = 20
@@ -94,6 +95,9 @@ class Replay:
                 self._state.evacuated_at = msgspec.msgpack.decode(blob, type=float)
             elif name == CLOCK:
                 self._state.clock_ahead_s = msgspec.msgpack.decode(blob, type=float)
+            elif name == CAME:
+                for came in msgspec.msgpack.decode(blob, type=list[Came]):
+                    self._state.publisher_came(came)
             elif name == RUNNING:
                 self._state.ran_until = msgspec.msgpack.decode(blob, type=tuple[float, float])
             elif name.startswith("\0") and not name.startswith(FENCED.decode()):
@@ -156,6 +160,8 @@ class Replay:
                 "run the version of Sterna that wrote it, or restore the data directory from a copy"
             ) from error
         session.number = self._number(client_id, session.number)
+        if session.came is not None:
+            self._state.publisher_came(session.came)
         self._state.left_at = max(self._state.left_at, session.disconnected_at)
         beginning = session.beginning
         for fields in stored.subscriptions:

@@ -115,7 +115,7 @@ class MoveManager:
                 self.directory.learn(client, "", number + 1)
         self.fenced_sessions.recover()
         self.new_sessions.recover()
-        self.publisher_order.recover(self.broker.sessions.values())
+        self.publisher_order.recover(self.broker.state.came)
 
     def _number_again(self, session: Session) -> int:
         """Of a session that has none: it began before this node had joined others, or its number could not be."""

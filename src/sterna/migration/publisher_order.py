@@ -16,10 +16,8 @@ from functools import partial
 
 from sterna.migration.messages import OwnerEntry
 from sterna.migration.move_host import HostedSession, MoveHost
+from sterna.vocabulary.bounds import PUBLISHERS_MAX
 from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
-
-#: Publishers of whom it is remembered when they came; one of long ago everybody has heard of.
-PUBLISHERS_MAX = 10_000
 
 
 class PublisherOrder:
@@ -41,14 +39,12 @@ class PublisherOrder:
         """A client, from here: all it published has been given to the links."""
         self._untold[self._host.node] = self._host.frontier()
 
-    def recover(self, sessions: Iterable[HostedSession]) -> None:
-        for session in sorted((one for one in sessions if one.came is not None), key=lambda one: one.came or ()):
-            self._note(session)
+    def recover(self, came: Iterable[tuple[int, str, int, int]]) -> None:
+        """After a restart: those that have left since, too, because what they published here is still read."""
+        for one in sorted(came):
+            self._note(*one)
 
-    def _note(self, session: HostedSession) -> None:
-        if session.came is None:
-            return
-        offset, node, epoch, sequence = session.came
+    def _note(self, offset: int, node: str, epoch: int, sequence: int) -> None:
         if len(self._offsets) >= PUBLISHERS_MAX:
             del self._offsets[: PUBLISHERS_MAX // 10]
             del self._before[: PUBLISHERS_MAX // 10]
@@ -60,9 +56,9 @@ class PublisherOrder:
 
     def came(self, session: HostedSession) -> None:
         """A client, to stay here; over there everything up to the stamp was published before."""
-        self._note(session)
         if session.came is None:
             return
+        self._note(*session.came)
         _, node, epoch, sequence = session.came
         stamp = Stamp(epoch, sequence)
         self._untold[node] = max(stamp, self._untold.get(node, BEFORE_ALL))

@@ -22,7 +22,7 @@ from sterna.broker.broker import Broker, World
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.delivery.queue_retention import Sweep
 from sterna.broker.limits import Limits
-from sterna.broker.recovery import CLOCK, EVACUATION, OWNERS, RUNNING, VECTOR, Replay
+from sterna.broker.recovery import CAME, CLOCK, EVACUATION, OWNERS, RUNNING, VECTOR, Replay
 from sterna.broker.session import stored_session
 from sterna.broker.session.shares import SharedSubscription
 from sterna.broker.session.snapshots import (
@@ -258,6 +258,7 @@ class Node:
             sessions[VECTOR] = vector_snapshot(self.network.settled_vector(), state.shared, state.late_shares.ranges())
             sessions[EVACUATION] = msgspec.msgpack.encode(self.broker.state.evacuated_at)
             sessions[CLOCK] = msgspec.msgpack.encode(self.broker.state.clock_ahead_s)
+            sessions[CAME] = msgspec.msgpack.encode([one for one in state.came if one[0] >= self.journal.first_offset])
             directory = self.network.moving.directory
             for part in sorted(directory.changed):
                 sessions[f"{OWNERS}{part}"] = owners_snapshot(directory.entries(part))
@@ -297,7 +298,7 @@ class Node:
         """They are not: the next checkpoint has to write them too."""
         log = self.broker.log
         for name in (*changes.sessions, *changes.sessions_gone):
-            if name in (VECTOR, RUNNING):
+            if name in (VECTOR, RUNNING, CAME):
                 continue
             if name.startswith(OWNERS):
                 if self.network is not None:

@@ -151,8 +151,7 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
     old one, whose node has not heard of the new one, with each connection.  A subscriber behind a gateway likewise.
 
     Two kinds of messages come at any place, each known by its identity: those that an old session handed over to the
-    new one in its place, and those that a gateway had under way when their publisher changed its session.  And a node
-    that is started again may have forgotten that a publisher came from another node, if it has left since.
+    new one in its place, and those that a gateway had under way when their publisher changed its session.
     """
     for client in records.arrivals:
         if any(span.client == client and split_share(span.topic_filter) for span in records.spans):
@@ -172,15 +171,9 @@ def nothing_reordered(records: Records) -> Iterable[Violation]:
             before = newest.setdefault(key, publication)
             if publication.number > before.number:
                 newest[key] = publication
-            elif publication is not before and not _is_forgotten(records, publication, before, arrival.at):
+            elif publication is not before:
                 detail = f"{_name(publication)} came to {client} after number {before.number}"
                 yield Violation("reordered", detail, (arrival.identity, before.identity, client))
-
-
-def _is_forgotten(records: Records, earlier: Publication, later: Publication, at: float) -> bool:
-    """Was a node that took the later one, and not the earlier one, killed before the earlier one came?"""
-    crashes = (crash for node in later.nodes - earlier.nodes for crash in records.crashes.get(node, ()))
-    return any((later.sent_at or 0.0) < crash < at for crash in crashes)
 
 
 def _session_of(records: Records, publisher: str, at: float) -> int:

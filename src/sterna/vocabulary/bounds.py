@@ -19,6 +19,8 @@ INSTANT_MAX_US = 2**56
 SECONDS_MAX = 1e11
 #: Nodes a network may have, those included that are gone.
 NODES_MAX = 4096
+#: Publishers of whom a node remembers when they came to it; one of long ago everybody has heard of.
+PUBLISHERS_MAX = 10_000
 #: Levels of a topic that any node may be configured to take.
 TOPIC_LEVELS_MAX = 512
 #: Bytes of any text of MQTT.

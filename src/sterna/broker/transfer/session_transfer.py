@@ -289,6 +289,8 @@ def complete(broker: Broker, session: Session, came: Transferred, node: str) -> 
     session.told = results.told
     source = came.source
     session.came = (broker.journal.next_offset, source, *vector[source]) if source in vector else None
+    if session.came is not None:
+        broker.state.publisher_came(session.came)
     for fields in came.subscriptions:
         if fields[0].startswith(SHARE):
             broker.routes.subscribe(session, Subscription(*fields))
