@@ -78,6 +78,25 @@ def test_within_a_round_nobody_further_away_than_we_were_is_followed() -> None:
     assert place.choose() == ("root", "b", 15_100)
 
 
+def test_a_node_that_has_lost_its_way_does_not_speak_for_the_rounds_of_the_root() -> None:
+    """It has been there for longer than the root, which was frozen for a while.  Others believe the root's own rounds
+    when it is back."""
+    lost, other = Place("lost"), Place("other")
+    for _ in range(50):
+        lost.paths.next_round()
+    lost.hear("root", own(ROOT, 5), 10_000)
+    assert lost.choose() == ("root", "root", 10_000)
+    del lost.said["root"]
+    lost.hear("b", Advert(ROOT, 5, 15_000, "somebody"), 100)
+    assert lost.choose() == ("root", None, NO_PATH)
+    other.hear("root", own(ROOT, 5), 10_000)
+    other.hear("lost", lost.paths.advert, 100)
+    other.paths.died("root", ROOT.boot)
+    assert other.choose() == ("other", None, 0)
+    other.hear("root", own(ROOT, 6), 10_000)
+    assert other.choose() == ("root", "root", 10_000)
+
+
 def test_a_parent_that_gets_further_away_within_a_round_is_kept_until_the_next() -> None:
     place = Place()
     place.hear("b", Advert(ROOT, 5, 1_000, "root"), 100)

@@ -79,10 +79,11 @@ class RootPaths:
 
     @property
     def advert(self) -> Advert:
-        """The path to the root that this node advertises."""
+        """The path to the root that this node advertises.  Rounds are counted by the root alone: a node that has lost
+        its path says nothing of them."""
         if self._path:
             return Advert(self.root, self._path.round, self.cost_us, self._path.parent)
-        return Advert(self.root, self._own_round, self.cost_us, "")
+        return Advert(self.root, self._own_round if self.root == self._me else 0, self.cost_us, "")
 
     def next_round(self) -> None:
         """Called now and then; rounds of a node that is not the root are seen by nobody."""
@@ -92,7 +93,7 @@ class RootPaths:
         """Take note of how far the rounds of this root have come."""
         known = self._known.setdefault((advert.root.name, advert.root.boot), _Knowledge())
         known.heard_at = now
-        if advert.round > known.round:
+        if advert.round > known.round and advert.cost_us != NO_PATH:
             known.round, known.risen_at = advert.round, now
 
     def died(self, name: str, boot: int) -> None:
