@@ -65,7 +65,7 @@ def test_a_node_killed_in_the_middle_of_a_read_is_told_and_the_range_reads_on_el
     node = start_node(toml)
     publisher = join(node)
     publisher.publish_all("plant/a", [bytes(60_000)] * 400, qos=1)
-    with FeedClient(address, "test", timeout_s=10) as client:
+    with FeedClient(address, "test", timeout_s=60) as client:
         all_there(client, 400)
         reading = client.read(0, 400)
         batches = [next(reading)]

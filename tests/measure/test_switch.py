@@ -15,7 +15,7 @@ from sterna.measure.wire.conversations import MqttReader
 from sterna.measure.wire.switched import ETHERNET_HEADER, Switched
 
 PLACES = 3
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def packet(source: int, target: str, size: int = 100, protocol: int = 17) -> bytes:

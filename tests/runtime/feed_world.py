@@ -91,7 +91,7 @@ class FeedWorld:
             self.store.close()
 
     def client(self, reader: str = "test", **options: Any) -> FeedClient:
-        return FeedClient(self.address, reader, timeout_s=10, **options)
+        return FeedClient(self.address, reader, timeout_s=60, **options)
 
     async def ask(self, question: Callable[[FeedClient], T], reader: str = "test", **options: Any) -> T:
         """Ask in a thread, as a process elsewhere would."""

@@ -18,7 +18,7 @@ from sterna.runtime.config.settings import NetworkTable, Tree
 from sterna.runtime.links.network_sockets import Datagrams, memory_mib, processor_mhz
 
 GROUP = "239.255.83.99"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def free_port() -> int:
