@@ -60,7 +60,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=10)
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=60)
 
 
 class Wires:
@@ -153,7 +153,7 @@ def _live(crowd: Crowd, seconds: float) -> None:
 
 
 def _account(crowd: Crowd, nodes: dict[str, LiveNode]) -> None:
-    assert crowd.run(lambda: all(hears(node, "abc") for node in nodes.values()), 20)
+    assert crowd.run(lambda: all(hears(node, "abc") for node in nodes.values()), START_S)
     crowd.drain()
     crowd.check()
     crowd.check_retained()
@@ -184,9 +184,9 @@ def _cut_off(name: str, pair: str, crowd: Crowd, wires: Wires, nodes: dict[str, 
     others = [node for other, node in nodes.items() if other != name]
     _live(crowd, 0.5)
     wires.cut(pair)
-    assert crowd.run(lambda: all(name not in node.network()["paths"] for node in others), 20), "nobody noticed"
+    assert crowd.run(lambda: all(name not in node.network()["paths"] for node in others), START_S), "nobody noticed"
     wires.heal(pair)
-    assert crowd.run(lambda: all(hears(node, "abc") for node in nodes.values()), 20), "they do not find together"
+    assert crowd.run(lambda: all(hears(node, "abc") for node in nodes.values()), START_S), "they do not find together"
 
 
 def test_a_node_killed_while_its_link_is_cut_loses_nothing(
@@ -198,7 +198,7 @@ def test_a_node_killed_while_its_link_is_cut_loses_nothing(
     nodes["b"].kill()
     wires.heal("bc")
     nodes["b"].launch()
-    assert crowd.run(nodes["b"].is_up, 20)
+    assert crowd.run(nodes["b"].is_up, START_S)
     _account(crowd, nodes)
 
 

@@ -149,7 +149,7 @@ def _rearrange(network: LiveNetwork) -> None:
         change("b", "remove", "d", "e")  # cut off, both
         live(1.0)
         change("c", "add", "d", "e")
-        assert crowd.run(lambda: all(hears(node, network.nodes) for node in network.nodes.values()), 30)
+        assert crowd.run(lambda: all(hears(node, network.nodes) for node in network.nodes.values()), START_S)
         crowd.drain()
         crowd.check()
         crowd.check_retained()
