@@ -257,6 +257,7 @@ AWAY_THAT_BROKE = [
     (2012, "advertisement", "static"),
     (2073, "publication-flooding", "spanning-tree"),
     (2216, "advertisement", "static"),
+    (3268, "subscription-flooding", "spanning-tree"),
 ]
 
 

@@ -230,6 +230,7 @@ class GatewayClient:
             self._presumed_version = MQTT_3_1_1
         name = b"gateway-%032x" % context.rng.getrandbits(128)
         self.wish = read_wish(data, body, stop, self._limits.user_properties, name)
+        self.deliveries.client_window = self.wish.receive_maximum
         self.state = ClientState.CONNECTING
         self._ends = self.wish.is_transient
         self.tether = Tether(context, self._endings, self, self.wish)

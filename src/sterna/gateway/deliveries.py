@@ -12,10 +12,12 @@ of the latest seen.  The two cannot meet as long as 6W < 65535 (`WINDOW_MAX`).  
 until the node has had it; those it has not had belong to messages in flight there, and it sends these again before
 anything new has taken W more acknowledgements.
 
-The one way back in the circle is a node that crashed: at QoS 1 it may have forgotten its latest assignments.  It then
-sends without DUP, and what comes without DUP is always passed on.  Only if the very next connection is lost too before
-anything new was seen can the gateway not know; it then forgets what it knew at QoS 1, where a repetition is allowed.
-(At QoS 2 no identifier leaves a node before its assignment is safe.)
+The one way back in the circle is a node that crashed: at QoS 1 it may have forgotten its latest assignments.  A node
+sends again all that it knows to be in flight before it sends anything new.  So what a connection has not repeated by
+its first message without DUP, the node has forgotten, or had the answer to: then the gateway forgets its own answers at
+QoS 1, and ends by itself what the client has yet to answer.  If the connection is lost before anything new was seen, it
+cannot know, and does the same; at QoS 1 a repetition is allowed.  (At QoS 2 no identifier leaves a node before its
+assignment is safe.)
 """
 
 from __future__ import annotations
@@ -41,11 +43,23 @@ HOLD: Final = 3
 
 
 class Deliveries:
-    __slots__ = ("_acknowledged", "_fresh", "_memory", "_window", "open", "orphans", "owed")
+    __slots__ = (
+        "_acknowledged",
+        "_fresh",
+        "_memory",
+        "_unrepeated",
+        "_window",
+        "client_window",
+        "open",
+        "orphans",
+        "owed",
+    )
 
     def __init__(self, window: int) -> None:
         self._window = window
         self._memory = 2 * window
+        #: Messages that the client takes before it answers; the node counts those that it knows of.
+        self.client_window = 65535
         #: identifier -> how far its exchange has come.
         self.open: dict[int, int] = {}
         #: Exchanges the node no longer knows of; the gateway ends them with the client by itself.
@@ -56,25 +70,32 @@ class Deliveries:
         self._acknowledged: dict[int, int] = {}
         #: Has this connection brought anything new?
         self._fresh = False
+        #: Exchanges at QoS 1 that were open when the last connection was lost, and that this one has not repeated.
+        self._unrepeated: set[int] = set()
 
     # -- what the node says --
 
     def publish(self, first: int, packet_id: int) -> int:
         """HOT.  PUBLISH at QoS 1 or 2, by its first byte."""
+        if not first & 0x08 and not self._fresh:
+            self._fresh = True
+            self._forget_at_qos_1(self._unrepeated)
         if self.orphans and packet_id in self.orphans:
             return HOLD
         stage = self.open.get(packet_id, 0)
         if stage:
             if first & 0x08:
+                self._unrepeated.discard(packet_id)
                 return SWALLOW if stage <= SENT_EXACTLY else ANSWER
             # Another message under an identifier whose answer the node did not wait for: it has forgotten.
             self._orphan(packet_id)
             return HOLD
         if not first & 0x08:
-            self._fresh = True
             self._acknowledged.pop(packet_id, 0)
         elif packet_id in self._acknowledged:
             return ANSWER
+        if self.orphans and len(self.open) + len(self.orphans) >= self.client_window:
+            return HOLD
         self.open[packet_id] = SENT_ONCE if first & 0x02 else SENT_EXACTLY
         if len(self.open) > self._window and self._memory:
             # More in flight than agreed: the reasoning above does not hold, so nothing is answered by memory.
@@ -122,11 +143,17 @@ class Deliveries:
 
     def interrupted(self) -> None:
         """The connection to the node is lost."""
+        open_once = {known for known, stage in self.open.items() if stage == SENT_ONCE}
         if not self._fresh:
-            self._acknowledged = {known: qos for known, qos in self._acknowledged.items() if qos == 2}
-            for packet_id in [known for known, stage in self.open.items() if stage == SENT_ONCE]:
-                self._orphan(packet_id)
+            self._forget_at_qos_1(open_once)
+        self._unrepeated = open_once & self.open.keys()
         self._fresh = False
+
+    def _forget_at_qos_1(self, unrepeated: set[int]) -> None:
+        self._acknowledged = {known: qos for known, qos in self._acknowledged.items() if qos == 2}
+        for packet_id in unrepeated:
+            if self.open.get(packet_id) == SENT_ONCE:
+                self._orphan(packet_id)
 
     def forgotten(self) -> None:
         """The node has lost the session."""
