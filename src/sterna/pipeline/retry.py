@@ -13,9 +13,11 @@ from typing import TypeVar
 
 from pyspark.errors import PySparkException
 
-TRIES = 5
+TRIES = 12
 AGAIN_S = 2.0
-"""Before the second try; twice as long before each further one."""
+"""Before the second try; twice as long before each further one, ..."""
+AGAIN_MAX_S = 16.0
+"""... up to this: four minutes in all."""
 
 T = TypeVar("T")
 
@@ -30,7 +32,7 @@ def with_more_tries(run: Callable[[], T], tell: Callable[[str], None]) -> T:
         except PySparkException as error:
             if _IN_VAIN not in str(error):
                 raise
-        pause_s = AGAIN_S * 2 ** (tried - 1)
+        pause_s = min(AGAIN_S * 2 ** (tried - 1), AGAIN_MAX_S)
         tell(f"Spark gave up waiting for a process it had started: the machine is busy; again in {pause_s:g} s")
         time.sleep(pause_s)
     return run()
