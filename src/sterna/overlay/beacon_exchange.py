@@ -18,7 +18,6 @@ from math import inf
 from random import Random
 from typing import Protocol
 
-from sterna.overlay.coordinates import Vivaldi
 from sterna.overlay.datagram_sender import DatagramSender
 from sterna.overlay.datagrams import VERSION, Advert, Beacon, Seal, introductions
 from sterna.overlay.discovery import INTRODUCTIONS_MAX, Discovery
@@ -26,6 +25,8 @@ from sterna.overlay.heartbeats import LOW_BOOT, LOW_ECHO, Acquaintance, Heartbea
 from sterna.overlay.neighbours import Now, OverlayWorld
 from sterna.overlay.peers import Peer, PeerEvent, Peers, PeerState
 from sterna.overlay.tree_settings import TreeSettings
+from sterna.overlay.vivaldi import Vivaldi
+from sterna.overlay.vivaldi_settings import IN_THE_TREE
 
 CANDIDATE_S = 2.0
 """A candidate that has not answered for this long is forgotten."""
@@ -95,7 +96,7 @@ class BeaconExchange:
         self._now = now
         self._rng = rng
         self._seal = Seal(settings.network, settings.key)
-        self._place = Vivaldi(rng)
+        self._place = Vivaldi(rng, IN_THE_TREE)
         self._out = DatagramSender(settings, world, self._seal, boot, lambda: listener.advert, self._place)
         self._reported: dict[str, None] = {}
         self._sample_at = 0.0

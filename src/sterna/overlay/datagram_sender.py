@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sterna.overlay.coordinates import ERROR_MAX, Vivaldi
+from sterna.overlay.coordinates import ERROR_MAX
 from sterna.overlay.datagrams import Advert, Beacon, RootIdentity, Seal
 from sterna.overlay.heartbeats import HOLD_S_MAX, LOW_ECHO, LOW_EDITION, Heartbeat, close_heartbeat
 from sterna.overlay.neighbours import OverlayWorld
 from sterna.overlay.peers import Peer
 from sterna.overlay.tree_settings import TreeSettings
+from sterna.overlay.vivaldi import Vivaldi
 
 SETTLED = 0.15
 """When the error of its coordinate has fallen to this, a node has something new to say."""
