@@ -119,6 +119,30 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
+class Flow:
+    """Messages that nodes see pass: who publishes to a topic prefix, who receives, each by its gateway."""
+
+    topic: str
+    publishers: Mapping[str, float]
+    """Messages per second."""
+    subscribers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Since when something has been so without a break.  A pass hands it to the next one, with the picture."""
+
+    wishes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    """Gateway: the node that would be better, and since when."""
+    high: Mapping[str, float] = field(default_factory=dict)
+    """Worker: since when its pressure has been above the upper threshold."""
+    low: Mapping[str, float] = field(default_factory=dict)
+    """Worker: since when its node's pressure has been below the lower threshold."""
+    busy: Mapping[str, float] = field(default_factory=dict)
+    """Worker: since when its node has been overloaded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """Workers and gateways heard lately, in the order of their names."""
 
@@ -129,6 +153,9 @@ class Picture:
     """Workers not heard for `lost_s`.  Nobody is moved to them or, on hearsay, away from them."""
     fresh_s: float = 600.0
     """A measured round trip older than this is not counted before an estimate."""
+    standing: Standing = Standing()
+    flows: tuple[Flow, ...] = ()
+    """The largest flows, if nodes tell them."""
 
     def serving(self) -> list[Worker]:
         """Those whose node takes clients."""
@@ -221,6 +248,8 @@ class Observations:
         self._workers: dict[str, _Heard[Worker]] = {}
         self._gateways: dict[str, _Heard[Gateway]] = {}
         self._moved_at: dict[str, float] = {}
+        self.standing = Standing()
+        """As the last pass left it."""
         self.refusals: Counter[RefusedReport] = Counter()
 
     def worker_reported(self, worker: Worker, stamp: Stamp, now: float) -> RefusedReport | None:
@@ -267,7 +296,7 @@ class Observations:
             node, weight = served.get(name, ("", Weight()))
             moved_at = self._moved_at.get(name, -inf)
             gateways[name] = replace(self._gateways[name].told, node=node, weight=weight, moved_at=moved_at)
-        return Picture(now, workers, gateways, lost, self._fresh_s)
+        return Picture(now, workers, gateways, lost, self._fresh_s, self.standing)
 
     def _forget(self, now: float) -> None:
         silent = [name for name, heard in self._gateways.items() if now - heard.at > max(self._fresh_s, self._lost_s)]

@@ -46,6 +46,8 @@ class Rule(StrEnum):
     FIXED = "fixed"
     YOUNG = "young"
     BARRED = "barred"
+    NO_ROOM = "no-room"
+    """Other nodes could not take over what it does."""
     NO_GAIN_FOR_TOPICS = "no-gain-for-topics"
     ONE_AT_A_TIME = "one-at-a-time"
     FROZEN = "frozen"
@@ -86,6 +88,14 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """A stop is taken back before its end: the node serves on."""
+
+    worker: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
 class Left:
     """Nothing is done about this gateway or worker, and why."""
 
@@ -93,7 +103,7 @@ class Left:
     reason: Reason
 
 
-Decision: TypeAlias = Move | Start | Stop
+Decision: TypeAlias = Move | Start | Stop | Resume
 Judgement: TypeAlias = Decision | Left
 
 
