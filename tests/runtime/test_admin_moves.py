@@ -14,6 +14,7 @@ from sterna.broker.broker import Broker
 from sterna.cli.clients import clients
 from sterna.cli.migrations import migrations
 from sterna.migration.messages import Migrate
+from sterna.runtime.admin.gateway_api import move_gateway, summaries
 from sterna.runtime.admin.move_api import NetworkMoveApi
 from sterna.runtime.admin.port import AdminPort
 from sterna.runtime.admin.site import Guard
@@ -193,3 +194,57 @@ def test_a_node_that_is_alone_moves_nobody() -> None:
             assert (status, "no [network] table" in why) == (409, True)
 
     _run(test, Node())
+
+
+def test_clients_are_counted_and_moved_by_gateway() -> None:
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        for name in ("e", "f"):
+            node.town["A"].resume(name, gateway=True).subscribe("t", 1)
+        node.town["A"].join("plain")
+        page = json.loads((await _get(bind, "/gateways"))[2])
+        summary = {"gateway": "g", "clients": 3, "subscriptions": 2, "immovable": 0, "moving": 0}
+        assert page == {"node": "A", "gateways": [summary], "more": "", "plain": 1}
+        assert json.loads((await _get(bind, "/gateways?after=g"))[2])["gateways"] == []
+        status, body = await _post(bind, "/move", '{"gateway": "g", "to": "B"}')
+        outcome = {"gateway": "g", "to": "B", "begun": 3, "under_way": 0, "left": 0, "refused": {}}
+        assert (status, json.loads(body)) == (200, outcome)
+        node.town.pass_time(2)
+        assert json.loads((await _get(bind, "/gateways"))[2])["gateways"] == []
+        assert {one["client"]: one["node"] for one in json.loads((await _get(bind, "/clients"))[2])} == {
+            "plain": "A",
+            **dict.fromkeys("cdef", "B"),
+        }
+
+    _run(test, node)
+
+
+def test_gateways_come_in_pages_and_orders_about_unknown_nodes_are_refused_by_reason() -> None:
+    node = MovingNode()
+    broker = node.broker
+    for number, session in enumerate(broker.sessions.values()):
+        assert session.connection is not None
+        session.connection.gateway = f"g{number}"
+    node.town["A"].resume("late", gateway=True)
+    first = summaries(broker, "A", most=1)
+    assert ([one.gateway for one in first.gateways], first.more) == (["g"], "g")
+    second = summaries(broker, "A", first.more, most=1)
+    assert ([one.gateway for one in second.gateways], second.more) == (["g0"], "")
+    refused = move_gateway(node.town["A"].network.moving, "g", "nowhere").refused
+    assert refused == {"node nowhere cannot be reached; node A reaches B": 1}
+
+
+def test_a_node_proves_that_it_is_drained() -> None:
+    node = MovingNode()
+
+    async def test(_port: AdminPort, bind: Bind) -> None:
+        node.begin()
+        before = json.loads((await _get(bind, "/drain"))[2])
+        assert (before["sessions"], before["closed"], before["drained"]) == (1, False, False)
+        await _post(bind, "/evacuate", '{"node": "A", "rate": 100}')
+        after = json.loads((await _get(bind, "/drain"))[2])
+        assert (after["sessions"], after["empty"], after["drained"]) == (0, True, True)
+
+    _run(test, node)

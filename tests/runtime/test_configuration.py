@@ -24,7 +24,7 @@ from sterna.runtime.config.networks import networks
 from sterna.runtime.config.problems import InvalidConfiguration
 from sterna.runtime.config.reader import as_toml
 from sterna.runtime.config.schema import Bind, Unusable
-from sterna.runtime.config.settings import Configuration
+from sterna.runtime.config.settings import Configuration, ControlTable
 from sterna.runtime.config.toml_source import TomlSource, write_toml
 
 
@@ -312,7 +312,7 @@ def test_rules_turn_the_default_to_deny_unless_it_is_said(tmp_path: Path) -> Non
     assert _load(tmp_path, "").authorization.default == "allow"
     authorization = _load(tmp_path, rule).authorization
     assert authorization.default == "deny"
-    permissions = access.access_list(authorization)
+    permissions = access.access_list(authorization, ControlTable())
     assert permissions.for_identity("alice", "c").may_publish(b"a/b")
     assert not permissions.for_identity("bob", "c").may_publish(b"a/b")
     assert _load(tmp_path, "[authorization]\ndefault = 'allow'\n" + rule).authorization.default == "allow"
@@ -432,3 +432,15 @@ def test_a_token_opens_the_admin_port_beyond_loopback_and_is_never_printed(tmp_p
     configuration = load(file, {})
     assert not configuration.admin.anonymous
     assert "a token of some length" not in as_toml(configuration)
+
+
+def test_control_topics_are_for_users_that_something_checks(tmp_path: Path) -> None:
+    (problem,) = _problems(tmp_path, '[adaptation]\nusers = ["boss"]\n')
+    assert problem.endswith(
+        '[adaptation] users: nothing checks who is "boss"; set password_file in [authentication] (see `sterna passwd`)'
+    )
+    (problem,) = _problems(tmp_path, '[adaptation]\nusers = ["*"]\n')
+    assert "every client speak as a coordinator" in problem
+    (problem,) = _problems(tmp_path, '[journal]\nkeep = ["$adaptation/#"]\n')
+    assert "which no journal keeps" in problem
+    assert _load(tmp_path, '[adaptation]\nusers = ["anonymous"]\ngateways = ["*"]\n').adaptation.gateways == ("*",)

@@ -15,6 +15,7 @@ from sterna.broker.access.authorization import AccessList
 from sterna.cli.main import main
 from sterna.runtime.config import access
 from sterna.runtime.config.loading import load
+from sterna.runtime.config.settings import ControlTable
 from sterna.runtime.mosquitto.acl_file import AclTranslation
 from sterna.runtime.mosquitto.conf_lines import read_lines
 from sterna.runtime.mosquitto.options import IMPOSSIBLE
@@ -279,7 +280,7 @@ def rules_of(directory: Path, acl: str, *, known: bool = True) -> tuple[AccessLi
     made = directory / "rules.toml"
     made.write_text(text + '\n[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n')
     assert settings["rule"] == tomllib.loads(text).get("authorization", {}).get("rule", [])
-    return access.access_list(load(made, {}).authorization), found
+    return access.access_list(load(made, {}).authorization, ControlTable()), found
 
 
 def test_prohibitions_come_before_permissions_whatever_their_order(tmp_path: Path) -> None:

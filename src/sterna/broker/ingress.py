@@ -18,6 +18,7 @@ from sterna.broker.session.session import Session
 from sterna.journal.filter_set import FilterSet
 from sterna.journal.journal import Journal
 from sterna.mqtt.message import NEVER, Message
+from sterna.mqtt.topics import is_control
 
 
 class Ingress:
@@ -56,7 +57,7 @@ class Ingress:
 
     def keep(self, filters: list[bytes]) -> None:
         """Append messages at QoS 0 that match to the journal, too."""
-        self._kept = self._routes.kept = FilterSet(filters)
+        self._kept = self._routes.kept = FilterSet([wanted for wanted in filters if not is_control(wanted)])
         self._routes.forget_all()
 
     # -- messages of clients --

@@ -27,6 +27,9 @@ DOLLAR: Final = 0x24
 
 SHARE = b"$share/"
 
+CONTROL: Final = b"$adaptation"
+"""The first level of control topics: coordinators, workers and gateways speak there."""
+
 #: Bytes of topics by which something is remembered.  Of longer ones nothing is, so that a bound on how many topics are
 #: remembered is one on the memory they take.
 REMEMBERED_TOPIC_BYTES: Final = 256
@@ -87,6 +90,12 @@ def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
 def is_reserved(topic: bytes) -> bool:
     """Topics that only the broker itself writes to [MQTT-4.7.2]: `$SYS`, and results of expressions such as `$AVG`."""
     return topic[:1] == b"$" and (topic[1:2].isupper() or topic.split(b"/", 1)[0] == b"$share")
+
+
+def is_control(topic: bytes) -> bool:
+    """A control topic, or a filter that matches such topics only.  No other filter matches one: wildcards never begin
+    a `$` topic."""
+    return topic.startswith(CONTROL) and topic[len(CONTROL) : len(CONTROL) + 1] in (b"", b"/")
 
 
 def matches(topic_filter: Sequence[bytes], topic: Sequence[bytes]) -> bool:

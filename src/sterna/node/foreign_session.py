@@ -9,7 +9,7 @@ from sterna.broker.broker import Broker
 from sterna.broker.foreign import InDoubt, forget_exchanges
 from sterna.broker.session.connection import ClientPeer, Connection
 from sterna.interworking.ports import InFlight, Output
-from sterna.mqtt.topics import is_reserved, is_topic_name
+from sterna.mqtt.topics import is_control, is_reserved, is_topic_name
 
 
 class ForeignSession:
@@ -60,7 +60,7 @@ class ForeignSession:
         broker = self._broker
         if topic in broker.routes.remembered:
             return True
-        if b"+" in topic or b"#" in topic or b"\0" in topic or is_reserved(topic):
+        if b"+" in topic or b"#" in topic or b"\0" in topic or is_reserved(topic) or is_control(topic):
             return False
         return is_topic_name(topic, broker.limits.topic_levels, broker.limits.topic_bytes) and _is_text(topic)
 

@@ -133,6 +133,8 @@ class Echo(msgspec.Struct, array_like=True, frozen=True):
     number: Number
     #: (node, epoch, sequence): what that node's clients publish after it finds the asker's wishes known.
     frontiers: Marks = []
+    #: Those of them that had everything the asker had sent before the probe: their streams of it were synced.
+    readers: Nodes = []
 
 
 class About(IntEnum):

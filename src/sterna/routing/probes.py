@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sterna.routing.link_frames import Echo, Frame, Probe, encode
 from sterna.vocabulary.identity import Stamp, VersionVector
@@ -32,6 +32,15 @@ HERE = ""
 Action = Callable[[], None]
 
 
+class Answers(NamedTuple):
+    """Of the nodes that a probe came back from."""
+
+    frontiers: VersionVector
+    """How far their own messages had come when they passed it."""
+    readers: set[str]
+    """Those that had all of ours that went before it: safe, or of no use to them."""
+
+
 class ProbeUser(Protocol):
     def links(self) -> list[str]: ...
     def send_control(self, link: str, kind: int, body: bytes) -> bool: ...
@@ -41,18 +50,21 @@ class ProbeUser(Protocol):
     def frontier(self) -> Stamp:
         """The last of our own messages that has been sent to the links."""
 
+    def is_synced(self, origin: str) -> bool:
+        """Can nothing of that origin be missing here?"""
+
 
 class _Probe:
     """One of our own that is under way."""
 
-    __slots__ = ("actions", "frontiers", "out")
+    __slots__ = ("actions", "answers", "out")
 
     def __init__(self, actions: list[Action], links: list[str]) -> None:
         self.actions = actions
         #: Links it has not come back from.
         self.out = dict.fromkeys(links)
-        #: How far everybody had come who has heard it.
-        self.frontiers: VersionVector = {}
+        #: Of everybody who has heard it.
+        self.answers = Answers({}, set())
 
 
 class Probes:
@@ -75,7 +87,7 @@ class Probes:
         #: When the first of them was asked for.
         self._asked_at = 0.0
         #: Those that want to know how far everybody had come.
-        self._curious: list[Callable[[VersionVector], None]] = []
+        self._curious: list[Callable[[Answers], None]] = []
         #: Our own that are under way, by number, the oldest first.
         self._own: dict[int, _Probe] = {}
         #: When the last of them left, and whether somebody is to look again when the next may.
@@ -83,8 +95,8 @@ class Probes:
         self._looks_again = False
         #: (asker, number) -> the link it came by, the links it has not come back from.
         self._passing: dict[tuple[str, int], tuple[str, dict[str, None]]] = {}
-        #: The same -> the frontiers they brought, of those that were asked for.
-        self._brought: dict[tuple[str, int], VersionVector] = {}
+        #: The same -> the answers they brought, of those that were asked for.
+        self._brought: dict[tuple[str, int], Answers] = {}
         #: Subscribers told before everybody was heard from.
         self.timed_out = 0
 
@@ -97,6 +109,10 @@ class Probes:
     def when_answered(self, action: Callable[[VersionVector], None]) -> None:
         """The same, and tell how far the messages of those nodes had come when they heard.  A node that is not named
         did not answer."""
+        self.when_read(lambda answers: action(answers.frontiers))
+
+    def when_read(self, action: Callable[[Answers], None]) -> None:
+        """The same, and tell which of them had all that this node has sent."""
         self._curious.append(action)
         self.when_heard(lambda: None)
 
@@ -126,7 +142,7 @@ class Probes:
         self._number += 1
         number, self._left_at = self._number, self._now()
         probe = self._own[number] = _Probe(actions, self._user.links())
-        actions += [partial(action, probe.frontiers) for action in curious]
+        actions += [partial(action, probe.answers) for action in curious]
         body = encode(Probe(self._node, number, bool(curious)))
         for link in probe.out:
             self._user.send_control(link, Frame.PROBE, body)
@@ -157,7 +173,7 @@ class Probes:
             self._answer(next(iter(self._passing)))
         self._passing[key] = (link, {**others, HERE: None})
         if probe.with_frontiers:
-            self._brought[key] = {}
+            self._brought[key] = Answers({}, set())
         body = encode(probe)
         for other in others:
             self._user.send_control(other, Frame.PROBE, body)
@@ -165,20 +181,24 @@ class Probes:
         self._user.in_turn(partial(self._passed_here, key))
 
     def _passed_here(self, key: tuple[str, int]) -> None:
-        own = [(self._node, *self._user.frontier())] if key in self._brought else []
-        self.echoed(HERE, Echo(*key, own))
+        own, readers = [], []
+        if key in self._brought:
+            own = [(self._node, *self._user.frontier())]
+            readers = [self._node] if self._user.is_synced(key[0]) else []
+        self.echoed(HERE, Echo(*key, own, readers))
 
     def _answer(self, key: tuple[str, int]) -> None:
         link, _ = self._passing.pop(key)
-        brought = [(node, *stamp) for node, stamp in self._brought.pop(key, {}).items()]
-        self._user.send_control(link, Frame.ECHO, encode(Echo(*key, brought)))
+        answers = self._brought.pop(key, None) or Answers({}, set())
+        brought = [(node, *stamp) for node, stamp in answers.frontiers.items()]
+        self._user.send_control(link, Frame.ECHO, encode(Echo(*key, brought, sorted(answers.readers))))
 
     def echoed(self, link: str, probe: Echo) -> None:
         found = {node: Stamp(epoch, sequence) for node, epoch, sequence in probe.frontiers[:FRONTIERS_MAX]}
         if probe.asker == self._node:
             own = self._own.get(probe.number)
             if own is not None:
-                own.frontiers.update(found)
+                _add(own.answers, found, probe)
                 own.out.pop(link, None)
                 self._settle(probe.number)
             return
@@ -186,7 +206,7 @@ class Probes:
         passing = self._passing.get(key)
         if passing is not None:
             if key in self._brought:
-                self._brought[key].update(found)
+                _add(self._brought[key], found, probe)
             passing[1].pop(link, None)
             if not passing[1]:
                 self._answer((probe.asker, probe.number))
@@ -204,3 +224,8 @@ class Probes:
                 self._brought.pop(key, None)
             elif not others:
                 self._answer(key)
+
+
+def _add(answers: Answers, frontiers: VersionVector, echo: Echo) -> None:
+    answers.frontiers.update(frontiers)
+    answers.readers.update(echo.readers[:FRONTIERS_MAX])

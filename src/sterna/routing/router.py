@@ -44,7 +44,7 @@ from sterna.routing.message_frames import (
 from sterna.routing.origin_streams import Local, Streams
 from sterna.routing.outbound import Outbound
 from sterna.routing.paths import Paths
-from sterna.routing.probes import Probes
+from sterna.routing.probes import Answers, Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.routing.strategy_output import StrategyOutput
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
@@ -359,6 +359,16 @@ class Router:
             self.probes.when_answered(action)
         else:
             action({})
+
+    def when_read(self, action: Callable[[Answers], None]) -> None:
+        """The same, and tell which of those nodes have all that this one has sent: nothing is owed to them."""
+        if self._links:
+            self.probes.when_read(action)
+        else:
+            action(Answers({}, set()))
+
+    def is_synced(self, origin: str) -> bool:
+        return self.streams.synced(origin)
 
     def frontier(self) -> Stamp:
         return self._local.frontier()

@@ -93,6 +93,7 @@ LINKS = 64
 RELOADED: tuple[Place, ...] = (
     ("authentication",),
     ("authorization",),
+    ("adaptation",),
     ("log",),
     ("admin", "anonymous"),
     ("admin", "hosts"),
@@ -164,7 +165,7 @@ class NodeServer:
             saved=Saved(checkpoint.position, checkpoint.sessions, checkpoint.retained) if checkpoint else Saved(),
             next_epoch=self._next_epoch,
             authenticator=self._authenticator,
-            access=access.access_list(configuration.authorization),
+            access=access.access_list(configuration.authorization, configuration.adaptation),
             world=self,
             rng=random.SystemRandom(),
             now=now,
@@ -378,7 +379,7 @@ class NodeServer:
         authenticator = access.authenticator(new.authentication)
         if authenticator.is_like(self._authenticator):
             authenticator = self._authenticator  # it remembers who has just shown a right password
-        rules = access.access_list(new.authorization)
+        rules = access.access_list(new.authorization, new.adaptation)
         listeners = PreparedListeners(self._listeners, new.listeners)
         admin = guard(new.admin) if new.admin.bind == old.admin.bind else self._admin.guard
         links = feed = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sterna.broker.access.identity import FOREIGN_PREFIX
-from sterna.mqtt.topics import SHARE, covers, matches, overlap, split_share
+from sterna.mqtt.topics import CONTROL, SHARE, covers, is_control, matches, overlap, split_share
 from sterna.operators.expression import source_of
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import ConfigurationError
@@ -71,9 +71,11 @@ class AccessList:
         client_ids: Sequence[str] = (),
         *,
         partial_subscriptions: bool = False,
+        control: Sequence[AccessRule] = (),
     ) -> None:
         """`client_ids`: which identifiers clients may choose; `%u` stands for the user name, `*` at the end for
-        anything.  Empty: any.  `partial_subscriptions`: a filter is granted if any part of it may be read."""
+        anything.  Empty: any.  `partial_subscriptions`: a filter is granted if any part of it may be read.
+        `control`: the rules of control topics, about which the others say nothing; their default is to deny."""
         _check_effect(default, "default")
         for pattern in client_ids:
             check_client_pattern(pattern)
@@ -82,6 +84,7 @@ class AccessList:
         self._default = default
         self._client_ids = tuple(client_ids)
         self._partial_subscriptions = partial_subscriptions
+        self._control = AccessList(control, "deny") if control else None
 
     def may_be_called(self, user: str | None, client_id: str) -> bool:
         """May this user's client have this identifier?"""
@@ -93,7 +96,8 @@ class AccessList:
 
     @property
     def _said(self) -> tuple[object, ...]:
-        return self._rules, self._default, self._client_ids, self._partial_subscriptions
+        control = None if self._control is None else self._control._said
+        return self._rules, self._default, self._client_ids, self._partial_subscriptions, control
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -109,6 +113,7 @@ class AccessList:
             _spell_out(publish, default, user, client_id),
             _spell_out(subscribe, default, user, client_id),
             partial_subscriptions=self._partial_subscriptions,
+            control=None if self._control is None else self._control.for_identity(user, client_id),
         )
 
     def explain(self, user: str | None, client_id: str, topic: bytes, access: Literal["publish", "subscribe"]) -> str:
@@ -116,6 +121,8 @@ class AccessList:
         if access == "subscribe" and (shared := split_share(topic) if topic.startswith(SHARE) else None):
             topic = shared[1]
         is_computed = access == "subscribe" and is_expression(topic)
+        if is_control(source_of(topic) if is_computed else topic):
+            return f"{CONTROL.decode()} is for those that [adaptation] of the node names, at QoS 0 and not retained"
         levels = (source_of(topic) if is_computed else topic).split(b"/")
         for number, rule in enumerate(self._rules, start=1):
             if rule.access not in (access, "both") or not rule.concerns(user, client_id):
@@ -138,22 +145,40 @@ class AccessList:
 class Permissions:
     """The rights of one identity.  Immutable: answers may be kept for as long as the access list is."""
 
-    __slots__ = ("_partial_subscriptions", "_publish", "_subscribe", "unrestricted")
+    __slots__ = ("_control", "_partial_subscriptions", "_publish", "_subscribe", "unrestricted")
 
-    def __init__(self, publish: _Verdicts, subscribe: _Verdicts, *, partial_subscriptions: bool = False) -> None:
+    def __init__(
+        self,
+        publish: _Verdicts,
+        subscribe: _Verdicts,
+        *,
+        partial_subscriptions: bool = False,
+        control: Permissions | None = None,
+    ) -> None:
         self._publish = publish
         self._subscribe = subscribe
+        #: Rights on control topics, whatever the rest allows; None: none.
+        self._control = control
         self._partial_subscriptions = partial_subscriptions
         #: Nothing to check at all: the data path asks this once and then no more.
         self.unrestricted = publish.allow_all and subscribe.allow_all
 
     def may_publish(self, topic: bytes) -> bool:
+        if is_control(topic):
+            return self._control is not None and self._control._publish.on_topic(topic)
         return self._publish.on_topic(topic)
 
     def may_receive(self, topic: bytes) -> bool:
         if is_expression(topic):
             return self._subscribe.on_all_of(source_of(topic))
+        if is_control(topic):
+            return self._control is not None and self._control._subscribe.on_topic(topic)
         return self._subscribe.on_topic(topic)
+
+    @property
+    def controls(self) -> bool:
+        """May it touch any control topic?"""
+        return self._control is not None and bool(self._control._publish or self._control._subscribe)
 
     @property
     def reading(self) -> tuple[list[tuple[str, bool]], bool] | None:
@@ -170,7 +195,10 @@ class Permissions:
         a filter is granted as soon as some topic of it may be read.
         """
         if is_expression(topic_filter):
-            return self._subscribe.on_all_of(source_of(topic_filter))
+            source = source_of(topic_filter)
+            return not is_control(source) and self._subscribe.on_all_of(source)
+        if is_control(topic_filter):
+            return self._control is not None and self._control._subscribe.on_filter(topic_filter)
         if self._partial_subscriptions:
             return self._subscribe.on_some_of(topic_filter)
         return self._subscribe.on_filter(topic_filter)
@@ -186,6 +214,10 @@ class _Verdicts:
         self._patterns = tuple(patterns) if any(verdict != default for _, verdict in patterns) else ()
         self._default = default
         self.allow_all = default and not self._patterns
+
+    def __bool__(self) -> bool:
+        """Is anything allowed?"""
+        return self._default or bool(self._patterns)
 
     def spelled_out(self) -> tuple[list[tuple[str, bool]], bool]:
         return [(b"/".join(pattern).decode(), verdict) for pattern, verdict in self._patterns], self._default

@@ -22,7 +22,7 @@ from sterna.broker.session.subscriptions import Grant, Subscription, memory_of, 
 from sterna.broker.work_budget import WorkBudget
 from sterna.journal.filter_set import FilterSet
 from sterna.mqtt.packets import MQTT_3_1_1
-from sterna.mqtt.topics import SHARE, LevelTree, TopicTree, is_plain_name, is_reserved, split_share
+from sterna.mqtt.topics import SHARE, LevelTree, TopicTree, is_control, is_plain_name, is_reserved, split_share
 from sterna.operators.grammar import is_expression
 
 #: Memory for the routes of topics, and for those of combinations of filters.  A stranger can publish to any number of
@@ -451,7 +451,9 @@ class Routes:
 
     def _is_slow(self, topic: bytes) -> bool:
         """Any client may publish by the quick way to a topic that is remembered with the others."""
-        return is_reserved(topic) or (self.kept is not None and topic in self.kept) or self.computations.takes(topic)
+        if is_reserved(topic) or is_control(topic):
+            return True
+        return (self.kept is not None and topic in self.kept) or self.computations.takes(topic)
 
     def _slow_route(self, topic: bytes) -> Route:
         route = self._build(topic, self._match(topic))
@@ -545,7 +547,7 @@ class Routes:
                 else:
                     known[1].append(subscription)
         for session, subscriptions in matching.values():
-            if not session.permissions.unrestricted:
+            if not session.permissions.unrestricted or is_control(topic):
                 # Denied topics inside an allowed filter are left out here, once, and never looked at again.
                 route.is_for_one_topic = True
                 if not session.permissions.may_receive(topic):

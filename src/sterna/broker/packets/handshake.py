@@ -30,6 +30,7 @@ from sterna.mqtt import properties as prop
 from sterna.mqtt.packets import BRIDGE, MQTT_3_1_1, MQTT_5, Connect, check_topic_name, encode_auth, encode_connack
 from sterna.mqtt.properties import Properties
 from sterna.mqtt.reasons import CONNACK_3_1_1, Reason
+from sterna.mqtt.topics import is_control
 from sterna.vocabulary.errors import ProtocolError
 
 #: Receive Maximum of a server that says none (section 3.2.2.3.3).
@@ -242,7 +243,9 @@ class ConnectHandshake:
             raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "client_ids in [authorization] does not allow it")
         permissions = self._access.rules.for_identity(accepted.user, client_id)
         will = request.will
-        if will is not None and not may_publish(permissions, request.client_id, will.topic, will.payload):
+        if will is not None and (
+            is_control(will.topic) or not may_publish(permissions, request.client_id, will.topic, will.payload)
+        ):
             raise ProtocolError(Reason.NOT_AUTHORIZED, f"may not publish its own will on {will.topic.decode()!r}")
         self._connack(request, accepted, present=True)  # or there is no use in going on
         known = self._sessions.get(request.client_id)

@@ -31,7 +31,7 @@ from sterna.mqtt.packets import (
     encode_acknowledgement,
 )
 from sterna.mqtt.reasons import Reason
-from sterna.mqtt.topics import is_reserved
+from sterna.mqtt.topics import is_control, is_reserved
 from sterna.vocabulary.errors import ProtocolError
 
 #: Topics remembered that one restricted client may publish to; past this the memory is cleared.
@@ -156,6 +156,8 @@ class Publications:
         allowed = connection.allowed
         if is_reserved(topic):
             return self._bridge_state(connection, message)
+        if is_control(topic):
+            return _control_refusal(connection, message)
         if allowed is not None and topic not in allowed and not self._ask_permission(connection, topic):
             return Reason.NOT_AUTHORIZED, "not-authorized"
         if values:
@@ -281,6 +283,17 @@ class Publications:
         # If the release were forgotten, the client's next message under this identifier would be taken for a
         # repetition: PUBCOMP waits for the journal too.
         self._commitments.answer(connection, encode_acknowledgement(PUBCOMP, packet_id, code, connection.version))
+
+
+def _control_refusal(connection: Connection, message: Message) -> tuple[int, str] | None:
+    """Control words pass by: they are never journalled, so they are at QoS 0 and not retained."""
+    session = connection.session
+    assert session is not None
+    if not session.permissions.may_publish(message.topic):
+        return Reason.NOT_AUTHORIZED, "not-authorized"
+    if message.qos:
+        return Reason.QOS_NOT_SUPPORTED, "control-topic-qos"
+    return (Reason.RETAIN_NOT_SUPPORTED, "control-topic-retained") if message.retain else None
 
 
 def _is_text(payload: bytes) -> bool:

@@ -36,7 +36,7 @@ from sterna.mqtt.packets import (
     encode_unsuback,
 )
 from sterna.mqtt.reasons import SUBACK_3_1_1_FAILURE, Reason
-from sterna.mqtt.topics import SHARE, is_topic_filter, split_share
+from sterna.mqtt.topics import SHARE, is_control, is_topic_filter, split_share
 from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import ProtocolError
 
@@ -244,7 +244,7 @@ class Requests:
             refusal = self._cannot_compute(session, topic_filter)
             if refusal is not None:
                 return refusal
-        if not session.permissions.unrestricted and not session.permissions.may_subscribe(plain):
+        if not session.permissions.may_subscribe(plain) or (shared is not None and is_control(plain)):
             return Reason.NOT_AUTHORIZED, "not authorized"
         return None if topic_filter in held else self._no_room(session, topic_filter)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sterna.mqtt.topics import is_reserved, is_topic_name
+from sterna.mqtt.topics import is_control, is_reserved, is_topic_name
 from sterna.pipeline.errors import BadRow
 from sterna.vocabulary.errors import ConfigurationError
 
@@ -77,7 +77,7 @@ def _problem(message: Outgoing) -> str:
     topic = message.topic.encode()
     if not is_topic_name(topic, _TOPIC_LEVELS_MAX, _TOPIC_BYTES_MAX) or "\0" in message.topic:
         return f'"{message.topic}" is no topic to publish to (empty, too long, or with a wildcard)'
-    if is_reserved(topic):
+    if is_reserved(topic) or is_control(topic):
         return f'"{message.topic}" is the broker\'s own'
     if message.qos not in (1, 2):
         return f"its qos is {message.qos}; what is to arrive needs 1 or 2"

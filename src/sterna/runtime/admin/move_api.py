@@ -15,6 +15,8 @@ from sterna.broker.broker import Broker
 from sterna.broker.inspection import client_row, own_sessions
 from sterna.migration.move_counters import MoveCounters
 from sterna.migration.move_manager import MoveManager
+from sterna.runtime.admin.drain_api import DrainProof, prove_drain
+from sterna.runtime.admin.gateway_api import GatewayMove, GatewayPage, move_gateway, summaries
 from sterna.vocabulary.errors import MigrationError
 
 ALONE = "this node is alone, its configuration has no [network] table"
@@ -34,6 +36,13 @@ class MoveApi(Protocol):
         """Begin; MigrationError if it cannot be."""
 
     def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]: ...
+
+    def gateways(self, after: str) -> GatewayPage: ...
+
+    def move_gateway(self, gateway: str, to: str) -> GatewayMove: ...
+
+    async def prove_drain(self, readers_behind: Callable[[], int]) -> DrainProof:
+        """`readers_behind`: messages that named readers of the feed have not committed."""
 
 
 class WorkingServer(Protocol):
@@ -66,6 +75,15 @@ class LoneMoveApi:
 
     def evacuate(self, node: str, rate: float | None, *, stop: bool) -> dict[str, Any]:
         raise MigrationError(f"there is no node to move clients to: {ALONE}")
+
+    def gateways(self, after: str) -> GatewayPage:
+        return summaries(self._broker, self._node, after)
+
+    def move_gateway(self, gateway: str, to: str) -> GatewayMove:
+        raise MigrationError(f"there is no node {to} to move clients of {gateway} to: {ALONE}")
+
+    async def prove_drain(self, readers_behind: Callable[[], int]) -> DrainProof:
+        raise MigrationError(f"nobody else has what this node has: {ALONE}")
 
 
 class NetworkMoveApi:
@@ -152,3 +170,20 @@ class NetworkMoveApi:
             self._moving.plans.evacuate(rate or self._moving.settings.rate)
         self._server.after_work()
         return self.migrations()
+
+    def gateways(self, after: str) -> GatewayPage:
+        return summaries(self._server.broker, self._moving.node, after)
+
+    def move_gateway(self, gateway: str, to: str) -> GatewayMove:
+        self._server.broker.at(self._clock())
+        outcome = move_gateway(self._moving, gateway, to)
+        self._server.after_work()
+        return outcome
+
+    async def prove_drain(self, readers_behind: Callable[[], int]) -> DrainProof:
+        return await prove_drain(self._moving, self._work, readers_behind)
+
+    def _work(self, act: Callable[[], None]) -> None:
+        self._server.broker.at(self._clock())
+        act()
+        self._server.after_work()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Annotated, Any, Protocol
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs, parse_qsl
 
 import msgspec
 
@@ -86,6 +87,13 @@ class MoveOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to: str
 
 
+class GatewayOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The other body of POST /move."""
+
+    gateway: str
+    to: str
+
+
 class EvacuateOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of POST /evacuate."""
 
@@ -138,10 +146,30 @@ def _migrations(_asked: Request, node: ObservedNode) -> Answer:
 
 def _move(asked: Request, node: ObservedNode) -> Answer:
     try:
+        if "gateway" in msgspec.json.decode(asked.body, type=dict[str, Any]):
+            batch = msgspec.json.decode(asked.body, type=GatewayOrder)
+            return as_json(node.moves().move_gateway(batch.gateway, batch.to))
         order = msgspec.json.decode(asked.body, type=MoveOrder)
         return as_json(node.moves().move(order.client, order.to))
     except (msgspec.MsgspecError, UnicodeDecodeError, MigrationError) as error:
         return _failed_order(error)
+
+
+def _gateways(asked: Request, node: ObservedNode) -> Answer:
+    after = parse_qs(asked.target.partition("?")[2]).get("after", [""])[0]
+    return as_json(node.moves().gateways(after))
+
+
+async def _drain(_asked: Request, node: ObservedNode) -> Answer:
+    def readers_behind() -> int:
+        feed = node.feed_view()
+        return feed.lag if feed is not None else 0
+
+    try:
+        proof = await node.moves().prove_drain(readers_behind)
+    except MigrationError as error:
+        return _failed_order(error)
+    return as_json({**asdict(proof), "empty": proof.is_empty, "drained": proof.is_drained})
 
 
 def _evacuate(asked: Request, node: ObservedNode) -> Answer:
@@ -258,7 +286,14 @@ NODE: AdminSite[ObservedNode] = AdminSite(
         AdminPage("/backup", _make_backup, 'POST {"name": "..."} makes one, in [node] backups', Right.CHANGE),
         AdminPage("/migrations", _migrations, "clients on their way, and what became of others (JSON)"),
         AdminPage("/move", _migrations),
-        AdminPage("/move", _move, 'POST {"client": "...", "to": "node"} moves one', Right.CHANGE),
+        AdminPage(
+            "/move",
+            _move,
+            'POST {"client": "...", "to": "node"} moves one, {"gateway": "...", "to": "node"} those of a gateway',
+            Right.CHANGE,
+        ),
+        AdminPage("/gateways", _gateways, "clients by gateway (JSON, 1,000 at a time; ?after=NAME for more)"),
+        AdminPage("/drain", _drain, "whether this node owes anything to anybody, proved by a probe (JSON)"),
         AdminPage("/evacuate", _migrations),
         AdminPage(
             "/evacuate",

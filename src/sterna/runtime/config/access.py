@@ -10,10 +10,11 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sterna.adaptation.topics import FROM_GATEWAYS, ROOT, TO_GATEWAYS
 from sterna.broker.access.authentication import Authenticator
 from sterna.broker.access.authorization import AccessList, AccessRule
 from sterna.runtime.config.networks import Networks, is_among
-from sterna.runtime.config.settings import Authentication, Authorization, RuleTable, Token
+from sterna.runtime.config.settings import Authentication, Authorization, ControlTable, RuleTable, Token
 
 if TYPE_CHECKING:
     # Loaded only by a node that is configured with them: together they would be a sixth of its start.
@@ -31,13 +32,23 @@ def authenticator(settings: Authentication) -> Authenticator:
     )
 
 
-def access_list(settings: Authorization) -> AccessList:
+def access_list(settings: Authorization, control: ControlTable) -> AccessList:
     return AccessList(
         [access_rule(rule) for rule in settings.rules],
         settings.default,
         settings.client_ids,
         partial_subscriptions=settings.partial_subscriptions,
+        control=control_rules(control),
     )
+
+
+def control_rules(control: ControlTable) -> list[AccessRule]:
+    """A gateway speaks and is spoken to on topics that end with its user name."""
+    rules = [AccessRule(control.users, (f"{ROOT}/#",))] if control.users else []
+    if control.gateways:
+        rules.append(AccessRule(control.gateways, (f"{ROOT}/+/{FROM_GATEWAYS}/%u",), "publish"))
+        rules.append(AccessRule(control.gateways, (f"{ROOT}/+/{TO_GATEWAYS}/%u",), "subscribe"))
+    return rules
 
 
 def passwords(file: Path) -> PasswordFile:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from sterna.mqtt.topics import is_topic_filter
+from sterna.mqtt.topics import is_control, is_topic_filter
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime import without_pandas
 from sterna.runtime.config.files import attempt, check_pair, contents
@@ -70,6 +70,10 @@ def check_filter(topic_filter: str, place: Place, report: ProblemReport) -> None
 def check_feed(configuration: Configuration, report: ProblemReport) -> None:
     for topic_filter in configuration.journal.keep:
         check_filter(topic_filter, ("journal", "keep"), report)
+        if is_control(topic_filter.encode()):
+            report.add(
+                ("journal", "keep"), f'"{topic_filter}" is about control topics, which no journal keeps', "remove it"
+            )
     if configuration.journal.deliveries and configuration.journal.durability == "memory":
         text = "a journal in memory keeps no records of deliveries"
         report.add(("journal", "deliveries"), text, 'set [journal] durability to "os" or "fsync"')

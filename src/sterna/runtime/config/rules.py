@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sterna.broker.access.authorization import check_client_pattern
+from sterna.broker.access.authorization import ANONYMOUS, EVERYBODY, check_client_pattern
 from sterna.operators.functions import Functions
 from sterna.runtime.config import access
 from sterna.runtime.config.feed_rules import check_feed, check_filter
@@ -41,6 +41,7 @@ def apply_rules(configuration: Configuration, tree: dict[str, Any], report: Prob
     _check_authentication(completed, report)
     _check_listeners(completed, report)
     _check_authorization(completed, report)
+    _check_control(completed, report)
     check_admin(completed.admin, report)
     check_network(completed, report)
     check_feed(completed, report)
@@ -166,6 +167,18 @@ def _check_functions(table: FunctionTable, report: ProblemReport) -> None:
     if table.memory_bytes and table.memory_bytes < FUNCTION_MEMORY_MIN:
         fix = f"give at least {FUNCTION_MEMORY_MIN}, or 0 for any"
         report.add(("functions", "memory_bytes"), "too little for a process to start in", fix)
+
+
+def _check_control(configuration: Configuration, report: ProblemReport) -> None:
+    """Users who are named can be told apart only where something checks who they are."""
+    control, authentication = configuration.adaptation, configuration.authentication
+    named = [user for user in (*control.users, *control.gateways) if user not in (ANONYMOUS, EVERYBODY)]
+    checks = authentication.password_file or authentication.token or authentication.certificates
+    if named and not checks and report.is_sound("authentication"):
+        fix = "set password_file in [authentication] (see `sterna passwd`)"
+        report.add(("adaptation", "users"), f'nothing checks who is "{named[0]}"', fix)
+    if EVERYBODY in control.users:
+        report.add(("adaptation", "users"), '"*" would let every client speak as a coordinator', "name the users")
 
 
 def _check_authorization(configuration: Configuration, report: ProblemReport) -> None:

@@ -104,6 +104,16 @@ class Authorization(Table, frozen=True):
     rules: tuple[RuleTable, ...] = msgspec.field(default=(), name="rule")
 
 
+class ControlTable(Table, frozen=True):
+    """Who may touch the [control topics](adaptation.md) `$adaptation/...`.  Nobody else can publish or hear there, by
+    any rule of `[authorization]`; messages are at QoS 0, never retained and never in the journal or the feed."""
+
+    users: tuple[str, ...] = ()
+    """User names of coordinators and workers; `"anonymous"` is a client that showed no credentials."""
+    gateways: tuple[str, ...] = ()
+    """User names of gateways that measure, `"*"` is any user: each may speak in its own name only."""
+
+
 class NetworkTls(Table, frozen=True):
     """TLS between nodes: each side shows a certificate, and it must be of this authority."""
 
@@ -239,6 +249,7 @@ class Configuration(Table, frozen=True):
     listeners: tuple[ListenerTable, ...] = msgspec.field(default=(ListenerTable(),), name="listener")
     authentication: Authentication = msgspec.field(default_factory=Authentication)
     authorization: Authorization = msgspec.field(default_factory=Authorization)
+    adaptation: ControlTable = msgspec.field(default_factory=ControlTable)
     operators: OperatorSettings = msgspec.field(default_factory=OperatorSettings)
     functions: FunctionTable = msgspec.field(default_factory=FunctionTable)
     network: NetworkTable | None = None

@@ -20,7 +20,7 @@ from sterna.broker.expressions.spark_expressions import PassedMessage
 from sterna.journal.journal import Journal
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
-from sterna.mqtt.topics import is_reserved, is_topic_name
+from sterna.mqtt.topics import is_control, is_reserved, is_topic_name
 from sterna.operators.settings import Settings
 from sterna.runtime.feed.requests import Handed, HandedOn, Unfit
 from sterna.vocabulary.errors import ProtocolError
@@ -97,7 +97,8 @@ def _passed(message: HandedOn | None) -> PassedMessage | None:
         _, properties, _ = prop.read_properties(block, 0, len(block), "PUBLISH", USER_PROPERTIES_MAX)
     except (ProtocolError, UnicodeDecodeError) as error:
         raise Unfit(f"no message that a client could have published: {error}", "request") from None
-    if not is_topic_name(message.topic, TOPIC_LEVELS_MAX, TOPIC_BYTES_MAX) or is_reserved(message.topic):
+    is_name = is_topic_name(message.topic, TOPIC_LEVELS_MAX, TOPIC_BYTES_MAX)
+    if not is_name or is_reserved(message.topic) or is_control(message.topic):
         raise Unfit("no message that a client could have published: its topic", "request")
     return PassedMessage(message.topic, message.qos, properties, message.expires_us / 1e6)
 
