@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -14,6 +16,8 @@ from _pytest.mark.structures import ParameterSet
 from live.certificates import Authority
 from live.nodes import LiveNode
 from sterna.broker.access.passwords import hash_password
+from sterna.runtime.adaptation.coordinator_settings import CoordinatorConfiguration, load_coordinator
+from sterna.runtime.adaptation.worker_settings import WorkerConfiguration, load_worker
 from sterna.runtime.config.loading import load
 from sterna.runtime.config.schema import is_table, keys_of, table_in_list
 from sterna.runtime.config.settings import Configuration
@@ -21,6 +25,15 @@ from sterna.runtime.gateway.settings import GatewayConfiguration, load_gateway
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+_READERS: dict[str, Callable[[Path, dict[str, str]], Any]] = {
+    "[upstream]": load_gateway,
+    "[worker]": load_worker,
+    "[coordinator]": load_coordinator,
+}
+#: The file of a worker's node.
+_NODE = '[network]\nname = "plant"\n'
 
 
 def snippets(kind: str) -> list[ParameterSet]:
@@ -43,8 +56,12 @@ def test_a_configuration_snippet_is_valid(toml: str, tmp_path: Path) -> None:
     (tmp_path / "passwords").write_text(hash_password("alice", "secret", random_bytes=os.urandom) + "\n")
     file = tmp_path / "sterna.toml"
     file.write_text(toml)
-    configuration = load_gateway(file, {}) if "[upstream]" in toml else load(file, {})
-    assert configuration.listeners
+    (tmp_path / "node.toml").write_text(_NODE)
+    for table, read in _READERS.items():
+        if table in toml:
+            assert read(file, {}).log.level
+            return
+    assert load(file, {}).listeners
 
 
 @pytest.mark.parametrize("session", snippets("console"))
@@ -67,7 +84,7 @@ def test_no_placeholder_is_left(page: Path) -> None:
     assert not re.findall(r"^[A-Z]+_[A-Z_]+$", page.read_text(), re.MULTILINE)
 
 
-@pytest.mark.parametrize("kind", [Configuration, GatewayConfiguration])
+@pytest.mark.parametrize("kind", [Configuration, GatewayConfiguration, WorkerConfiguration, CoordinatorConfiguration])
 def test_every_key_is_documented(kind: type) -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     missing = [key for key in _keys(kind) if not re.search(rf"[`.]{key}`", page)]

@@ -24,6 +24,9 @@ class Observed:
     async def reload(self) -> ReloadOutcome:
         raise NotImplementedError
 
+    def measuring_view(self) -> dict[str, object] | None:
+        return None
+
 
 def body(page: str, observed: Observed, status: int = 200, method: str = "GET", guard: Guard | None = None) -> str:
     said = GATEWAY.answer(Request(method, page, {}), observed, guard or Guard())
@@ -35,7 +38,7 @@ def body(page: str, observed: Observed, status: int = 200, method: str = "GET", 
 def test_every_page_it_lists_answers() -> None:
     observed = Observed(Town().gateway)
     listed = [line.split()[0] for line in body("/", observed).splitlines() if line.startswith("/")]
-    assert listed == ["/metrics", "/healthz", "/readyz", "/clients", "/reload"]
+    assert listed == ["/metrics", "/healthz", "/readyz", "/clients", "/measuring", "/reload"]
     for page in listed[:-1]:
         assert body(page, observed)
     assert body("/reload", observed, 405) == "only POST\n"

@@ -132,7 +132,9 @@ class Coordinating:
         self.outcome: Outcome | None = None
         self.picture: Picture | None = None
         self.made: list[Made] = []
-        """The last decisions, the newest last."""
+        """The last decisions, the newest last, ..."""
+        self.made_in_all = 0
+        """... of so many."""
         self.counts: Counter[str] = Counter()
         self._known: dict[str, _Known] = {}
         self._next_pass = now
@@ -281,6 +283,7 @@ class Coordinating:
         same = next((one for one in reversed(self.made) if _is_about(one) == _is_about(made)), None)
         if same is None or not made.ordered or same.ordered != made.ordered:
             self.made = [*self.made[1 - DECISIONS_KEPT :], made]
+            self.made_in_all += 1
 
     def trouble(self) -> dict[str, str]:
         """Complaints of workers."""

@@ -4,8 +4,8 @@ A cycle is that of the paper's Figure 5.1: ask the coordinator for some random w
 those nearest to the new coordinate, measure them, learn; report.  The pause until the next one grows as the error
 falls.  A participant whose coordinator does not answer measures the workers that it knows.
 
-Of several samples to one worker the least counts: the others waited in queues.  Samples that were taken while this
-process itself was late are left out.  A worker that answers no datagram is asked over TCP the next time.
+Of several samples to one worker the least counts for all: the others waited in queues.  Samples that were taken while
+this process itself was late are left out.  A worker that answers no datagram is asked over TCP the next time.
 """
 
 from __future__ import annotations
@@ -241,4 +241,5 @@ class Measuring:
         if abs(expected - best.round_trip_s) > SURPRISE * error * best.round_trip_s:
             self._is_surprised = True
         self.measured[name] = best.round_trip_s
-        self._vivaldi.measured(best.coordinate, best.round_trip_s, name)
+        for _ in peer.samples:  # each answer is a step
+            self._vivaldi.measured(best.coordinate, best.round_trip_s, name)

@@ -34,6 +34,7 @@ class Servers:
         below the rest, `*` for every host."""
         assert nodes, "a gateway without nodes"
         self.nodes = nodes
+        self._configured = tuple(nodes)
         self._hosts = frozenset(host_of(node) for node in nodes)
         self._references = tuple(pattern.lower() for pattern in references)
         self._patience = patience
@@ -46,6 +47,11 @@ class Servers:
         """May clients be taken there, with their passwords, because a node says so?"""
         host = host_of(server)
         return host in self._hosts or any(_is_meant(pattern, host) for pattern in self._references)
+
+    def prefer(self, nearest: Sequence[str]) -> None:
+        """These are near, the nearest first; those of them that clients may be taken to come before the others."""
+        near = [server for server in nearest if self.may_follow(server)]
+        self.nodes = [*dict.fromkeys([*near, *self._configured])]
 
     def order(self, current: str | None) -> list[str]:
         """The nodes in the order in which they are tried: the present one, those after it in the list, those before."""

@@ -193,6 +193,8 @@ def _convert(raw: Any, kind: Any, *, strict: bool) -> Any:
 
 
 def _misfit(raw: Any, kind: Any) -> Unusable:
+    if get_origin(kind) is Mapping:
+        return Unusable(f"{_shown(raw)} is not a table of numbers", "write it like { site = 2 }")
     expected, fix = ("a list of text", 'write it like ["a", "b"]') if get_origin(kind) is tuple else _KINDS[kind]
     return Unusable(f"{_shown(raw)} is not {expected}", fix)
 

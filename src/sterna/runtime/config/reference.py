@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from sterna.runtime.adaptation.coordinator_settings import CoordinatorConfiguration
+from sterna.runtime.adaptation.worker_settings import WorkerConfiguration
 from sterna.runtime.config.process_tables import Admin, ListenerTable, Log
 from sterna.runtime.config.schema import Bind, Key, is_table, keys_of, table_in_list
 from sterna.runtime.config.settings import Configuration
@@ -28,8 +30,16 @@ _HEAD = "| key | default | allowed | meaning |\n|---|---|---|---|\n"
 
 def regions() -> dict[str, str]:
     """The generated parts of the page, by the names of their markers."""
-    of_gateways = sections(GatewayConfiguration, " of a gateway", without=(ListenerTable, Admin, Log))
-    return {"keys of a node": "\n".join(sections(Configuration)), "keys of a gateway": "\n".join(of_gateways)}
+    shared = (ListenerTable, Admin, Log)
+    of_gateways = sections(GatewayConfiguration, " of a gateway", without=shared)
+    of_workers = sections(WorkerConfiguration, " of a worker", without=shared)
+    of_coordinators = sections(CoordinatorConfiguration, " of a coordinator", without=shared)
+    return {
+        "keys of a node": "\n".join(sections(Configuration)),
+        "keys of a gateway": "\n".join(of_gateways),
+        "keys of a worker": "\n".join(of_workers),
+        "keys of a coordinator": "\n".join(of_coordinators),
+    }
 
 
 def sections(table: type[Any], suffix: str = "", path: str = "", without: tuple[type[Any], ...] = ()) -> Iterator[str]:
@@ -81,7 +91,7 @@ def _on_one_line(text: str) -> str:
 def default_text(name: str, key: Key) -> str:
     if key.shown_default or key.required:
         return key.shown_default or "required"
-    if key.default is None or key.default in ((), ""):
+    if key.default is None or key.default in ((), "", {}):
         return "none"
     return _value_text(name, key.default)
 

@@ -25,3 +25,14 @@ def create_private(path: Path) -> None:
         os.fchmod(fd, _FILE)
     finally:
         os.close(fd)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """All of it or, after a crash, what was there before."""
+    new = path.with_name(f"{path.name}.new")
+    create_private(new)
+    with new.open("r+b") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)

@@ -53,6 +53,9 @@ _COUNTERS = {
 class ObservedGateway(AdminProcess, Protocol):
     gateway: Gateway
 
+    def measuring_view(self) -> dict[str, Any] | None:
+        """None for a gateway that does not measure."""
+
 
 class ClientView(msgspec.Struct, frozen=True):
     client: str
@@ -111,6 +114,10 @@ def _views(gateway: Gateway) -> list[Any]:
     return shown
 
 
+def _measuring(_asked: Request, observed: ObservedGateway) -> Answer:
+    return as_json(observed.measuring_view() or {"phase": None})
+
+
 class GatewaySite(AdminSite[ObservedGateway]):
     def answer(self, asked: Request, subject: ObservedGateway, guard: Guard) -> Answer | Awaitable[Answer]:
         if asked.target.partition("?")[0] in NODE.paths - self.paths:
@@ -125,6 +132,7 @@ GATEWAY = GatewaySite(
         AdminPage("/healthz", alive, "200 while the process is alive", Right.NOTHING),
         AdminPage("/readyz", ready, "200 while clients are taken in, else 503 and the reason", Right.NOTHING),
         AdminPage("/clients", _clients, "who is connected, through which node, and what is not answered yet (JSON)"),
+        AdminPage("/measuring", _measuring, "its coordinate, and the workers it measured (JSON)"),
         AdminPage("/reload", reload, "POST {} reads certificates again", Right.CHANGE),
     ],
 )

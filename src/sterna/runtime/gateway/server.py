@@ -21,6 +21,7 @@ from sterna import __version__
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
 from sterna.gateway.upstream import Upstream
+from sterna.runtime.adaptation.gateway_measuring import GatewayMeasuring
 from sterna.runtime.admin.port import CONNECTIONS_MAX, AdminPort
 from sterna.runtime.admin.site import guard
 from sterna.runtime.config.schema import Bind
@@ -119,9 +120,12 @@ class GatewayServer:
         self._context = outward_context(configuration.upstream)
         rng = random.SystemRandom()
         nodes, control = list(configuration.upstream.nodes), configuration.upstream.control
+        servers = Servers(
+            nodes, configuration.patience, rng, control=control, references=configuration.upstream.references
+        )
         self.gateway = Gateway(
             configuration.gateway.name,
-            Servers(nodes, configuration.patience, rng, control=control, references=configuration.upstream.references),
+            servers,
             configuration.limits,
             configuration.patience,
             self,
@@ -134,10 +138,24 @@ class GatewayServer:
         self._admin = AdminPort(self, guard(configuration.admin), site=GATEWAY)
         self._service_manager = ServiceManager()
         self._reloader = Reloader(reread, self._prepare, self._service_manager)
+        self.measuring = self._new_measuring(servers)
         self._stopping = asyncio.Event()
         self._serving = False
         #: Referred to here, or the loop might lose them while they dial.
         self._dialling: set[asyncio.Task[None]] = set()
+
+    def _new_measuring(self, servers: Servers) -> GatewayMeasuring | None:
+        configuration = self._configuration
+        if not configuration.adaptation.network:
+            return None
+        return GatewayMeasuring(
+            configuration.gateway.name,
+            configuration.adaptation,
+            configuration.measuring,
+            configuration.coordinates.preset,
+            configuration.adaptation.remember,
+            servers.prefer,
+        )
 
     # -- what client connections need --
 
@@ -174,6 +192,8 @@ class GatewayServer:
         if settings.admin.bind is not None:
             address = await self._admin.start(settings.admin.bind)
             log.info("admin port", extra={"address": f"http://{address}"})
+        if self.measuring is not None:
+            await self.measuring.start()
         self._serving = True
         gc.collect()
         gc.freeze()
@@ -222,8 +242,13 @@ class GatewayServer:
             await asyncio.sleep(FAREWELL_LOOK_S)
         for task in list(self._dialling):
             task.cancel()
+        if self.measuring is not None:
+            await self.measuring.stop()
         await self._admin.stop()
         log.info("gateway stopped")
+
+    def measuring_view(self) -> dict[str, Any] | None:
+        return self.measuring.view() if self.measuring is not None else None
 
     def why_not_ready(self) -> str | None:
         return None if self._serving else "starting or stopping"
@@ -255,6 +280,8 @@ class GatewayServer:
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         self._reports.report(event, fields)
+        if event == "node lost" and self.measuring is not None:
+            self.measuring.hurry()
 
     async def _keep_log(self) -> None:
         while True:

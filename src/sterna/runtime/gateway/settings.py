@@ -16,9 +16,12 @@ from typing import Annotated, Any
 from msgspec import field
 from msgspec.structs import replace
 
+from sterna.adaptation.measuring import MeasuringTuning
 from sterna.gateway.servers import checked_pattern
 from sterna.gateway.settings import GatewayLimits, Patience
 from sterna.overlay.neighbours import checked_address
+from sterna.runtime.adaptation.tables import AdaptationTable, check_adaptation
+from sterna.runtime.adaptation.worker_settings import Coordinates
 from sterna.runtime.config.files import attempt, check_authority, check_pair, contents
 from sterna.runtime.config.networks import networks
 from sterna.runtime.config.problems import ProblemReport
@@ -55,6 +58,16 @@ class UpstreamTable(Table, frozen=True):
     """Tell nodes that this is a gateway, so that they can move clients without their noticing."""
 
 
+class GatewayAdaptation(AdaptationTable, frozen=True):
+    """The control line of a gateway that [measures](adaptation.md).  Without `network` there is none.  Nodes know the
+    gateway by its name, which must be its user name there unless they let it in among `users`."""
+
+    nodes: Annotated[tuple[str, ...], ShownDefault("`nodes` of `[upstream]`")] = ()
+    """Addresses (host:port) of nodes that take clients, in the order they are tried."""
+    remember: Path | None = None
+    """A file for its coordinate, so that it need not begin anew."""
+
+
 class GatewayListener(ListenerTable, frozen=True):
     bind: Bind = Bind("127.0.0.1", 1884)
 
@@ -71,6 +84,9 @@ class GatewayConfiguration(Table, frozen=True):
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     patience: Patience = field(default_factory=Patience)
     listeners: tuple[GatewayListener, ...] = field(default=(GatewayListener(),), name="listener")
+    adaptation: GatewayAdaptation = field(default_factory=GatewayAdaptation)
+    measuring: MeasuringTuning = field(default_factory=MeasuringTuning)
+    coordinates: Coordinates = field(default_factory=Coordinates)
     admin: GatewayAdmin = field(default_factory=GatewayAdmin)
     log: Log = field(default_factory=Log)
 
@@ -102,6 +118,8 @@ def _apply_rules(
     _check_upstream(completed.upstream, report)
     _check_listeners(completed, report)
     check_admin(completed.admin, report)
+    if completed.adaptation.network:
+        check_adaptation(completed.adaptation, report)
     patience = completed.patience
     if patience.dead_after_s < 2 * patience.ping_s:
         text = "one ping that is late would drop a node"
@@ -119,7 +137,10 @@ def _completed(configuration: GatewayConfiguration, tree: dict[str, Any]) -> Gat
     admin, admin_words = configuration.admin, tree.get("admin")
     if admin.bind and not (isinstance(admin_words, dict) and "anonymous" in admin_words):
         admin = replace(admin, anonymous=admin.bind.is_local)
-    return replace(configuration, listeners=listeners, admin=admin)
+    adaptation = configuration.adaptation
+    if not adaptation.nodes:
+        adaptation = replace(adaptation, nodes=configuration.upstream.nodes)
+    return replace(configuration, listeners=listeners, admin=admin, adaptation=adaptation)
 
 
 def _check_upstream(upstream: UpstreamTable, report: ProblemReport) -> None:

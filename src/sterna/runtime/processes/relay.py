@@ -24,14 +24,14 @@ async def ask(path: Path, asked: Request) -> Answer:
         async with asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(str(path))
             try:
-                return await _conversation(reader, writer, asked)
+                return await conversation(reader, writer, asked)
             finally:
                 writer.close()
     except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
         return text(503, f"process {path.stem} does not answer: {str(error) or 'it took too long'}\n")
 
 
-async def _conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Request) -> Answer:
+async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Request) -> Answer:
     http = h11.Connection(h11.CLIENT)
     kept = [(name, value) for name, value in asked.headers.items() if name not in _OF_THE_CONNECTION]
     if b"host" not in asked.headers:

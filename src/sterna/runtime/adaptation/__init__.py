@@ -1,0 +1,1 @@
+"""Workers and coordinators as processes, and what they share with gateways that measure."""
