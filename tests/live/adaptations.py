@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sterna.broker.access.passwords import hash_password
+from sterna.cli.admin_client import ask
 from sterna.measure.harness.sites import AtADistance, NodePlace
 
 from .nodes import START_S, LiveNode, wait_until
@@ -49,6 +50,8 @@ name = "live"
 bind = "{host}:7883"
 key_file = "{key}"
 neighbours = {neighbours}
+overlay = "{overlay}"
+{tree}
 [log]
 format = "json"
 """
@@ -162,8 +165,9 @@ class LiveWorker(LiveProcess):
 class LiveAdaptation:
     """`with LiveAdaptation(tmp_path) as town:` has a cloud that serves and an edge that is off."""
 
-    def __init__(self, directory: Path, edge: str = "") -> None:
+    def __init__(self, directory: Path, edge: str = "", overlay: str = "static") -> None:
         """`edge`: more lines for the table of the worker there."""
+        self._overlay = overlay
         self._directory = directory
         self._edge = edge
         self._stack = ExitStack()
@@ -233,6 +237,8 @@ class LiveAdaptation:
                 key=self._key,
                 passwords=passwords,
                 neighbours=neighbours,
+                overlay=self._overlay,
+                tree='[network.tree]\nmulticast = ""' if self._overlay == "spanning-tree" else "",
             )
         )
         more = "" if fixed else self._edge.format(directory=directory)
@@ -255,6 +261,11 @@ class LiveAdaptation:
         self.processes[name] = made
         made.start()
         return made
+
+    def network_of(self, name: str) -> dict[str, Any]:
+        """The page /network of a worker's node."""
+        view: dict[str, Any] = ask(f"unix:{self._directory}/{name}/node.sock", "/network", None)
+        return view
 
     def entrance(self, gateway: str) -> str:
         return str(self._directory / gateway / "clients.sock")

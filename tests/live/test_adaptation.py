@@ -132,7 +132,9 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_crowd_comes_and_goes_and_processes_die_meanwhile(tmp_path: Path) -> None:
-    with LiveAdaptation(tmp_path) as town:
+    """In a spanning tree, whose root the elastic node never becomes, though its machine is as capable as the other."""
+    with LiveAdaptation(tmp_path, overlay="spanning-tree") as town:
+        assert town.network_of("cloud")["overlay"]["root"] == "cloud"
         coordinators = {name: town.coordinator(name) for name in ("one", "two")}
         crowd = Crowd(town)
         try:
@@ -140,6 +142,9 @@ def test_a_crowd_comes_and_goes_and_processes_die_meanwhile(tmp_path: Path) -> N
             wait_until(lambda: town.edge.state() == "serving", "a node runs at the edge", WITHIN_S)
             wait_until(lambda: town.edge.status()["gateways"] == ["g1", "g2"], "the crowd is at the edge", WITHIN_S)
             wait_until(lambda: town.cloud.status()["gateways"] == [], "nobody is left at the cloud", WITHIN_S)
+
+            assert {town.network_of(name)["overlay"]["root"] for name in ("cloud", "edge")} == {"cloud"}
+            assert town.network_of("edge")["overlay"]["capability"] == 0
 
             # A worker that is killed leaves its node serving; the next one adopts it.
             node = town.edge.node_pid()
