@@ -271,7 +271,7 @@ def _host(worker: WorkerTable, remembered: Remembered) -> NodeHost:
 
         return CommandHost(filled(worker.start), filled(worker.stop), filled(worker.status), worker.command_s)
     assert worker.node_file is not None
-    environment = {"STERNA_NODE_NAME": worker.name}
+    environment = {"STERNA_NODE_NAME": worker.name, "STERNA_NETWORK_CLIENTS": worker.clients}
     if not worker.fixed:
         # The most capable node is the root of a tree, and a tree is made anew when its root comes or goes.
         environment |= {"STERNA_NETWORK_TREE_CPU_WEIGHT": "0", "STERNA_NETWORK_TREE_MEMORY_WEIGHT": "0"}

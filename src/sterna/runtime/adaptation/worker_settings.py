@@ -62,7 +62,7 @@ class WorkerTable(Table, frozen=True):
     admin_token_file: Path | None = None
     """A file with its token, if it asks for one."""
     clients: Annotated[str, ShownDefault("that of `node_file`")] = ""
-    """Address (host:port) where the node takes clients, which gateways are told."""
+    """Address (host:port) where the node takes clients: gateways are told it, by the coordinator and by nodes."""
     report_s: Annotated[float, Allowed(0.1, 600)] = 2.0
     """How often it reports."""
     look_s: Annotated[float, Allowed(0.05, 60)] = 0.5
