@@ -1,4 +1,4 @@
-"""`sterna demo`: three nodes, real clients, a Spark query, kill -9, a client that is moved, and what was lost.
+"""`sterna demo`: three nodes, real clients, a Spark query, kill -9, a client that is moved, a crowd, and what was lost.
 
 Everything here is what a user could type; the demo types it, shows it, and cleans up after itself.
 """
@@ -24,6 +24,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from rich.console import Console
 
+from sterna.cli.demo_crowd import crowd
 from sterna.cli.demo_spark import SparkCounts
 from sterna.measure.harness.ports import free_ports
 from sterna.vocabulary.errors import SternaError
@@ -47,7 +48,9 @@ def demo(
         float, typer.Option("--spark-patience", min=0.0, help="Seconds to wait for Spark before going on without it.")
     ] = SPARK_PATIENCE_S,
 ) -> None:
-    """Start three nodes, talk to them with real clients, watch in Spark, kill two, move a client, count losses."""
+    """Start three nodes, talk to them with real clients, watch in Spark, kill two, move a client, count losses.
+
+    Then a crowd appears far from a node, gets one of its own, and leaves (as root only)."""
     with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
         north = DemoNode(Path(directory), "north")
         middle = DemoNode(Path(directory), "middle", north)
@@ -67,6 +70,8 @@ def demo(
             _nothing_lost(north, middle, south, spark)
             _moved(north, middle, south)
             _network(south)
+    with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
+        crowd(Path(directory), console, 7)
     console.print("\n[bold]Where to look next[/]")
     console.print("  .venv/bin/sterna node                       a broker on 127.0.0.1:1883, data in ./sterna-data")
     console.print("  .venv/bin/sterna sub -t 'plant/#' -v        and .venv/bin/sterna pub -t plant/1 -m hello")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -192,6 +193,8 @@ def _claim_net() -> tuple[int, socket.socket]:
 def may_be_at_a_distance() -> bool:
     """Whether this process may make namespaces and devices."""
     if os.geteuid() != 0 or not Path(_TUN).exists():
+        return False
+    if shutil.which("unshare") is None:
         return False
     tried = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
     return tried.returncode == 0
