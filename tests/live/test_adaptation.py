@@ -221,4 +221,13 @@ def test_a_node_run_by_a_command_stops_and_a_session_that_waits_there_goes_on_el
         assert got == []
         plain = plain_client(town.places[0].host, got, threading.Event())
         wait_until(lambda: got == [b"waits"], "the message that waited has come at the cloud", WITHIN_S)
+        # A client that nobody named is denied control topics, and `#` does not reach them.
+        answers: list[bool] = []
+        plain.on_subscribe = lambda _client, _data, _mid, codes, _: answers.extend(code.is_failure for code in codes)
+        plain.subscribe([("$adaptation/#", 0), ("#", 0)])
+        wait_until(lambda: len(answers) == 2, "SUBACK", WITHIN_S)
+        assert answers == [True, False]
+        reports = town.cloud.metric("sterna_worker_cycles_total")
+        wait_until(lambda: town.cloud.metric("sterna_worker_cycles_total") > reports + 1, "words pass", WITHIN_S)
+        assert got == [b"waits"]
         leave(plain)

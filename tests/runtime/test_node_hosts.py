@@ -154,3 +154,21 @@ def test_a_process_is_known_by_its_start_not_by_its_number(tmp_path: Path) -> No
         os.kill(other.pid, 9)
         other.wait()
         assert not asyncio.run(known.is_alive())
+
+
+def test_a_node_that_owes_something_is_started_when_the_other_is_back_and_not_for_strangers(tmp_path: Path) -> None:
+    one = keeper(tmp_path / "w", TRUE, FALSE)
+    one.life.owed = {"away"}
+
+    async def work() -> None:
+        states = []
+        for name in ("stranger", "away"):
+            one.serves(name)
+            await one.look()
+            states.append(one.state)
+        assert states == [NodeState.OFF, NodeState.DRAINING]
+
+    run(work)
+    assert one._back() == {"away"}
+    one._served_at["away"] -= 60
+    assert one._back() == frozenset()

@@ -68,7 +68,4 @@ def _apply_rules(
         used = thresholds(completed.decisions)
         for problem in problems(completed.decisions, used.up, used.down):
             report.add(("decisions",), problem, "")
-    coordinator = completed.coordinator
-    if coordinator.settle_s > 0 and coordinator.lost_s < 1.5 * coordinator.say_s:
-        report.add(("coordinator", "lost_s"), "one report that is late would lose a worker", "use three reports")
     return completed

@@ -27,6 +27,8 @@ from sterna.runtime.disk.private_files import write_private
 log = logging.getLogger("sterna.worker")
 
 END_LOOK_S = 0.05
+HEARD_S = 10.0
+"""A node is back if it was heard to serve within this."""
 _OPENED = frozenset({NodeState.SERVING, NodeState.LEAVING, NodeState.DRAINING})
 
 
@@ -73,8 +75,8 @@ class NodeKeeper:
         )
         self.seen = Seen()
         self.trouble = ""
-        self.back: set[str] = set()
-        """Nodes that this one owes something and that were heard of again."""
+        self._served_at: dict[str, float] = {}
+        """Nodes that this one owes something -> when they were last heard to serve."""
         self.coordinator_heard_at = now
         self.reported = True
         """False: something happened that is to be reported at once."""
@@ -117,14 +119,23 @@ class NodeKeeper:
     async def _see(self) -> Seen:
         alive = await self._host.is_alive()
         if not alive:
-            back = frozenset(self.back)
-            return Seen(Facts(back=back, coordinator_heard_at=self.coordinator_heard_at))
+            return Seen(Facts(back=self._back(), coordinator_heard_at=self.coordinator_heard_at))
         try:
             return await self._see_running()
         except NodeSilent as error:
             if self.state in _OPENED:
                 self._complain(str(error))
             return Seen(Facts(alive=True, sessions=1, coordinator_heard_at=self.coordinator_heard_at))
+
+    def serves(self, node: str) -> None:
+        """A node was heard to serve."""
+        if node in self.life.owed:
+            self._served_at[node] = time.monotonic()
+
+    def _back(self) -> frozenset[str]:
+        """Those heard lately: one that is away again is not to start this node."""
+        now = time.monotonic()
+        return frozenset(name for name, at in self._served_at.items() if now - at <= HEARD_S)
 
     async def _see_running(self) -> Seen:
         ready = await self._admin.is_ready()

@@ -201,7 +201,7 @@ class WorkerServer:
         elif isinstance(word, Order):
             self._ordered(letter, word)
         elif isinstance(word, WorkerReport) and word.state == NodeState.SERVING.value:
-            self.keeper.back.add(letter.sender)
+            self.keeper.serves(letter.sender)
 
     def _ordered(self, letter: Letter, order: Order) -> None:
         answer = self.desk.came(order, letter.sender, time.monotonic())
