@@ -48,7 +48,9 @@ def test_machines_of_one_site_meet_before_its_way_out() -> None:
     assert world.way(one, elsewhere) == (0.0, (LAN, BUSINESS_ISP, LAN, MOBILE_ISP))
     assert world.way(one, far) == (74.43, (LAN, BUSINESS_ISP, LAN))
     assert Geography("round-trip").way(one, far)[0] == pytest.approx(74.43 / 2)
-    assert world.usual_round_trip_s(one, far) == pytest.approx((74.43 + 75.66 + 2 * (0.5 + 6.52 + 0.5)) / 1000, rel=0.01)
+    assert world.usual_round_trip_s(one, far) == pytest.approx(
+        (74.43 + 75.66 + 2 * (0.5 + 6.52 + 0.5)) / 1000, rel=0.01
+    )
 
 
 def test_the_same_dice_bring_the_same_packets() -> None:

@@ -26,6 +26,9 @@ EXPERIMENTS = CommandGroup(
     entries={
         "traffic": CommandEntry("sterna.measure.papers.traffic.report:experiment", PLOT),
         "convergence": CommandEntry("sterna.measure.papers.convergence.report:experiment", PLOT),
+        "coordinates": CommandEntry(
+            "sterna.measure.papers.coordinates.report:experiment", "Draw the thesis' figures into this directory."
+        ),
         "migration": CommandEntry(
             "sterna.measure.papers.migration.report:experiment", "Draw the paper's plots into this directory."
         ),

@@ -18,8 +18,8 @@ from sterna.overlay.vivaldi_settings import DEFAULT, VivaldiSettings
 
 NEAR_S = 1e-6
 """A shorter round trip counts as this one."""
-PEERS_MAX = 512
-"""Peers whose last round trips are kept for the median; the one not measured for longest is forgotten."""
+PEERS_MAX = 128
+"""Peers whose last round trips are kept; the one not measured for longest is forgotten."""
 
 Vector = tuple[float, ...]
 
@@ -43,6 +43,7 @@ class Vivaldi:
         self._settings = settings
         self._origin = Coordinate((0.0,) * settings.dimensions, settings.height_least_s)
         self._samples: dict[str, deque[float]] = {}
+        self._places: dict[str, Coordinate] = {}
         self._remainders: deque[float] = deque(maxlen=settings.adjustment_window)
         self.coordinate = self._origin
         self.refusals: Counter[RefusedSample] = Counter()
@@ -62,7 +63,13 @@ class Vivaldi:
         if not isfinite(round_trip_s) or not 0.0 <= round_trip_s <= FAR_S:
             self.refusals[RefusedSample.ROUND_TRIP] += 1
             return
-        round_trip_s = self._filtered(peer, max(round_trip_s, NEAR_S))
+        round_trip_s = max(round_trip_s, NEAR_S)
+        self._learn(other, self._filtered(peer, other, round_trip_s))
+        if peer and self._settings.replays:
+            for again in self._rng.choices(list(self._places), k=self._settings.replays):
+                self._learn(self._places[again], _median(self._samples[again]))
+
+    def _learn(self, other: Coordinate, round_trip_s: float) -> None:
         coordinate = self._pulled(self._adjusted(self._moved(other, round_trip_s), other, round_trip_s))
         if not coordinate.is_sound:
             self.refusals[RefusedSample.RESET] += 1
@@ -79,17 +86,18 @@ class Vivaldi:
             return
         self.coordinate = replace(remembered, error=max(remembered.error, least), adjustment=0.0)
 
-    def _filtered(self, peer: str, round_trip_s: float) -> float:
-        if not peer or self._settings.median_of == 1:
+    def _filtered(self, peer: str, other: Coordinate, round_trip_s: float) -> float:
+        if not peer or (self._settings.median_of == 1 and not self._settings.replays):
             return round_trip_s
         samples = self._samples.pop(peer, None)
         if samples is None:
             samples = deque(maxlen=self._settings.median_of)
             if len(self._samples) >= PEERS_MAX:
-                del self._samples[next(iter(self._samples))]
+                oldest = next(iter(self._samples))
+                del self._samples[oldest], self._places[oldest]
         samples.append(round_trip_s)
-        self._samples[peer] = samples
-        return sorted(samples)[len(samples) // 2]
+        self._samples[peer], self._places[peer] = samples, other
+        return _median(samples)
 
     def _moved(self, other: Coordinate, round_trip_s: float) -> Coordinate:
         mine, settings = self.coordinate, self._settings
@@ -131,3 +139,7 @@ class Vivaldi:
         step = push / whole
         vector = tuple(at + step * along for at, along in zip(mine.vector, way, strict=True))
         return Coordinate(vector, height, error, mine.adjustment)
+
+
+def _median(samples: deque[float]) -> float:
+    return sorted(samples)[len(samples) // 2]

@@ -3,8 +3,8 @@
 The springs, their adaptive time step and the height are Dabek, Cox, Kaashoek, Morris, "Vivaldi: a decentralized network
 coordinate system", 2004.  The median filter, gravity and remembered coordinates are Ledlie, Gardner, Seltzer, "Network
 coordinates in the wild", 2007.  The adjustment is Lee, Zhang, Sahu, Saha, "On suitability of Euclidean embedding of
-internet hosts", 2006.  All but `height_step` are as HashiCorp's serf has them, which also settled that the error is
-relative and taken before the move.  Each of the additions can be switched off.
+internet hosts", 2006.  All but `height_step` and `replays` are as HashiCorp's serf has them, which also settled that
+the error is relative and taken before the move.  Each of the additions can be switched off.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class VivaldiSettings:
     """How much of the way to the right distance one sample moves the coordinate (c_c); higher is quicker, shakier."""
     median_of: Annotated[int, Allowed(1, 99)] = 3
     """A sample counts as the median of so many last ones to the same peer.  1: as itself."""
+    replays: Annotated[int, Allowed(0, 1000)] = 4
+    """With each sample, so many of the last ones to other peers are learned again, at random.  It costs no measurement,
+    and a newcomer finds its place in a few rounds.  0: none."""
     adjustment_window: Annotated[int, Allowed(0, 1000)] = 20
     """The adjustment is half the mean of the last so many remaining errors.  0: none."""
     gravity_s: Annotated[float, Allowed(0, 1e9)] = 150.0
@@ -49,13 +52,14 @@ PAPER: Final = VivaldiSettings(
     height_step="plane",
     error_gain=0.9,
     median_of=1,
+    replays=0,
     adjustment_window=0,
     gravity_s=0.0,
     remembered_error=0.0,
 )
 """The constants with which the paper's experiments were run."""
 
-IN_THE_TREE: Final = VivaldiSettings(median_of=1, adjustment_window=0, remembered_error=0.0)
+IN_THE_TREE: Final = VivaldiSettings(median_of=1, replays=0, adjustment_window=0, remembered_error=0.0)
 """Of the spanning tree, which filters round trips itself and whose datagrams carry no adjustment."""
 
 PRESETS: Final = {"default": DEFAULT, "seed": PAPER}

@@ -6,9 +6,8 @@ from math import sqrt
 
 import msgspec
 
-from sterna.measure.papers.coordinates.world import Participant, World
+from sterna.measure.papers.coordinates.world import Shape, World
 from sterna.overlay.vivaldi_settings import VivaldiSettings
-from sterna.simulation.geography import Wan
 
 RUNS = 300
 EVERY = 10
@@ -16,34 +15,26 @@ SHOWN = (50, 100, 200, 300)
 
 
 class AccuracyRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One seed: the root mean square error over all pairs of workers, in milliseconds."""
+    """One seed: the root mean square error over all pairs of workers, in milliseconds, by the runs of each."""
 
     rmse_ms: dict[int, float]
     pairs: dict[int, list[tuple[float, float]]] = {}
     """True and estimated round trips in milliseconds, at the counts that are drawn."""
 
 
-def accuracy(
-    seed: int,
-    settings: VivaldiSettings,
-    *,
-    wan: Wan = "one-way",
-    liars: float = 0.0,
-    mutual: bool = False,
-    keep_pairs: bool = False,
-) -> AccuracyRun:
-    """Each worker measures a random other in each run; with liars, gateways measure and are (if mutual) believed."""
-    world = World(seed, settings, wan, liars)
+def accuracy(seed: int, settings: VivaldiSettings, shape: Shape, *, keep_pairs: bool = False) -> AccuracyRun:
+    """Each worker measures a random other in each run; where some lie, gateways measure too."""
+    world = World(seed, settings, shape)
     pairs = [(one, other) for place, one in enumerate(world.workers) for other in world.workers[:place]]
     truth = [world.true_s(one, other) for one, other in pairs]
     found: dict[int, float] = {}
     kept: dict[int, list[tuple[float, float]]] = {}
     for count in range(1, RUNS + 1):
         for worker in world.workers:
-            world.measure(worker, _another(world, worker))
-        if liars:
+            world.measure(worker, world.another_worker(worker))
+        if shape.liars:
             for gateway in world.gateways:
-                world.measure(gateway, world.rng.choice(world.workers), mutual=mutual)
+                world.measure(gateway, world.rng.choice(world.workers))
         if count % EVERY == 0:
             estimates = [one.vivaldi.coordinate.distance_s(other.vivaldi.coordinate) for one, other in pairs]
             wrong = zip(estimates, truth, strict=True)
@@ -51,9 +42,3 @@ def accuracy(
             if keep_pairs and count in SHOWN:
                 kept[count] = [(1000 * real, 1000 * guess) for guess, real in zip(estimates, truth, strict=True)]
     return AccuracyRun(rmse_ms=found, pairs=kept)
-
-
-def _another(world: World, worker: Participant) -> Participant:
-    while (other := world.rng.choice(world.workers)) is worker:
-        pass
-    return other

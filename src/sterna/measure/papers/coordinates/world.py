@@ -6,14 +6,17 @@ Round trips are sampled packet by packet; the truth is the sum of the modes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from sterna.overlay.coordinates import Coordinate
 from sterna.overlay.vivaldi import Vivaldi
 from sterna.overlay.vivaldi_settings import VivaldiSettings
 from sterna.simulation.geography import BUSINESS_ISP, MOBILE_ISP, Geography, Location, Wan, behind, in_cloud, regions
 
-BACKHAUL = [BUSINESS_ISP]
+BACKHAULS: Final = {"business": BUSINESS_ISP, "mobile": MOBILE_ISP}
+"""Of a site.  The thesis does not say which it has."""
 SITES = 5
 """In each region."""
 
@@ -33,9 +36,22 @@ class Participant:
         return self.lie or self.vivaldi.coordinate
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The world in which a run takes place."""
+
+    wan: Wan = "one-way"
+    backhaul: str = "business"
+    liars: float = 0.0
+    """Share of gateways that lie about where they are."""
+    mutual: bool = False
+    """A worker learns from those who measure it, gateways included, as the thesis has it."""
+
+
 class World:
-    def __init__(self, seed: int, settings: VivaldiSettings, wan: Wan = "one-way", liars: float = 0.0) -> None:
-        self.geography = Geography(wan)
+    def __init__(self, seed: int, settings: VivaldiSettings, shape: Shape) -> None:
+        self.geography = Geography(shape.wan)
+        self.shape = shape
         self.rng = Random(f"{seed}/world")
         self.settings = settings
         self._seed = seed
@@ -43,7 +59,7 @@ class World:
         self.edges = [self._at_site(region, site, "edge") for region in regions() for site in range(SITES)]
         self.workers = self.clouds + self.edges
         self.gateways = [self._at_site(region, site, "gateway") for region in regions() for site in range(SITES)]
-        for liar in self.rng.sample(self.gateways, round(liars * len(self.gateways))):
+        for liar in self.rng.sample(self.gateways, round(shape.liars * len(self.gateways))):
             # It claims to be sure, and to be anywhere.
             place = tuple(self.rng.uniform(-0.5, 0.5) for _ in range(settings.dimensions))
             liar.lie = Coordinate(place, 0.0, 0.01)
@@ -52,19 +68,26 @@ class World:
     def honest(self) -> list[Participant]:
         return [gateway for gateway in self.gateways if gateway.lie is None]
 
-    def measure(self, one: Participant, other: Participant, *, mutual: bool = False) -> None:
-        """A round trip; if it is mutual, both learn from it, as the thesis has it."""
-        round_trip_s = self.geography.round_trip_s(one.at, other.at, self.rng)
-        one.vivaldi.measured(other.told, round_trip_s, other.name)
-        if mutual:
-            other.vivaldi.measured(one.told, round_trip_s, one.name)
+    def measure(self, one: Participant, other: Participant, samples: int = 1) -> float:
+        """The least round trip of some.  Where coordinates filter samples, only that one is learned, else each."""
+        trips = [self.geography.round_trip_s(one.at, other.at, self.rng) for _ in range(samples)]
+        for round_trip_s in trips if self.settings.median_of == 1 else [min(trips)]:
+            one.vivaldi.measured(other.told, round_trip_s, other.name)
+            if self.shape.mutual:
+                other.vivaldi.measured(one.told, round_trip_s, one.name)
+        return min(trips)
+
+    def another_worker(self, worker: Participant) -> Participant:
+        while (other := self.rng.choice(self.workers)) is worker:
+            pass
+        return other
 
     def true_s(self, one: Participant, other: Participant) -> float:
         return self.geography.usual_round_trip_s(one.at, other.at)
 
     def _at_site(self, region: str, site: int, kind: str) -> Participant:
         name = f"{region}/{site}/{kind}"
-        return self._made(name, behind(name, region, f"{region}/{site}", BACKHAUL[0]))
+        return self._made(name, behind(name, region, f"{region}/{site}", BACKHAULS[self.shape.backhaul]))
 
     def _made(self, name: str, at: Location) -> Participant:
         return Participant(name, at, Random(f"{self._seed}/{name}"), self.settings)
