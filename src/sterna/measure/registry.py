@@ -15,6 +15,7 @@ BENCHES = CommandGroup(
         "pipeline": CommandEntry("sterna.measure.workloads.pipeline.bench:bench", PNG),
         "operators": CommandEntry("sterna.measure.workloads.operators.bench:bench", PNG),
         "migration": CommandEntry("sterna.measure.workloads.migration.bench:bench"),
+        "adaptation": CommandEntry("sterna.measure.workloads.adaptation.bench:bench"),
         "ildm": CommandEntry("sterna.measure.ildm.bench:bench", PNG),
     },
     picture_option="png",

@@ -1,0 +1,1 @@
+"""How much a coordinator's decisions cost."""
