@@ -23,13 +23,15 @@ BENCHES = CommandGroup(
 )
 
 EXPERIMENTS = CommandGroup(
-    help="Repeat experiments of papers with real processes.",
+    help="Repeat experiments of papers, most of them with real processes.",
     entries={
         "traffic": CommandEntry("sterna.measure.papers.traffic.report:experiment", PLOT),
         "convergence": CommandEntry("sterna.measure.papers.convergence.report:experiment", PLOT),
         "coordinates": CommandEntry(
             "sterna.measure.papers.coordinates.report:experiment", "Draw the thesis' figures into this directory."
         ),
+        "emma": CommandEntry("sterna.measure.papers.emma.report:emma_experiment", PLOT),
+        "factories": CommandEntry("sterna.measure.papers.emma.report:factories_experiment", PLOT),
         "migration": CommandEntry(
             "sterna.measure.papers.migration.report:experiment", "Draw the paper's plots into this directory."
         ),

@@ -102,7 +102,7 @@ class Vivaldi:
     def _moved(self, other: Coordinate, round_trip_s: float) -> Coordinate:
         mine, settings = self.coordinate, self._settings
         distance = mine.distance_s(other)
-        wrong = abs(distance - round_trip_s) / round_trip_s
+        wrong = abs(distance - round_trip_s) / max(round_trip_s, settings.error_floor_s)
         weight = mine.error / max(mine.error + other.error, NEAR_S)
         gain = settings.error_gain * weight
         error = min(wrong * gain + mine.error * (1 - gain), ERROR_MAX)

@@ -30,7 +30,7 @@ ACCURACY: Final[dict[str, VivaldiSettings]] = {
     "default, no heights": replace(DEFAULT, heights=False),
     "default, no median": replace(DEFAULT, median_of=1),
     "default, no replays": replace(DEFAULT, replays=0),
-    "default, no adjustment": replace(DEFAULT, adjustment_window=0),
+    "default, adjustment": replace(DEFAULT, adjustment_window=20),
     "default, no gravity": replace(DEFAULT, gravity_s=0.0),
 }
 LYING: Final = {
