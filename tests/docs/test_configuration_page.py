@@ -48,7 +48,7 @@ def without_sentence(table: type) -> list[str]:
         ("resend_bytes", "8 MiB", "64 KiB to 1 TiB"),
         ("connections", "1", "1 to 16"),
         ("compress", "true", ""),
-        ("overlay", '`"static"`', '`"static"`, `"spanning-tree"`'),
+        ("overlay", '`"static"`', '`"static"`, `"spanning-tree"`, `"mobile"`'),
         ("name", "required", ""),
         ("bind", "none", ""),
         ("advertise", "`bind`", ""),

@@ -155,8 +155,16 @@ class _World:
         ("neighbours = ['h']", "3: [network] neighbours: 'h' is not an address: write host:port"),
         ("advertise = 'h:0'", "3: [network] advertise: 'h:0' has no usable port"),
         ("bind = 'unix:/s'", "3: [network] bind: nodes do not link over Unix sockets"),
-        ("overlay = 'tree'", '3: [network] overlay: "tree" is none of "static", "spanning-tree"; choose one'),
+        ("overlay = 'tree'", '3: [network] overlay: "tree" is none of "static", "spanning-tree", "mobile"; choose one'),
         ("overlay = 'spanning-tree'", "1: [network] bind: is missing, and in a tree every node may become a parent"),
+        (
+            "overlay = 'mobile'\nbind = '[::1]:1'\n[network.mobile]\nmulticast = '239.1.1.1:1'",
+            "6: [network.mobile] multicast: 239.1.1.1:1 and bind [::1]:1 are of different families; use bind",
+        ),
+        (
+            "overlay = 'mobile'\nbind = '[::1]:1'\nneighbours = ['h:1']",
+            "5: [network] neighbours: a mobile overlay finds",
+        ),
         ("strategy = 'flooding'", '3: [network] strategy: "flooding" is none of "publication-flooding", "subscription'),
         ("key = 'short'", "3: [network] key: the network key has 5 bytes, and who records a handshake could guess it"),
         ("key_file = 'none'", "3: [network] key_file: "),

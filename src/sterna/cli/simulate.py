@@ -24,6 +24,7 @@ from sterna.simulation.chaos import (
     FAULT_PAUSE_S,
     GATEWAYS,
     LONG_OUTAGES,
+    MOBILITIES,
     PUBLISH_PAUSE_S,
     ROAMERS,
     Chaos,
@@ -62,6 +63,9 @@ def chaos(
         str, typer.Option(help=f"Routing: {', '.join(STRATEGIES)}; {ANY}; {ALONE}: nodes have no neighbours.")
     ] = ANY,
     overlay: Annotated[str, typer.Option(help=f"How neighbours are found: {', '.join(OVERLAYS)}; {ANY}.")] = ANY,
+    mobility: Annotated[
+        str, typer.Option(help=f"Nodes move, and hear each other while near: {', '.join(MOBILITIES)}; {ALONE}.")
+    ] = ALONE,
     faults: Annotated[str, typer.Option(help=f"Only these, with commas: {', '.join(KINDS)}.")] = "",
     fault_pause: Annotated[float, typer.Option(min=0.01, help="Mean seconds between two faults.")] = FAULT_PAUSE_S,
     publish_pause: Annotated[
@@ -96,6 +100,7 @@ def chaos(
         publish_pause_s=publish_pause,
         strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ANY, ALONE), "--strategy"),
         overlay=_one_of(overlay, (*OVERLAYS, ANY), "--overlay"),
+        mobility="" if mobility == ALONE else _one_of(mobility, (*MOBILITIES, ALONE), "--mobility"),
         roamers=0 if strategy == ALONE else roamers,
         gateways=0 if strategy == ALONE else gateways,
         expressions=0 if strategy == ALONE else expressions,
@@ -197,6 +202,8 @@ def replay_command(plan: Plan) -> str:
     """The command that does exactly this again."""
     words = ["sterna", "simulate", "chaos", "--nodes", str(plan.nodes), "--minutes", repr(plan.seconds / 60)]
     words += ["--seed", str(plan.seed), "--strategy", plan.strategy or ALONE, "--overlay", plan.overlay]
+    if plan.mobility:
+        words += ["--mobility", plan.mobility]
     if plan.faults != (KINDS if plan.strategy else LONE_KINDS):
         words += ["--faults", ",".join(plan.faults)]
     if plan.fault_pause_s != FAULT_PAUSE_S:

@@ -35,11 +35,12 @@ _FLAGS = ASK | ECHO | DISCOVER | LEAVING | GROUP | PLACED
 
 _MAGIC = b"STO"
 _HEAD = _MAGIC + bytes([VERSION])
-_MAC_BYTES = 16
+MAC_BYTES = 16
+"""Of the MAC at the end of a datagram."""
 _FIXED = Struct(">BQQQQdQdQIH")
 _COORDINATE = Struct(f">{DIMENSIONS + 2}f")
 _TEXTS = 5
-_LEAST = len(_HEAD) + _FIXED.size + _TEXTS + 1 + _MAC_BYTES
+_LEAST = len(_HEAD) + _FIXED.size + _TEXTS + 1 + MAC_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,12 @@ class Seal:
         """The version of the last authentic datagram that was not of ours."""
 
     def close(self, beacon: Beacon) -> bytes:
-        return self._closed(_HEAD + _body(beacon))
+        return self.signed(_HEAD + _body(beacon))
 
     def open(self, data: bytes) -> Beacon | None:
         if not _LEAST <= len(data) <= DATAGRAM_BYTES_MAX or not data.startswith(_MAGIC):
             return None
-        mac = blake2b(data[:-_MAC_BYTES], key=self.key, digest_size=_MAC_BYTES).digest()
-        if not compare_digest(mac, data[-_MAC_BYTES:]):
+        if not self.is_authentic(data):
             return None
         if data[3] != VERSION:
             self.other_version = data[3]
@@ -123,8 +123,16 @@ class Seal:
         except (ValueError, IndexError):
             return None
 
-    def _closed(self, content: bytes) -> bytes:
-        return content + blake2b(content, key=self.key, digest_size=_MAC_BYTES).digest()
+    def signed(self, content: bytes) -> bytes:
+        """The content with its MAC."""
+        return content + self._mac(content)
+
+    def is_authentic(self, data: bytes) -> bool:
+        """Was this signed with the key of our network?"""
+        return compare_digest(self._mac(data[:-MAC_BYTES]), data[-MAC_BYTES:])
+
+    def _mac(self, content: bytes) -> bytes:
+        return blake2b(content, key=self.key, digest_size=MAC_BYTES).digest()
 
 
 def checked_length(name: str, text: str, bytes_max: int) -> None:
@@ -135,7 +143,7 @@ def checked_length(name: str, text: str, bytes_max: int) -> None:
 
 def introductions(beacon: Beacon, addresses: list[str]) -> list[tuple[str, ...]]:
     """`addresses` in portions that fit into copies of `beacon`."""
-    room = DATAGRAM_BYTES_MAX - len(_HEAD) - len(_body(beacon)) - _MAC_BYTES
+    room = DATAGRAM_BYTES_MAX - len(_HEAD) - len(_body(beacon)) - MAC_BYTES
     portions: list[tuple[str, ...]] = []
     portion: list[str] = []
     left = room
@@ -162,13 +170,13 @@ def _body(beacon: Beacon) -> bytes:
     parts = [_FIXED.pack(*numbers, *path)]
     if (place := beacon.coordinate) is not None:
         parts.append(_COORDINATE.pack(*place.vector, place.height, place.error))
-    parts += [_text(text) for text in texts]
+    parts += [text_bytes(text) for text in texts]
     parts.append(bytes([len(beacon.introduced)]))
-    parts += [_text(address) for address in beacon.introduced]
+    parts += [text_bytes(address) for address in beacon.introduced]
     return b"".join(parts)
 
 
-def _text(text: str) -> bytes:
+def text_bytes(text: str) -> bytes:
     encoded = text.encode()
     return bytes([len(encoded)]) + encoded
 
@@ -187,12 +195,12 @@ def _parsed(data: bytes) -> Beacon | None:
         told = Coordinate(tuple(vector), height, error)
         coordinate = told if told.is_sound else None
         start += _COORDINATE.size
-    texts, at = _texts(data, start, _TEXTS)
-    introduced, end = _texts(data, at + 1, data[at])
+    texts, at = read_texts(data, start, _TEXTS)
+    introduced, end = read_texts(data, at + 1, data[at])
     name, address, root_name, parent, missing = texts
     finite = isfinite(capability) and isfinite(root_capability)
     named = name and root_name and max(map(len, (name, root_name, parent, missing))) <= NAME_BYTES_MAX
-    if end != len(data) - _MAC_BYTES or flags & ~_FLAGS or not finite or not named or "" in introduced:
+    if end != len(data) - MAC_BYTES or flags & ~_FLAGS or not finite or not named or "" in introduced:
         return None
     return Beacon(
         name=name,
@@ -213,7 +221,7 @@ def _parsed(data: bytes) -> Beacon | None:
     )
 
 
-def _texts(data: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
+def read_texts(data: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
     texts = []
     for _ in range(count):
         size = data[at]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sterna.overlay.mobile import MobileOverlay, mobile
+from sterna.overlay.mobile_settings import MobileTuning
 from sterna.overlay.neighbours import Member, OverlayMaker
 from sterna.overlay.spanning_tree import SpanningTreeOverlay, spanning_tree
 from sterna.overlay.static import StaticOverlay, static
@@ -35,5 +37,8 @@ OVERLAYS = {
     StaticOverlay.name: OverlayKind(static),
     SpanningTreeOverlay.name: OverlayKind(
         spanning_tree, TreeTuning, table="tree", why_bind="in a tree every node may become a parent"
+    ),
+    MobileOverlay.name: OverlayKind(
+        mobile, MobileTuning, table="mobile", why_bind="every node within reach may become a parent"
     ),
 }

@@ -38,6 +38,7 @@ from sterna.simulation.network_checkers import (
     within_bounds,
 )
 from sterna.simulation.population import Mover, Publisher, Roamer, habits, shared_habits
+from sterna.simulation.reach import Reach
 from sterna.simulation.records import Violation
 from sterna.simulation.world import new_world
 from sterna.vocabulary.errors import MigrationError
@@ -57,6 +58,7 @@ LONGEST_S = 900.0
 PROGRESS_S = 10.0
 BOUNDS_S = 1.0
 REST_S = 3.0
+MOBILITIES = ("waypoint",)
 RESTS = 4
 """How often a tree that changes its shape is given another rest."""
 LONG_OUTAGES = 0.1
@@ -80,6 +82,8 @@ class Plan:
     strategy: str = ""
     """How messages are routed between the nodes; empty: each node is by itself."""
     overlay: str = "spanning-tree"
+    mobility: str = ""
+    """How the nodes move, of those that hear each other only while they are near; empty: all hear all."""
     roamers: int = 0
     """Clients that turn up at one node after the other."""
     gateways: int = 0
@@ -148,6 +152,7 @@ class Chaos:
             if prepare is not None:
                 prepare(machine)
         self._lay_paths(names)
+        self.reach = Reach(self.scene.network, names) if plan.mobility else None
         self._progress = progress or (lambda _: None)
         self._publishers: list[Publisher] = []
         self._movers: list[Mover] = []
@@ -252,6 +257,8 @@ class Chaos:
         if self._roamers or self._gateways:
             scene.kernel.after(1.0, self._order_a_move, until)
         self._faults.start(until)
+        if self.reach is not None:
+            self.reach.start()
         self._look_at_bounds()
         while scene.kernel.now < until:
             scene.kernel.run_until(min(until, scene.kernel.now + PROGRESS_S))
@@ -275,6 +282,8 @@ class Chaos:
         """Everything is mended and everybody is there: within bounded time every promise must be kept."""
         scene = self.scene
         self._faults.mend_all()
+        if self.reach is not None:
+            self.reach.stop()
         scene.network.end_half_open()
         for machine in scene.machines:
             machine.boot()

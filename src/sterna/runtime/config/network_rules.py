@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from functools import partial
 
 from sterna.overlay.kinds import OVERLAYS
+from sterna.overlay.mobile import MobileOverlay
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.config.files import attempt, check_authority, check_pair, contents
 from sterna.runtime.config.problems import ProblemReport
@@ -42,6 +44,28 @@ def _check_addresses(network: NetworkTable, report: ProblemReport) -> None:
     why_bind = OVERLAYS[network.overlay].why_bind
     if why_bind and network.bind is None:
         report.add(("network", "bind"), f"is missing, and {why_bind}", "add bind = ...")
+    if network.overlay == MobileOverlay.name:
+        _check_hellos(network, report)
+
+
+def _check_hellos(network: NetworkTable, report: ProblemReport) -> None:
+    """Hellos, and the links they lead to, are of one family of addresses."""
+    bind = network.bind
+    if bind is None:
+        return
+    group = network.mobile.group(bind)
+    place = ("network", "mobile", "multicast")
+    try:
+        is_group = ipaddress.ip_address(group.host).is_multicast
+    except ValueError:
+        is_group = False
+    if not is_group:
+        report.add(place, f"{group} is no multicast group", 'write "[ff02::5354]:7886" or "239.255.83.85:7886"')
+    elif (":" in group.host) != (":" in bind.host):
+        text = f"{group} and bind {bind} are of different families"
+        report.add(place, text, 'use bind = "[::]:7883", or multicast = "239.255.83.85:7886"')
+    if network.neighbours:
+        report.add(("network", "neighbours"), "a mobile overlay finds those within reach by itself", "leave it out")
 
 
 def _check_key(network: NetworkTable, report: ProblemReport) -> None:

@@ -23,6 +23,7 @@ from sterna.overlay.bundle import COUNT_MAX
 from sterna.overlay.dialling import DIAL_MAX_S, DIAL_S
 from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.link_settings import LinkTuning
+from sterna.overlay.mobile_settings import MobileTuning
 from sterna.overlay.tree_settings import TreeTuning
 from sterna.routing.strategies import STRATEGIES
 from sterna.routing.strategy import RoutingSettings
@@ -32,6 +33,8 @@ from sterna.runtime.functions.settings import FunctionTable
 from sterna.vocabulary.settings import Allowed, Choice, Hidden, ShownDefault
 
 _MULTICAST = Bind("239.255.83.84", 7884)
+HELLO_GROUPS = {True: Bind("ff02::5354", 7886), False: Bind("239.255.83.85", 7886)}
+"""By whether addresses are of IPv6."""
 
 
 class NodeTable(Table, frozen=True):
@@ -139,6 +142,20 @@ class Tree(TreeTuning):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mobile(MobileTuning):
+    """With `overlay = "mobile"`: nodes that move say hello to all within reach, on the port of their links."""
+
+    interfaces: tuple[str, ...] = ()
+    """Interfaces to say hello on, such as `["wlan0"]`; empty: all that are up and know multicast."""
+    multicast: Annotated[Bind | None, ShownDefault('`"[ff02::5354]:7886"`, `"239.255.83.85:7886"`')] = None
+    """Group of the hellos, of the same family of addresses as `bind`; they go no further than the link."""
+
+    def group(self, bind: Bind) -> Bind:
+        """Where hellos go, for a node that takes links there."""
+        return self.multicast or HELLO_GROUPS[":" in bind.host]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTable(LinkTuning):
     """This node's place among others.  Without the table the node is a network of one."""
 
@@ -154,13 +171,15 @@ class NetworkTable(LinkTuning):
     key_file: Path | None = None
     """A file with the secret; a newline at its end does not count."""
     overlay: Annotated[str, Choice(OVERLAYS)] = "static"
-    """How neighbours are found: the listed ones, or (`"spanning-tree"`) a tree that forms by itself."""
+    """How neighbours are found: the listed ones, a tree that forms by itself (`"spanning-tree"`), or those within reach
+    (`"mobile"`)."""
     neighbours: tuple[str, ...] = ()
     """Addresses (host:port): the static neighbours, or where a spanning tree begins to look for others."""
     strategy: Annotated[str, Choice(STRATEGIES)] = "subscription-flooding"
     """How messages find their subscribers; the same on every node."""
     tls: NetworkTls | None = None
     tree: Tree = field(default_factory=Tree)
+    mobile: Mobile = field(default_factory=Mobile)
     routing: RoutingSettings = field(default_factory=RoutingSettings)
     clients: Annotated[str | None, ShownDefault("first TCP listener")] = None
     """Address (host:port) that [clients are sent to](migration.md) when they are moved to this node."""

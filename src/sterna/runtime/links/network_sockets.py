@@ -25,6 +25,7 @@ from sterna.node.network import Network
 from sterna.node.network_settings import NetworkSettings
 from sterna.node.node import Node
 from sterna.overlay.kinds import OVERLAYS
+from sterna.overlay.mobile import MobileOverlay
 from sterna.overlay.neighbours import Member, checked_address
 from sterna.runtime.admin.move_api import NetworkMoveApi
 from sterna.runtime.config.feed_rules import EVERY_ADDRESS
@@ -33,6 +34,7 @@ from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.secrets import NETWORK_KEY
 from sterna.runtime.config.settings import NetworkTable, NetworkTls
+from sterna.runtime.links.hello_sockets import HelloSockets
 from sterna.runtime.links.link_world import LinkWorld, contexts
 from sterna.runtime.links.network_view import NetworkView, view_of
 from sterna.vocabulary.errors import ConfigurationError
@@ -56,7 +58,7 @@ class Networking:
         self._server = server
         self._rng = rng
         self._links: LinkWorld | None = None
-        self._datagrams: Datagrams | None = None
+        self._datagrams: Datagrams | HelloSockets | None = None
         self.network: Network | None = None
         self.moves: NetworkMoveApi | None = None
 
@@ -66,7 +68,8 @@ class Networking:
         bind = self._table.bind
         # The port must be known before the overlay tells others about it.
         if bind is not None and OVERLAYS[self._table.overlay].has_datagrams:
-            self._datagrams = await Datagrams.open(self._table, self._heard)
+            sockets = HelloSockets if self._table.overlay == MobileOverlay.name else Datagrams
+            self._datagrams = await sockets.open(self._table, self._heard)
             bind = self._datagrams.bind
         self.network = self._node.join(
             lambda epoch: replace(self._settings(epoch, bind, feed), clients=clients, migration=migration), self

@@ -1,0 +1,75 @@
+"""Whole nodes that move, and hear each other only while they are near: every promise is kept all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.routing.strategies import STRATEGIES
+from sterna.simulation.chaos import Chaos, Plan
+from sterna.simulation.faults import KINDS
+from sterna.simulation.kernel import Kernel
+from sterna.simulation.network import Network
+from sterna.simulation.reach import REACH_M, Place, Reach
+
+
+def _plan(seed: int, strategy: str, *, nodes: int = 5, faults: tuple[str, ...] = KINDS, seconds: float = 15.0) -> Plan:
+    return Plan(
+        seed,
+        nodes=nodes,
+        seconds=seconds,
+        faults=faults,
+        strategy=strategy,
+        overlay="mobile",
+        mobility="waypoint",
+        roamers=seed % 2,
+        gateways=seed % 3 == 0,
+        expressions=seed % 5 == 0,
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("seed", range(2))
+def test_nodes_that_move_keep_every_promise(strategy: str, seed: int) -> None:
+    chaos = Chaos(_plan(seed, strategy, nodes=4 + seed))
+    outcome = chaos.run()
+    assert outcome.kept, outcome.violations[:3]
+    assert chaos.reach is not None
+    assert chaos.reach.changes > 5
+    assert outcome.arrived > outcome.published
+
+
+def test_the_same_seed_gives_the_same_run_byte_for_byte() -> None:
+    plan = _plan(3, "subscription-flooding", seconds=8.0)
+    assert Chaos(plan).run().digest == Chaos(plan).run().digest
+
+
+def test_hosts_out_of_reach_hear_nothing_of_each_other() -> None:
+    kernel = Kernel(1)
+    network = Network(kernel)
+    reach = Reach(network, ["a", "b"])
+    reach.stand({"a": Place(0, 0), "b": Place(REACH_M + 1, 0)})
+    heard: list[bytes] = []
+    network.open_mailbox("b:1", lambda _, data: heard.append(data))
+    network.open_mailbox("a:1", lambda _, data: heard.append(data))
+    for _ in range(10):
+        network.send_to_all("a:1", b"far")
+    kernel.run_until(1.0)
+    assert heard == []
+    reach.stand({"b": Place(REACH_M - 1, 0)})
+    for _ in range(10):
+        network.send_to_all("a:1", b"near")
+    kernel.run_until(2.0)
+    assert set(heard) == {b"near"}
+
+
+def test_places_stay_inside_the_square_and_end_in_a_line() -> None:
+    kernel = Kernel(2)
+    names = [f"n{number}" for number in range(6)]
+    reach = Reach(Network(kernel), names)
+    reach.start()
+    for _ in range(50):
+        kernel.run_until(kernel.now + 1.0)
+        assert all(0 <= place.x <= 200 and 0 <= place.y <= 200 for place in reach.places.values())
+    assert reach.changes > 10
+    reach.stop()
+    assert [reach.hears("n0", name) for name in names] == [True, True, False, False, False, False]
