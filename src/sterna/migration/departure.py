@@ -232,7 +232,7 @@ class Departure(MoveSide):
             read = max(streams.vector.get(origin, BEFORE_ALL), barrier.get(origin, BEFORE_ALL))
             if origin == self._host.node or read >= stamp:
                 continue
-            is_steady = origin in now and now[origin] == self._paths.get(origin) and streams.synced(origin)
+            is_steady = origin in now and now[origin] == self._paths.get(origin) and streams.in_step(origin)
             is_told = origin in self._heard or (self._frontiers or {}).get(origin, BEFORE_ALL) >= stamp
             if not is_steady or not is_told:
                 return True

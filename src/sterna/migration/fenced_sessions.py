@@ -153,7 +153,7 @@ class FencedSession:
     def _answered(self, wanted: VersionVector, behind: list[str], frontiers: VersionVector) -> None:
         """Links keep the order: all that was published before an origin answered has come, if its stream is in step."""
         streams = self._host.router.streams
-        if all(frontiers.get(name, BEFORE_ALL) >= wanted[name] and streams.synced(name) for name in behind):
+        if all(frontiers.get(name, BEFORE_ALL) >= wanted[name] and streams.in_step(name) for name in behind):
             self._mark(wanted)
         else:
             self._host.later(LOOK_S, partial(self._read_on, wanted))

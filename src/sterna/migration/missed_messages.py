@@ -42,7 +42,7 @@ def gaps(host: NodeMoveHost, vector: VersionVector, filters: list[bytes]) -> Ver
     nothing is missed."""
     streams, reachable = host.router.streams, host.router.paths.origins
     read = {origin: stamp for origin, stamp in host.vector().items() if origin != host.node}
-    if not all(streams.synced(origin) and origin in read and origin in vector for origin in reachable):
+    if not all(streams.in_step(origin) and origin in read and origin in vector for origin in reachable):
         return None
     found = {origin: stamp for origin, stamp in read.items() if stamp > vector.get(origin, BEFORE_ALL)}
     if found and (len(filters) > FILTERS_MAX or not found.keys() <= set(reachable)):

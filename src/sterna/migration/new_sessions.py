@@ -118,7 +118,7 @@ class NewSessions:
     def _in_step(self, owner: str) -> list[str]:
         """Nodes of which all has been read here that the old session at `owner` can have delivered."""
         router = self._host.router
-        others = (origin for origin in router.paths.origins if origin != owner and router.streams.synced(origin))
+        others = (origin for origin in router.paths.origins if origin != owner and router.streams.in_step(origin))
         return [self._host.node, *others]
 
     def arrived(self, session: Session) -> None:

@@ -238,6 +238,9 @@ class Network:
             return f"node {peer} is reached through node {way}: this link stands by"
         return None
 
+    def upward(self) -> tuple[str, ...] | None:
+        return self.overlay.upward
+
     def ring_found(self, one: str, other: str) -> None:
         """Two links lead to the same node: links made at the same moment have closed a ring."""
         if self.overlay.may_form_rings:

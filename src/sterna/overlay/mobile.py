@@ -106,6 +106,8 @@ class MobileOverlay:
         self._held: dict[str, str] = {}
         #: The parent before this one, kept until this one is linked.
         self._former = ""
+        #: Linked neighbours that were the parent when they were linked, or came to be.
+        self._parents: dict[str, None] = {}
         self._parent_since = 0.0
         self._hello_at = 0.0
         self._said_at = -1.0
@@ -117,6 +119,11 @@ class MobileOverlay:
         self.changes = {"leader": 0, "parent": 0}
 
     # Called by the node.
+
+    @property
+    def upward(self) -> tuple[str, ...]:
+        """The parent, and those before it that are still linked."""
+        return tuple(dict.fromkeys([*([self._leadership.parent] if self._leadership.parent else []), *self._parents]))
 
     @property
     def addresses(self) -> list[str]:
@@ -144,6 +151,7 @@ class MobileOverlay:
     def link_started(self, peer: str) -> None:
         self._links[peer] = None
         if peer == self._leadership.parent:
+            self._parents[peer] = None
             self._former = ""
             self._turn_by(self._now())
 
@@ -152,6 +160,7 @@ class MobileOverlay:
 
     def link_ended(self, peer: str) -> None:
         self._links.pop(peer, None)
+        self._parents.pop(peer, None)
         if peer == self._leadership.parent:
             self._parent_since = self._now()
 
@@ -352,6 +361,8 @@ class MobileOverlay:
             self.changes["parent"] += 1
             self._parent_since = now
             self._former = parent or ""
+            if self._leadership.parent in self._links:
+                self._parents[self._leadership.parent or ""] = None
             path = self._leadership.path
             self._world.report("parent-changed", parent=path.parent or None, hops=path.hops)
         self._hold(now)
@@ -395,6 +406,8 @@ class MobileOverlay:
         parent = self._leadership.parent
         waiting = self._leadership.path.hops == NO_PATH
         children = self._children(now)
+        for name in [name for name in self._parents if name != parent and name in children]:
+            del self._parents[name]
         if self._former and (parent is None or parent in self._links):
             self._former = "" if not waiting else self._former
         wanted: dict[str, str] = {}

@@ -52,6 +52,10 @@ class Overlay(Protocol):
         """Whether the links it asks for may form rings, so that one of them has to stand by."""
 
     @property
+    def upward(self) -> tuple[str, ...] | None:
+        """Neighbours towards the root of its tree, the one to keep first; None: it builds no tree."""
+
+    @property
     def addresses(self) -> list[str]:
         """Those given by people, at start or later."""
 

@@ -58,6 +58,10 @@ class SpanningTreeOverlay:
     # Called by the node.
 
     @property
+    def upward(self) -> tuple[str, ...]:
+        return (self._paths.parent,) if self._paths.parent else ()
+
+    @property
     def addresses(self) -> list[str]:
         return self._company.discovery.seeds
 

@@ -18,6 +18,7 @@ class StaticOverlay:
 
     name = "static"
     may_form_rings = True
+    upward = None
 
     def __init__(self, node: str, neighbours: tuple[str, ...], world: OverlayWorld) -> None:
         self._node = node

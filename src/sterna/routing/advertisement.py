@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 from sterna.routing.advertised_topics import AdvertisedTopics, OwnTopics
 from sterna.routing.interest import CHANGES_TOLD_MAX, InterestTable, check_news, text_of
 from sterna.routing.routing_frames import EVERYTHING, RoutingFrame, RoutingKind, decode, encode
-from sterna.routing.strategy import RoutingOutput, RoutingSettings
+from sterna.routing.strategy import MobilePathUser, RoutingOutput, RoutingSettings
 from sterna.vocabulary.errors import LinkProtocolError
 
 NOTHING = AdvertisedTopics()
@@ -71,6 +71,9 @@ class Advertisement:
 
     def unwant(self, topic_filter: bytes) -> None:
         self._interest.unwant(topic_filter)
+
+    def paths(self, epoch: int, feed: str, clients: str, user: MobilePathUser) -> None:
+        """Origins announce themselves."""
 
     def publishing(self, topic: bytes) -> bool:
         change = self._own.use(topic)

@@ -8,6 +8,9 @@ its last page marks the place in the live flow from which on nothing is missing.
     UNSYNCED --path--> FETCHING --last page--> SYNCED
         ^                 |  ^--- path changed, interest widened: ask again
         '---- path lost --'---------- from any state
+
+Where the strategy tells how far each origin has come, a changed path of one that was read before makes it DOUBTFUL:
+nothing is taken from it, and it is asked when it is heard to have more than we have.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ class StreamState(Enum):
     UNSYNCED = "unsynced"
     FETCHING = "fetching"
     SYNCED = "synced"
+    DOUBTFUL = "doubtful"
+    """Its path has changed.  Perhaps nothing is missing."""
 
 
 class OriginStream:
@@ -207,6 +212,35 @@ class Streams:
             stream = self._streams[origin] = OriginStream(new=origin not in self.vector)
         self._fetch(origin, stream)
 
+    def in_doubt(self, origin: str) -> None:
+        """The path has changed, and we will hear how far the origin has come."""
+        stream = self._streams.get(origin)
+        if stream is None or stream.is_resumed or stream.retained_after is not None or stream.groups:
+            self.path_changed(origin)
+        elif stream.state is StreamState.FETCHING:
+            self._fetch(origin, stream)
+        else:
+            stream.state = StreamState.DOUBTFUL
+
+    def heard_of(self, origin: str, frontier: Stamp) -> None:
+        """The origin has come so far: more than we have, perhaps."""
+        stream = self._streams.get(origin)
+        is_doubtful = stream is not None and stream.state is StreamState.DOUBTFUL
+        if stream is not None and is_doubtful and frontier > self.vector.get(origin, BEFORE_ALL):
+            self._fetch(origin, stream)
+
+    def in_step(self, origin: str) -> bool:
+        """Is nothing missing, for certain?  Where that is in doubt, the origin is asked."""
+        stream = self._streams.get(origin)
+        if stream is not None and stream.state is StreamState.DOUBTFUL:
+            self._fetch(origin, stream)
+        return self.synced(origin)
+
+    def lacks_nothing(self, origin: str) -> bool:
+        """As far as anybody has heard."""
+        stream = self._streams.get(origin)
+        return stream is not None and stream.state in (StreamState.SYNCED, StreamState.DOUBTFUL)
+
     def path_lost(self, origin: str) -> None:
         stream = self._streams.get(origin)
         if stream is not None:
@@ -240,6 +274,8 @@ class Streams:
         """All that we wanted of an origin up to here has come: it says so by the way its messages take."""
         if self.synced(origin) and stamp > self.vector.get(origin, BEFORE_ALL):
             self.vector[origin] = stamp
+        else:
+            self.heard_of(origin, stamp)
 
     def needed(self, origin: str, stamp: Stamp, by: list[str]) -> None:
         """Publishers have gone from there to these: what they published before is to be read first."""
@@ -422,6 +458,8 @@ class Streams:
         stream.needs = (other, stamp)
         if self.synced(other):
             self.read_anew(other)  # to be told how far that is
+        else:
+            self.heard_of(other, stamp)
         self._look_again(origin, stream.number)
 
     def _look_again(self, origin: str, number: int) -> None:

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from sterna.routing.link_frames import Announce, Frame, Lost, encode
 from sterna.vocabulary.bounds import NODES_MAX
+from sterna.vocabulary.identity import Stamp
 
 #: Nodes a network may have, dead ones included; what exceeds it is not believed.
 ORIGINS_MAX = NODES_MAX
@@ -56,6 +57,48 @@ class PathUser(Protocol):
         """Somebody wants to hear who is here."""
 
 
+class PathTable(Protocol):
+    """Where the other nodes are, as the rest of a node asks."""
+
+    #: We take no clients.
+    closed: bool
+
+    def link_to(self, origin: str) -> str | None: ...
+    def leads_by(self, link: str, origin: str, epoch: int) -> bool: ...
+    @property
+    def origins(self) -> list[str]: ...
+    @property
+    def known(self) -> dict[str, OriginPath]: ...
+    @property
+    def feeds(self) -> dict[str, str]: ...
+    @property
+    def open_origins(self) -> list[str]: ...
+    @property
+    def untold(self) -> dict[str, None]:
+        """Origins whose way has changed, and not all neighbours know: see `tell_ahead`."""
+
+    def clients_are_at(self, address: str) -> bool: ...
+    def clients_of(self, origin: str) -> str: ...
+    def announce(self, shares: list[tuple[bytes, int]], *, ask: bool) -> None: ...
+    def announced(self, link: str, announce: Announce) -> None: ...
+    def behind(self, link: str) -> list[str]: ...
+    def link_ended(self, link: str) -> None: ...
+    def lost(self, link: str, lost: Lost) -> None: ...
+    def passed(self, origin: str, stamp: Stamp) -> None:
+        """Messages of this origin have come so far."""
+
+    def astray(self, origin: str, stamp: Stamp) -> None:
+        """A message of this origin came by another link than the one that leads to it, and has not come by that."""
+
+    def tell_ahead(self, link: str, origin: str) -> None:
+        """A message of this origin is about to be sent: a change of its way goes ahead."""
+
+    def introduce(self, link: str, reader: str) -> None:
+        """A question of this reader is about to be sent: that it is here, and what it wants, goes ahead."""
+
+    def turn_ended(self) -> None: ...
+
+
 class Paths:
     def __init__(self, node: str, epoch: int, user: PathUser, feed: str, clients: str) -> None:
         self._node = node
@@ -69,6 +112,8 @@ class Paths:
         self._paths: dict[str, OriginPath] = {}
         #: The newest announcement of every origin ever heard of: an older one says nothing new.
         self._heard: dict[str, tuple[int, int]] = {}
+        #: Everybody is told at once.
+        self.untold: dict[str, None] = {}
 
     def link_to(self, origin: str) -> str | None:
         path = self._paths.get(origin)
@@ -145,6 +190,21 @@ class Paths:
             self._user.path_changed(origin, link)
         if announce.ask:
             self._user.asked()
+
+    def passed(self, origin: str, stamp: Stamp) -> None:
+        """Readers fetch whenever the way has changed."""
+
+    def astray(self, origin: str, stamp: Stamp) -> None:
+        """Its path is about to change."""
+
+    def tell_ahead(self, link: str, origin: str) -> None:
+        """Everybody has been told."""
+
+    def introduce(self, link: str, reader: str) -> None:
+        """It has announced itself."""
+
+    def turn_ended(self) -> None:
+        """Nothing waits."""
 
     def behind(self, link: str) -> list[str]:
         """Those that are reached by this link, the neighbour itself first."""

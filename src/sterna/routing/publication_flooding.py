@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sterna.routing.strategy import RoutingOutput
+from sterna.routing.strategy import MobilePathUser, RoutingOutput
 from sterna.vocabulary.errors import LinkProtocolError
 
 
@@ -40,6 +40,9 @@ class PublicationFlooding:
 
     def receive(self, link: str, body: bytes) -> None:
         raise LinkProtocolError("a routing frame in a network that floods publications")
+
+    def paths(self, epoch: int, feed: str, clients: str, user: MobilePathUser) -> None:
+        """Origins announce themselves."""
 
     def publishing(self, topic: bytes) -> bool:
         """Nobody needs to know beforehand."""

@@ -43,12 +43,12 @@ from sterna.routing.message_frames import (
 )
 from sterna.routing.origin_streams import Local, Streams
 from sterna.routing.outbound import Outbound
-from sterna.routing.paths import Paths
+from sterna.routing.paths import Paths, PathTable
 from sterna.routing.probes import Answers, Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.routing.strategy_output import StrategyOutput
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
-from sterna.vocabulary.identity import Stamp, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
 
 #: Topics whose links are remembered; past this the memory is cleared.
 REMEMBERED_MAX: Final = 100_000
@@ -72,6 +72,9 @@ class RouterLocal(Local, Protocol):
 
     def namesake_found(self, link: str) -> None:
         """Somewhere behind this link another node has our name."""
+
+    def upward(self) -> tuple[str, ...] | None:
+        """Neighbours towards the root of the tree, the one to keep first; None: there is no tree."""
 
     def in_turn(self, action: Callable[[], None]) -> None:
         """Do this once what our own clients published before it is safe and has been given to the router."""
@@ -120,10 +123,11 @@ class Router:
         self._now = now
         self._schedule = schedule
         self._links: dict[str, Link] = {}
-        self.paths = Paths(node, epoch, self, feed, clients)
         self.streams = Streams(node, local, self, vector, now=now, schedule=schedule)
         self.probes = Probes(node, self, timeout_s=settle_s, now=now, schedule=schedule)
         self.strategy = strategy(StrategyOutput(self))
+        own_paths = self.strategy.paths(epoch, feed, clients, self)
+        self.paths: PathTable = own_paths if own_paths is not None else Paths(node, epoch, self, feed, clients)
         self.counters = RouterCounters()
         #: topic -> links that want it; NOWHERE among them if somebody does who cannot be reached.
         self._wanted: dict[bytes, list[str]] = {}
@@ -228,6 +232,8 @@ class Router:
             return False
         self.strategy.flush()
         self.own.flush()
+        if kind == Frame.FETCH:
+            self.paths.introduce(link, self._node)
         if kind != Frame.PAGE:  # pages are messages
             found.note_control(FRAME_HEAD_BYTES + len(body))
         found.send(kind, body)
@@ -238,6 +244,7 @@ class Router:
         if self._links:
             self.strategy.flush()
             self.own.flush()
+            self.paths.turn_ended()
         if self.probes.waiting:
             self._announce_now()  # the members of a shared subscription must be known before it is confirmed
         self.probes.flush()
@@ -311,6 +318,19 @@ class Router:
         self.strategy.origin_routed(origin, link)
         self.streams.path_changed(origin)
         self._local.origin_found(origin)
+
+    def path_in_doubt(self, origin: str, link: str) -> None:
+        """The way has changed; the origin is read again if it has more than we have."""
+        self.losses.found(origin)
+        self.strategy.origin_routed(origin, link)
+        self.streams.in_doubt(origin)
+        self._local.origin_found(origin)
+
+    def frontier_heard(self, origin: str, frontier: Stamp) -> None:
+        self.streams.heard_of(origin, frontier)
+
+    def upward(self) -> tuple[str, ...] | None:
+        return self._local.upward()
 
     def path_left(self, origin: str, link: str) -> None:
         found = self._links.get(link)
@@ -420,14 +440,19 @@ class Router:
         records = read_records(body, position)
         if not self.paths.leads_by(link, origin, epoch):
             self.counters.refused += len(records)
+            if records and records[-1].sequence > last_of_epoch(self._handed_on, origin, epoch):
+                self.paths.astray(origin, Stamp(epoch, records[-1].sequence))
             return
         known = self._topics.known
         for record in records:
             if record.topic not in known:
                 records, body = self._admitted(records, body, position)
                 break
+        if records:
+            self.paths.passed(origin, Stamp(epoch, records[-1].sequence))
         self._hand_on(link, origin, epoch, body, position, records)
         if not self.streams.synced(origin):
+            self.streams.heard_of(origin, Stamp(epoch, records[-1].sequence) if records else BEFORE_ALL)
             return
         self._take(link, origin, epoch, body, records)
 
@@ -514,6 +539,9 @@ class Router:
             for other in self.links() if record.flags & RETAIN else self.links_for(record.topic):
                 if other != link:
                     pieces.setdefault(other, []).append(record)
+        if origin in self.paths.untold:
+            for other in pieces:
+                self.paths.tell_ahead(other, origin)
         for other, some in pieces.items():
             whole = len(some) == len(records)
             self.send_sequenced(other, body if whole else cut(body, position, some), len(some), some[0].topic)
@@ -588,6 +616,7 @@ class Router:
         if link is None or self._node in fetch.hops:
             return  # the reader will learn that the way has changed, and ask again
         onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
+        self.paths.introduce(link, fetch.hops[0])
         self.send_control(link, Frame.FETCH, link_frames.encode(onward))
 
     def _serve(self, fetch: link_frames.Fetch) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sterna.routing.advertisement import Advertisement
+from sterna.routing.mobile import MobileRouting
 from sterna.routing.publication_flooding import PublicationFlooding
 from sterna.routing.strategy import RoutingOutput, RoutingSettings, Strategy
 from sterna.routing.subscription_flooding import SubscriptionFlooding
@@ -29,6 +30,9 @@ STRATEGIES: dict[str, Callable[[Surroundings], Strategy]] = {
     PublicationFlooding.name: lambda at: PublicationFlooding(at.output),
     SubscriptionFlooding.name: lambda at: SubscriptionFlooding(at.output, at.settings),
     Advertisement.name: lambda at: Advertisement(
+        at.node, at.output, now=at.now, schedule=at.schedule, settings=at.settings
+    ),
+    MobileRouting.name: lambda at: MobileRouting(
         at.node, at.output, now=at.now, schedule=at.schedule, settings=at.settings
     ),
 }

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
+from sterna.routing.paths import PathTable
 from sterna.vocabulary.errors import LinkProtocolError
+from sterna.vocabulary.identity import Stamp
 from sterna.vocabulary.settings import Allowed
 
 
@@ -29,11 +31,36 @@ class RoutingSettings:
     ended."""
     filter_bytes_per_link: Annotated[int, Allowed(1024 * 1024, 2**40)] = 256 * 1024 * 1024
     """Bytes of these filters."""
+    forget_nodes_s: Annotated[float, Allowed(1, 2**40)] = 7 * 24 * 3600.0
+    """With `strategy = "mobile"`: a node that has been away for so long is forgotten, with what it wants."""
 
     def check_amount(self, filters: int, size: int) -> None:
         if filters > self.filters_per_link or size > self.filter_bytes_per_link:
             text = f"more than {self.filters_per_link} filters, or {self.filter_bytes_per_link} bytes of them"
             raise LinkProtocolError(f"{text}; if so many are meant, raise filters_per_link in [network.routing]")
+
+
+Shares = list[tuple[bytes, int]]
+"""Shared subscriptions with members at a node, and how many."""
+
+
+class MobilePathUser(Protocol):
+    """The rest of a router, told and asked."""
+
+    def session_of(self, link: str) -> int: ...
+    def path_in_doubt(self, origin: str, link: str) -> None:
+        """Messages of this origin may have been missed, and come by this link from now on."""
+
+    def frontier_heard(self, origin: str, frontier: Stamp) -> None:
+        """The messages of this origin have come so far."""
+
+    def path_left(self, origin: str, link: str) -> None: ...
+    def path_lost(self, origin: str) -> None: ...
+    def shares_announced(self, origin: str, shares: Shares) -> None: ...
+    def namesake_found(self, link: str) -> None: ...
+    def frontier(self) -> Stamp: ...
+    def upward(self) -> tuple[str, ...] | None:
+        """The neighbours towards the leader, the one to keep first; None: the overlay has no such thing."""
 
 
 class RoutingOutput(Protocol):
@@ -72,6 +99,9 @@ class Strategy(Protocol):
 
     def receive(self, link: str, body: bytes) -> None:
         """A routing frame of this session; raises `LinkProtocolError` on one that makes no sense."""
+
+    def paths(self, epoch: int, feed: str, clients: str, user: MobilePathUser) -> PathTable | None:
+        """The paths that it keeps itself; None: origins announce themselves."""
 
     def publishing(self, topic: bytes) -> bool:
         """A local client publishes on this topic: said on first use, and on the first use after `changed`.

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from sterna.routing.interest import InterestTable
 from sterna.routing.routing_frames import RoutingKind, decode
-from sterna.routing.strategy import RoutingOutput, RoutingSettings
+from sterna.routing.strategy import MobilePathUser, RoutingOutput, RoutingSettings
 from sterna.vocabulary.errors import LinkProtocolError
 
 
@@ -40,6 +40,9 @@ class SubscriptionFlooding:
         if frame.kind not in (RoutingKind.ADD, RoutingKind.REMOVE):
             raise LinkProtocolError("an advertisement in a network that floods subscriptions")
         self._interest.receive(link, frame.kind, frame.filters)
+
+    def paths(self, epoch: int, feed: str, clients: str, user: MobilePathUser) -> None:
+        """Origins announce themselves."""
 
     def publishing(self, topic: bytes) -> bool:
         """Nobody needs to know beforehand."""

@@ -18,6 +18,7 @@ from sterna.migration.settings import MigrationSettings
 from sterna.node.network_settings import for_strategy
 from sterna.node.node import Node
 from sterna.operators.settings import Settings as OperatorSettings
+from sterna.routing.mobile import MobileRouting
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.computed import Computation
@@ -359,14 +360,15 @@ class Chaos:
     def _rest(self) -> list[Violation]:
         """Nobody publishes: nothing may go round between the nodes.  A tree may have found a better shape meanwhile;
         then those who have new neighbours have something to tell them, and it rests again.  Parts of expressions are
-        confirmed seconds after they came, once."""
+        confirmed seconds after they came, once; news that can wait takes a second for each hop."""
+        late = bool(self._computations) or self.plan.strategy == MobileRouting.name
         for _ in range(RESTS):
             before = [frames_sent(machine) for machine in self.scene.machines]
             self.scene.run(REST_S)
             after = [frames_sent(machine) for machine in self.scene.machines]
             if before == after:
                 return []
-            if [links.keys() for links in before] == [links.keys() for links in after] and not self._computations:
+            if [links.keys() for links in before] == [links.keys() for links in after] and not late:
                 break
             self.scene.run(QUIET_S)
         return [Violation("circulates", f"frames sent before and after: {before}, {after}")]

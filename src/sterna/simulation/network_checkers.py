@@ -39,7 +39,7 @@ def everybody_in_step(machine: Machine, names: list[str]) -> list[Violation]:
             continue
         if router.paths.link_to(name) is None:
             found.append(Violation("no path", f"{machine.name} knows no way to {name}", (machine.name, name)))
-        elif not router.streams.synced(name):
+        elif not router.streams.lacks_nothing(name):
             state = router.streams.states().get(name)
             found.append(Violation("out of step", f"{machine.name} reads {name}: {state}", (machine.name, name)))
     return found
