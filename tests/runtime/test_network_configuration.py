@@ -165,6 +165,7 @@ class _World:
             "overlay = 'mobile'\nbind = '[::1]:1'\nneighbours = ['h:1']",
             "5: [network] neighbours: a mobile overlay finds",
         ),
+        ("[network.routing]\ncarry = 'all'", '4: [network.routing] carry: carries nothing with strategy = "sub'),
         ("strategy = 'flooding'", '3: [network] strategy: "flooding" is none of "publication-flooding", "subscription'),
         ("key = 'short'", "3: [network] key: the network key has 5 bytes, and who records a handshake could guess it"),
         ("key_file = 'none'", "3: [network] key_file: "),

@@ -17,6 +17,8 @@ import msgspec
 import typer
 
 from sterna.overlay.kinds import OVERLAYS
+from sterna.routing.carried import CARRIES
+from sterna.routing.carried import NONE as NOT_CARRIED
 from sterna.routing.strategies import STRATEGIES
 from sterna.simulation.chaos import (
     DEFAULTS,
@@ -66,6 +68,9 @@ def chaos(
     mobility: Annotated[
         str, typer.Option(help=f"Nodes move, and hear each other while near: {', '.join(MOBILITIES)}; {ALONE}.")
     ] = ALONE,
+    carry: Annotated[
+        str, typer.Option(help=f"Messages that nodes keep for nodes that are away: {', '.join(CARRIES)}.")
+    ] = NOT_CARRIED,
     faults: Annotated[str, typer.Option(help=f"Only these, with commas: {', '.join(KINDS)}.")] = "",
     fault_pause: Annotated[float, typer.Option(min=0.01, help="Mean seconds between two faults.")] = FAULT_PAUSE_S,
     publish_pause: Annotated[
@@ -101,6 +106,7 @@ def chaos(
         strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ANY, ALONE), "--strategy"),
         overlay=_one_of(overlay, (*OVERLAYS, ANY), "--overlay"),
         mobility="" if mobility == ALONE else _one_of(mobility, (*MOBILITIES, ALONE), "--mobility"),
+        carry=_one_of(carry, CARRIES, "--carry"),
         roamers=0 if strategy == ALONE else roamers,
         gateways=0 if strategy == ALONE else gateways,
         expressions=0 if strategy == ALONE else expressions,
@@ -202,6 +208,8 @@ def replay_command(plan: Plan) -> str:
     """The command that does exactly this again."""
     words = ["sterna", "simulate", "chaos", "--nodes", str(plan.nodes), "--minutes", repr(plan.seconds / 60)]
     words += ["--seed", str(plan.seed), "--strategy", plan.strategy or ALONE, "--overlay", plan.overlay]
+    if plan.carry != NOT_CARRIED:
+        words += ["--carry", plan.carry]
     if plan.mobility:
         words += ["--mobility", plan.mobility]
     if plan.faults != (KINDS if plan.strategy else LONE_KINDS):

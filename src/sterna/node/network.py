@@ -23,6 +23,7 @@ from sterna.migration.node_move_host import NodeMoveHost
 from sterna.mqtt.message import Message
 from sterna.mqtt.packets import publish_head
 from sterna.mqtt.topics import split_share
+from sterna.node.carrying import Carrying
 from sterna.node.late_decisions import give
 from sterna.node.management import Management
 from sterna.node.membership import Membership
@@ -37,7 +38,8 @@ from sterna.overlay.link_table import Links
 from sterna.overlay.neighbours import Member, Overlay
 from sterna.overlay.quarantine import Quarantine
 from sterna.overlay.static import static
-from sterna.routing.link_frames import About, Letter
+from sterna.routing.carried import CarriedPage
+from sterna.routing.link_frames import About, Fetch, Letter
 from sterna.routing.message_frames import LooseRecord
 from sterna.routing.router import Router
 from sterna.routing.strategies import make_strategy
@@ -97,6 +99,7 @@ class Network:
             now=now,
             schedule=schedule,
         )
+        self.carrying = Carrying(settings.routing, self.router, now, lambda: broker.wall)
         self.links = Links(settings.link, self, now=now, schedule=schedule, rng=rng)
         make_overlay = settings.overlay or static(Member(settings.link.network, self.node, settings.link.key))
         self.overlay: Overlay = make_overlay(self, now=now, schedule=schedule, rng=rng)
@@ -396,7 +399,9 @@ class Network:
         return self._broker.overloaded()
 
     def wants(self, topic: bytes) -> bool:
-        return self._broker.routes.route(topic).wanted or (bool(self._left) and self._left.matches(topic))
+        if self._broker.routes.route(topic).wanted or (bool(self._left) and self._left.matches(topic)):
+            return True
+        return self.carrying.is_on and self.carrying.wants(topic)
 
     def is_ours_to_hand_over(self, message: Message) -> bool:
         """Is it for members of ours, who have left?"""
@@ -409,6 +414,8 @@ class Network:
         if route.shares and message.qos and (undecided := self._undecided(message, route, asked)):
             return undecided
         broker.heard_clock(message.received_at)
+        if self.carrying.is_on:
+            self.carrying.take(message)
         # A result that is handed over is written in one group with its messages: both are kept, or neither.
         is_handed_over = bool(message.shares) and self._handing_over.hand_over(message)
         if is_handed_over or message.retain or (message.qos and _keeps(route)):
@@ -478,7 +485,10 @@ class Network:
         """The filters of our clients, for a FETCH; None: everything."""
         if self.router.strategy.everything():
             return None
-        return [*self._broker.routes.filters(), *self._left.filters()]
+        return self.carrying.filters([*self._broker.routes.filters(), *self._left.filters()])
+
+    def carried_page(self, fetch: Fetch) -> CarriedPage | None:
+        return self.carrying.page(fetch) if self.carrying.is_on else None
 
     def read_own(self, after: Stamp, filters: list[bytes] | None, reader: str, have: VersionVector) -> Excerpt:
         journal, until, late = self._broker.journal, self.frontier(), self._broker.state.late_shares
@@ -509,11 +519,13 @@ class Network:
         return retained_page(broker.retained, broker.journal, self.node, topic, upto, of_others=of_others)
 
     def first_seen(self, origin: str, stamp: Stamp) -> None:
+        self.carrying.first_seen(origin, stamp)
         self._noted[origin] = stamp
         self._broker.log.seen(origin, stamp)
 
     def lost(self, origin: str, messages: int) -> None:
         self._broker.counters.dropped("origin-retention", messages)
+        self.carrying.lost(origin)
         self.report("what was missed is no longer kept", origin=origin, messages_at_most=messages, reason="retention")
 
     def read_out_of_turn(self, origin: str, before: str) -> None:
@@ -522,10 +534,12 @@ class Network:
         self.report("a node is read out of turn", origin=origin, before=before, reason=reason)
 
     def origin_found(self, origin: str) -> None:
+        self.carrying.origin_found(origin)
         self._partials.found(origin)
         self.moving.path_changed(origin)
 
     def origin_lost(self, origin: str) -> None:
+        self.carrying.origin_lost(origin)
         self._partials.lost(origin)
         self.moving.origin_lost(origin)
 

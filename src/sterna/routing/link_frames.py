@@ -18,6 +18,7 @@ from sterna.vocabulary.bounds import (
     Mark,
     Marks,
     Node,
+    NodeOrNobody,
     Nodes,
     Number,
     Seconds,
@@ -96,6 +97,8 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
     have: Marks = []
     #: Shared subscriptions of the reader that the origin had not heard of when it took in what comes next.
     groups: Annotated[list[Topic], msgspec.Meta(max_length=FETCHED_GROUPS_MAX)] = []
+    #: The node that is asked instead of the origin, which is away; empty: the origin.
+    carrier: NodeOrNobody = ""
 
 
 class Page(msgspec.Struct, array_like=True, frozen=True):

@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from msgspec import structs
 
+from sterna.routing.carried import CarriedOffer
 from sterna.routing.frame_checks import is_filter, is_share
 from sterna.routing.interest import text_of
 from sterna.routing.link_frames import Announce, Lost
@@ -304,6 +305,23 @@ class MobileRouting:
     def parked_here(self) -> list[str]:
         return [entry.name for entry in self._table.nodes.values() if entry.via == PARKED]
 
+    def offer(self, offers: list[CarriedOffer], readers: list[str]) -> None:
+        """Say what we carry, and for whom (nobody named: for all)."""
+        carries = [(one.origin, tuple(one.first), tuple(one.last), one.whole) for one in offers]
+        for_whom = readers if carries else []
+        self._renew(structs.replace(self._own.record, carries=carries, carries_for=for_whom))
+
+    def offers(self) -> list[CarriedOffer]:
+        """Messages that others carry for us, of origins that cannot be reached."""
+        found = []
+        for entry in self._reached():
+            record = entry.record
+            if not record.carries_for or self._node in record.carries_for:
+                for origin, first, last, whole in record.carries:
+                    if origin != self._node and self.link_to(origin) is None:
+                        found.append(CarriedOffer(entry.name, origin, Stamp(*first), Stamp(*last), whole))
+        return found
+
     # -- links --
 
     def link_started(self, link: str) -> None:
@@ -464,6 +482,7 @@ class MobileRouting:
                 self._send(link, Ask(entry.name, HOPS_MAX))
             if was_away:
                 self._user.shares_announced(entry.name, entry.record.shares)
+                self._user.offers_changed()
             if was_away or is_changed or old != link:
                 self._user.path_in_doubt(entry.name, link)
             self._user.frontier_heard(entry.name, entry.frontier)
@@ -750,6 +769,7 @@ class MobileRouting:
         self._output.changed(None)
         if not entry.away:
             self._user.shares_announced(entry.name, entry.record.shares)
+            self._user.offers_changed()
             self._output.no_longer_wanted(entry.via, list(lost))
 
     def _pass_record(self, link: str, entry: NodeEntry, delta: Delta | None) -> None:

@@ -99,6 +99,12 @@ class NodeRecord(msgspec.Struct, array_like=True, frozen=True):
     feed: Address = ""
     clients: Address = ""
     closed: bool = False
+    #: Of origins that are away, what the node carries: (origin, after, up to, from the beginning).
+    carries: Annotated[
+        list[tuple[Node, tuple[Epoch, Sequence], tuple[Epoch, Sequence], bool]], msgspec.Meta(max_length=NODES_MAX)
+    ] = []
+    #: For these readers; empty: for all.
+    carries_for: Names = []
 
 
 class Delta(msgspec.Struct, array_like=True, frozen=True):

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from sterna.mqtt.message import Message
+from sterna.routing.carried import CarriedOffer, CarriedPage
 from sterna.routing.link_frames import FETCHED_FILTERS_MAX, FETCHED_GROUPS_MAX, Fetch, Frame, Page, encode
 from sterna.routing.message_frames import encode_record, opening, read_message, read_opening, read_records
 from sterna.vocabulary.bounds import NODES_MAX
@@ -53,7 +54,18 @@ class StreamState(Enum):
 class OriginStream:
     """One origin as this node reads it."""
 
-    __slots__ = ("again", "groups", "is_resumed", "needs", "needy_since", "number", "oldest", "retained_after", "state")
+    __slots__ = (
+        "again",
+        "carrier",
+        "groups",
+        "is_resumed",
+        "needs",
+        "needy_since",
+        "number",
+        "oldest",
+        "retained_after",
+        "state",
+    )
 
     def __init__(self, *, new: bool) -> None:
         self.state = StreamState.UNSYNCED
@@ -63,6 +75,8 @@ class OriginStream:
         #: path, or of another question.
         self.number = 0
         self.oldest = 0
+        #: The node that was asked instead of the origin; empty: the origin.
+        self.carrier = ""
         #: We want more than when the FETCH went out.
         self.again = False
         #: Shared subscriptions of ours that the origin has yet to decide about.
@@ -156,6 +170,9 @@ class OriginStreamUser(Protocol):
     def is_sound(self, source: str, message: Message) -> bool:
         """May it be published?  Else it is left out, and told of."""
 
+    def offers_changed(self) -> None:
+        """Look again who carries messages for us."""
+
 
 class Streams:
     def __init__(
@@ -185,6 +202,8 @@ class Streams:
         self._next_page_for_one = FOR_ONE
         self.pages_served = 0
         self.messages_fetched = 0
+        #: Times that the messages of an origin came from a carrier.
+        self.carried_reads = 0
 
     # -- state --
 
@@ -210,6 +229,7 @@ class Streams:
         stream = self._streams.get(origin)
         if stream is None:
             stream = self._streams[origin] = OriginStream(new=origin not in self.vector)
+        stream.carrier = ""
         self._fetch(origin, stream)
 
     def in_doubt(self, origin: str) -> None:
@@ -218,6 +238,7 @@ class Streams:
         if stream is None or stream.is_resumed or stream.retained_after is not None or stream.groups:
             self.path_changed(origin)
         elif stream.state is StreamState.FETCHING:
+            stream.carrier = ""
             self._fetch(origin, stream)
         else:
             stream.state = StreamState.DOUBTFUL
@@ -241,10 +262,25 @@ class Streams:
         stream = self._streams.get(origin)
         return stream is not None and stream.state in (StreamState.SYNCED, StreamState.DOUBTFUL)
 
+    def offered(self, offer: CarriedOffer) -> None:
+        """The origin is away, and another node carries some of its messages: read on from there, if that follows."""
+        stream, read = self._streams.get(offer.origin), self.vector.get(offer.origin)
+        if stream is not None and stream.state is not StreamState.UNSYNCED:
+            return
+        if read is None:
+            if not offer.whole:
+                return
+        elif not (offer.whole or offer.first <= read) or offer.last <= read:
+            return
+        if stream is None:
+            stream = self._streams[offer.origin] = OriginStream(new=read is None)
+        stream.carrier = offer.carrier
+        self._fetch(offer.origin, stream)
+
     def path_lost(self, origin: str) -> None:
         stream = self._streams.get(origin)
         if stream is not None:
-            stream.state = StreamState.UNSYNCED
+            stream.state, stream.carrier = StreamState.UNSYNCED, ""
         if self._retained_source == origin:
             self._retained_source = None
 
@@ -318,9 +354,9 @@ class Streams:
     # -- reading --
 
     def _fetch(self, origin: str, stream: OriginStream, *, is_repeated: bool = False) -> None:
-        link = self._user.link_to(origin)
+        link = self._user.link_to(stream.carrier or origin)
         if link is None:
-            stream.state = StreamState.UNSYNCED
+            stream.state, stream.carrier = StreamState.UNSYNCED, ""
             return
         stream.state = StreamState.FETCHING
         stream.needs = None
@@ -331,7 +367,7 @@ class Streams:
         filters = self._local.filters()
         if filters is not None and (len(filters) > FILTERS_MAX or sum(map(len, filters)) > FILTER_BYTES_MAX):
             filters = None
-        if self._retained_source is None and stream.retained_after is not None:
+        if self._retained_source is None and stream.retained_after is not None and not stream.carrier:
             self._retained_source = origin
         fetch = Fetch(
             origin,
@@ -344,6 +380,7 @@ class Streams:
             [self._node],
             [(other, *stamp) for other, stamp in self._have().items()],
             _that_fit(stream.groups),
+            stream.carrier,
         )
         self._user.send_control(link, Frame.FETCH, encode(fetch))
         self._schedule(self._now() + RETRY_S, partial(self._retry, origin, stream.number))
@@ -395,7 +432,10 @@ class Streams:
         """No answer: it was lost, or the way is slow.  Whichever comes first is taken."""
         stream = self._streams[origin]
         if stream.state is StreamState.FETCHING and stream.number == number:
-            self._fetch(origin, stream, is_repeated=True)
+            if stream.carrier:  # it has nothing that follows, or is gone: another offer may come
+                stream.state, stream.carrier = StreamState.UNSYNCED, ""
+            else:
+                self._fetch(origin, stream, is_repeated=True)
 
     def _go_on(self, origin: str, number: int) -> None:
         stream = self._streams[origin]
@@ -422,6 +462,9 @@ class Streams:
                 self.ask_for(origin, undecided)
                 return
         reached = Stamp(*page.reached)
+        if stream.carrier:
+            self._carried_came(origin, stream, reached, is_last=page.synced)
+            return
         if stream.retained_after is not None:
             stream.retained_after = page.retained_after
             if stream.retained_after is None:
@@ -445,6 +488,25 @@ class Streams:
             self._schedule(self._now() + BREATHER_S, partial(self._go_on, origin, stream.number))
         else:
             self._fetch(origin, stream)
+
+    def _carried_came(self, origin: str, stream: OriginStream, reached: Stamp, *, is_last: bool) -> None:
+        """A page of a carrier.  After the last the stream waits for the origin, or for another carrier."""
+        if reached > self.vector.get(origin, BEFORE_ALL):
+            self.vector[origin] = reached
+        if not is_last:
+            self._fetch(origin, stream)
+            return
+        stream.state, stream.carrier = StreamState.UNSYNCED, ""
+        if stream.retained_after is not None:
+            stream.retained_after = None
+            self._local.first_seen(origin, self.vector[origin])
+        self.carried_reads += 1
+        self._user.offers_changed()
+
+    def carrier_of(self, origin: str) -> str:
+        """The node that is asked for it instead of the origin; empty: none."""
+        stream = self._streams.get(origin)
+        return "" if stream is None else stream.carrier
 
     def _pause(self, stream: OriginStream) -> None:
         """No answer to what was asked before is wanted."""
@@ -516,6 +578,12 @@ class Streams:
 
     def begins_after(self, fetch: Fetch) -> Stamp:
         return self._local.reading_begins(fetch.age_s) if fetch.after is None else Stamp(*fetch.after)
+
+    def serve_carried(self, fetch: Fetch, carried: CarriedPage) -> Page:
+        """Answer a FETCH for an origin that is away."""
+        self.pages_served += 1
+        messages = _bodies((fetch.origin, epoch, sequence, message) for epoch, sequence, message in carried.messages)
+        return Page(fetch.origin, fetch.number, fetch.hops, carried.reached, carried.complete, 0, messages, [], None)
 
     def serve(self, fetch: Fetch) -> Page:
         """Answer a FETCH for this node as its origin."""

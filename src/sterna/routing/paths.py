@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
+from sterna.routing.carried import CarriedOffer
 from sterna.routing.link_frames import Announce, Frame, Lost, encode
 from sterna.vocabulary.bounds import NODES_MAX
 from sterna.vocabulary.identity import Stamp
@@ -95,6 +96,9 @@ class PathTable(Protocol):
 
     def introduce(self, link: str, reader: str) -> None:
         """A question of this reader is about to be sent: that it is here, and what it wants, goes ahead."""
+
+    def offers(self) -> list[CarriedOffer]:
+        """Messages that others carry for us, of origins that cannot be reached."""
 
     def turn_ended(self) -> None: ...
 
@@ -202,6 +206,10 @@ class Paths:
 
     def introduce(self, link: str, reader: str) -> None:
         """It has announced itself."""
+
+    def offers(self) -> list[CarriedOffer]:
+        """Nobody carries anything."""
+        return []
 
     def turn_ended(self) -> None:
         """Nothing waits."""

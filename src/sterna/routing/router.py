@@ -19,6 +19,7 @@ from sterna.mqtt.topics import REMEMBERED_TOPIC_BYTES, is_reserved
 from sterna.overlay.batches import FRAME_HEAD_BYTES
 from sterna.overlay.link import Link
 from sterna.routing import link_frames
+from sterna.routing.carried import CarriedPage
 from sterna.routing.frame_checks import (
     TopicsSeen,
     check_announcement,
@@ -72,6 +73,9 @@ class RouterLocal(Local, Protocol):
 
     def namesake_found(self, link: str) -> None:
         """Somewhere behind this link another node has our name."""
+
+    def carried_page(self, fetch: link_frames.Fetch) -> CarriedPage | None:
+        """Messages of an origin that is away, if we carry what this reader asks for."""
 
     def upward(self) -> tuple[str, ...] | None:
         """Neighbours towards the root of the tree, the one to keep first; None: there is no tree."""
@@ -140,6 +144,7 @@ class Router:
         self._loose_seen: dict[str, tuple[int, int]] = {}
         self._announcing = False
         self._asking = False
+        self._looking = False
         self._handlers: dict[int, Callable[[str, bytes], None]] = {
             Frame.SEQUENCED: self._sequenced,
             Frame.ROUTING: lambda link, body: self.strategy.receive(link, body),
@@ -332,6 +337,17 @@ class Router:
     def upward(self) -> tuple[str, ...] | None:
         return self._local.upward()
 
+    def offers_changed(self) -> None:
+        """Soon, as records come one by one."""
+        if not self._looking:
+            self._looking = True
+            self._schedule(self._now() + LOST_S, self._look_at_offers)
+
+    def _look_at_offers(self) -> None:
+        self._looking = False
+        for offer in self.paths.offers():
+            self.streams.offered(offer)
+
     def path_left(self, origin: str, link: str) -> None:
         found = self._links.get(link)
         if found is not None:
@@ -342,6 +358,7 @@ class Router:
         self.streams.path_lost(origin)
         self._local.shares_elsewhere(origin, None)
         self._local.origin_lost(origin)
+        self.offers_changed()
         self._schedule(self._now() + LOST_S, partial(self._look_for, origin))
 
     def _look_for(self, origin: str) -> None:
@@ -605,6 +622,12 @@ class Router:
     def _fetch(self, fetch: link_frames.Fetch) -> None:
         if not fetch.hops or not all(map(is_filter, fetch.filters or ())) or not all(map(is_share, fetch.groups)):
             return
+        if fetch.carrier == self._node:
+            carried = self._local.carried_page(fetch)
+            if carried is not None:
+                page = self.streams.serve_carried(fetch, carried)
+                self.send_control(fetch.hops[-1], Frame.PAGE, link_frames.encode(page))
+            return
         if fetch.origin == self._node:
             if fetch.groups:
                 reader, after = fetch.hops[0], self.streams.begins_after(fetch)
@@ -612,7 +635,7 @@ class Router:
             else:
                 self._serve(fetch)
             return
-        link = self.paths.link_to(fetch.origin)
+        link = self.paths.link_to(fetch.carrier or fetch.origin)
         if link is None or self._node in fetch.hops:
             return  # the reader will learn that the way has changed, and ask again
         onward = structs.replace(fetch, hops=[*fetch.hops, self._node])
@@ -628,7 +651,7 @@ class Router:
 
     def _page(self, link: str, page: link_frames.Page) -> None:
         if page.hops == [self._node]:
-            if self.paths.link_to(page.origin) != link:
+            if self.paths.link_to(self.streams.carrier_of(page.origin) or page.origin) != link:
                 self.counters.refused += 1  # it comes by the way the question went, or is of another path
                 return
             try:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
+from sterna.routing.carried import CARRIES, NONE
 from sterna.routing.paths import PathTable
 from sterna.vocabulary.errors import LinkProtocolError
 from sterna.vocabulary.identity import Stamp
-from sterna.vocabulary.settings import Allowed
+from sterna.vocabulary.settings import Allowed, Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,13 @@ class RoutingSettings:
     ended."""
     filter_bytes_per_link: Annotated[int, Allowed(1024 * 1024, 2**40)] = 256 * 1024 * 1024
     """Bytes of these filters."""
+    carry: Annotated[str, Choice(CARRIES)] = NONE
+    """With `strategy = "mobile"`: messages this node keeps for nodes that are away, to hand them on when it meets them:
+    those for nodes that were last reached through it (`"parked"`), or everything it meets (`"all"`)."""
+    carry_bytes: Annotated[int, Allowed(64 * 1024, 2**40)] = 64 * 1024 * 1024
+    """Bytes of messages carried, in memory; the oldest are dropped first, and counted."""
+    carry_age_s: Annotated[float, Allowed(1, 2**40)] = 24 * 3600.0
+    """Messages are carried for so long."""
     forget_nodes_s: Annotated[float, Allowed(1, 2**40)] = 7 * 24 * 3600.0
     """With `strategy = "mobile"`: a node that has been away for so long is forgotten, with what it wants."""
 
@@ -58,6 +66,9 @@ class MobilePathUser(Protocol):
     def path_lost(self, origin: str) -> None: ...
     def shares_announced(self, origin: str, shares: Shares) -> None: ...
     def namesake_found(self, link: str) -> None: ...
+    def offers_changed(self) -> None:
+        """Others may carry other messages for us than before."""
+
     def frontier(self) -> Stamp: ...
     def upward(self) -> tuple[str, ...] | None:
         """The neighbours towards the leader, the one to keep first; None: the overlay has no such thing."""

@@ -19,6 +19,7 @@ from sterna.node.network_settings import for_strategy
 from sterna.node.node import Node
 from sterna.operators.settings import Settings as OperatorSettings
 from sterna.routing.mobile import MobileRouting
+from sterna.routing.strategy import RoutingSettings
 from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.computed import Computation
@@ -85,6 +86,8 @@ class Plan:
     overlay: str = "spanning-tree"
     mobility: str = ""
     """How the nodes move, of those that hear each other only while they are near; empty: all hear all."""
+    carry: str = "none"
+    """Messages that nodes keep for nodes that are away."""
     roamers: int = 0
     """Clients that turn up at one node after the other."""
     gateways: int = 0
@@ -146,7 +149,8 @@ class Chaos:
             owner_unreachable="new-session" if gives_new_sessions else "refuse",
             owner_absent_s=plan.owner_absent_s,
         )
-        joined = members(names, plan.strategy, plan.overlay, dice, migration) if plan.strategy else {}
+        routing = RoutingSettings(carry=plan.carry)
+        joined = members(names, plan.strategy, plan.overlay, dice, migration, routing) if plan.strategy else {}
         for name in names:
             machine = self.scene.add_machine(name, settings or self._any_disk(name), make, joined.get(name))
             self.scene.records.crashes[name] = machine.crashes

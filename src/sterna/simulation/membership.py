@@ -10,23 +10,30 @@ from sterna.node.network_settings import NetworkSettings
 from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.link_settings import LinkSettings
 from sterna.overlay.neighbours import Member, OverlayMaker
+from sterna.routing.strategy import RoutingSettings
 from sterna.simulation.links import LINK_PORT
 
 NETWORK = "simulated"
 KEY = b"a key everybody in the simulation knows"
 #: Rather no session than a second one: then every promise holds whatever fails.
 MIGRATION = MigrationSettings(owner_unreachable="refuse")
+ROUTING = RoutingSettings()
 CLIENT_PORT = 1883
 
 
 def members(
-    names: list[str], strategy: str, overlay: str, dice: Random, migration: MigrationSettings = MIGRATION
+    names: list[str],
+    strategy: str,
+    overlay: str,
+    dice: Random,
+    migration: MigrationSettings = MIGRATION,
+    routing: RoutingSettings = ROUTING,
 ) -> dict[str, Callable[[int], NetworkSettings]]:
     """For each node, what it joins with.  A static overlay is a random tree: each node dials one before it."""
     found = {}
     for number, name in enumerate(names):
         neighbours = (f"{dice.choice(names[:number])}:{LINK_PORT}",) if number else ()
-        found[name] = _member(name, strategy, _overlay(overlay, name, neighbours, dice), migration)
+        found[name] = _member(name, strategy, _overlay(overlay, name, neighbours, dice), migration, routing)
     return found
 
 
@@ -40,12 +47,13 @@ def _overlay(kind: str, name: str, neighbours: tuple[str, ...], dice: Random) ->
 
 
 def _member(
-    name: str, strategy: str, overlay: OverlayMaker, migration: MigrationSettings
+    name: str, strategy: str, overlay: OverlayMaker, migration: MigrationSettings, routing: RoutingSettings
 ) -> Callable[[int], NetworkSettings]:
     def settings(epoch: int) -> NetworkSettings:
         return NetworkSettings(
             LinkSettings(NETWORK, name, epoch, strategy, KEY),
             overlay,
+            routing,
             clients=f"{name}:{CLIENT_PORT}",
             migration=migration,
         )

@@ -9,6 +9,8 @@ from functools import partial
 from sterna.overlay.kinds import OVERLAYS
 from sterna.overlay.mobile import MobileOverlay
 from sterna.overlay.neighbours import checked_address
+from sterna.routing.carried import NONE
+from sterna.routing.mobile import MobileRouting
 from sterna.runtime.config.files import attempt, check_authority, check_pair, contents
 from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.schema import Bind, Unusable
@@ -46,6 +48,9 @@ def _check_addresses(network: NetworkTable, report: ProblemReport) -> None:
         report.add(("network", "bind"), f"is missing, and {why_bind}", "add bind = ...")
     if network.overlay == MobileOverlay.name:
         _check_hellos(network, report)
+    if network.routing.carry != NONE and network.strategy != MobileRouting.name:
+        text = f'carries nothing with strategy = "{network.strategy}"'
+        report.add(("network", "routing", "carry"), text, 'set strategy = "mobile" in [network], or leave it out')
 
 
 def _check_hellos(network: NetworkTable, report: ProblemReport) -> None:
