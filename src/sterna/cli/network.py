@@ -27,7 +27,7 @@ def network(admin: AdminOption = DEFAULT_ADMIN, token_file: TokenOption = None, 
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH_MIN)
     console.print(_heading(view), markup=False)
-    for table in (_links(view), _nodes(view), _dialled(view)):
+    for table in (_links(view), _nodes(view), _away(view), _dialled(view)):
         if table.row_count:
             console.print(table)
     if not view["links"]:
@@ -51,7 +51,7 @@ def _heading(view: dict[str, Any]) -> str:
     lines.append(f"messages: {counts}, QoS 0 dropped {_dropped(view['loose_dropped'])}")
     if view["unconfirmed"]:
         lines.append(f"{view['unconfirmed']:,} times SUBACK did not wait for a node that was too slow to answer")
-    return "\n".join([*lines, *_foreign(view)])
+    return "\n".join([*lines, *_carried(view), *_foreign(view)])
 
 
 def _foreign(view: dict[str, Any]) -> list[str]:
@@ -110,6 +110,24 @@ def _nodes(view: dict[str, Any]) -> Table:
             peer.get("parent") or "-",
         )
     return table
+
+
+def _away(view: dict[str, Any]) -> Table:
+    table = _table("\nNodes that are away", "node", numbers=("for", "messages waiting here", "oldest"))
+    for name, one in sorted(view["away"].items()):
+        oldest = f"{one['oldest_s']:,.0f} s" if one["waiting"] else "-"
+        table.add_row(name, f"{one['away_s']:,.0f} s", f"{one['waiting']:,}", oldest)
+    return table
+
+
+def _carried(view: dict[str, Any]) -> list[str]:
+    """The node's part as a carrier, if it is one."""
+    carried = view["carried"]
+    if not carried:
+        return []
+    oldest = f", the oldest {carried['oldest_s']:,.0f} s old" if carried["messages"] else ""
+    told = f"{carried['messages']:,} messages ({carried['bytes']:,} bytes{oldest})"
+    return [f"carries {told} for others; handed on {carried['handed_on']:,}, dropped {carried['evicted']:,}"]
 
 
 def _dialled(view: dict[str, Any]) -> Table:

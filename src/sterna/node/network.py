@@ -345,6 +345,7 @@ class Network:
     def publish(self, message: Message) -> None:
         """HOT.  A sequenced message of our own, safe in the journal."""
         self._frontier = max(self._frontier, message.offset)
+        self.router.paths.entered(message.topic)
         self.router.own.publish(message)
         if message.shares:
             self._handing_over.hand_over_late(message)

@@ -122,6 +122,7 @@ class MobileRouting:
         self.counters = MobileCounters()
         #: Messages for nodes that are away go as far as they can, for somebody to keep them there.
         self.sends_to_away = False
+        self._is_anybody_away = False
         #: Nodes whose way has changed, and not all neighbours know.
         self.untold: dict[str, None] = {}
 
@@ -298,6 +299,25 @@ class MobileRouting:
             if entry.away and entry.record.version != BEFORE
         }
 
+    def entered(self, topic: bytes) -> None:
+        """A message entered the network here: for whom that is away does it wait?"""
+        if self._is_anybody_away:
+            for entry in {entry.name: entry for entry in self._table.wanting(topic) if entry.away}.values():
+                count, since = entry.waiting
+                entry.waiting = (count + 1, since or self._now())
+
+    def absence(self) -> dict[str, dict[str, float]]:
+        """Nodes that cannot be reached, for people: for how long not, and what entered here for them meanwhile."""
+        now = self._now()
+        return {
+            name: {
+                "away_s": round(now - since, 1),
+                "waiting": self._table[name].waiting[0],
+                "oldest_s": round(now - self._table[name].waiting[1], 1) if self._table[name].waiting[0] else 0.0,
+            }
+            for name, (since, _) in self.away().items()
+        }
+
     def filters_of(self, node: str) -> list[bytes]:
         entry = self._table.get(node)
         return list(entry.filters) if entry is not None else []
@@ -354,7 +374,8 @@ class MobileRouting:
         self._tick_later()
 
     def _gone_away(self, entry: NodeEntry) -> None:
-        entry.away, entry.away_since = True, self._now()
+        entry.away, entry.away_since, entry.waiting = True, self._now(), (0, 0.0)
+        self._is_anybody_away = True
         self._user.path_lost(entry.name)
         for link, neighbour in self._links.items():
             told = neighbour.heard.get(entry.name)
@@ -615,6 +636,7 @@ class MobileRouting:
     def _tick(self) -> None:
         self._ticking = False
         self.untold.clear()
+        self._is_anybody_away = any(entry.away for entry in self._table.nodes.values())
         self._own.frontier = self._user.frontier()
         for link, neighbour in list(self._links.items()):
             self._tell_news(link, neighbour)

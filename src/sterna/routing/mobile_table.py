@@ -33,6 +33,7 @@ class NodeEntry:
         "suspect",
         "turns",
         "via",
+        "waiting",
         "wave",
     )
 
@@ -46,6 +47,8 @@ class NodeEntry:
         #: It cannot be reached: it is parked here, or where its link leads.
         self.away = True
         self.away_since = 0.0
+        #: Messages that entered here for it while it was away, and when the first did.
+        self.waiting = (0, 0.0)
         self.digest = 0
         #: How often the way has changed here: a way that changed and changed back is another.
         self.turns = 0

@@ -100,6 +100,12 @@ class PathTable(Protocol):
     def offers(self) -> list[CarriedOffer]:
         """Messages that others carry for us, of origins that cannot be reached."""
 
+    def entered(self, topic: bytes) -> None:
+        """A message entered the network here."""
+
+    def absence(self) -> dict[str, dict[str, float]]:
+        """Nodes that cannot be reached, for people."""
+
     def turn_ended(self) -> None: ...
 
 
@@ -210,6 +216,13 @@ class Paths:
     def offers(self) -> list[CarriedOffer]:
         """Nobody carries anything."""
         return []
+
+    def entered(self, topic: bytes) -> None:
+        """Nobody is remembered who is away."""
+
+    def absence(self) -> dict[str, dict[str, float]]:
+        """Nobody is remembered who is away."""
+        return {}
 
     def turn_ended(self) -> None:
         """Nothing waits."""

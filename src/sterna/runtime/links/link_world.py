@@ -8,12 +8,15 @@ they say it is.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import socket
 import ssl
 from contextlib import suppress
 from random import Random
 from time import monotonic
+from typing import Any
 
 from sterna.overlay.bundle import NAME_BYTES, Preamble
 from sterna.overlay.dialling import LOOK_AGAIN_S, Dialling
@@ -207,10 +210,12 @@ class _Dial:
 
     async def _connect(self, protocol: asyncio.Protocol, host: str) -> None:
         encrypted = self._tls is not None
+        where: dict[str, Any] = {"host": host, "port": self._bind.port}
+        if "%" in host:
+            where = {"sock": await _scoped(host, self._bind.port)}
         await asyncio.get_running_loop().create_connection(
             lambda: protocol,
-            host,
-            self._bind.port,
+            **where,
             ssl=self._tls.outward if self._tls is not None else None,
             server_hostname=self._bind.host if encrypted else None,
             ssl_handshake_timeout=self._settings.handshake_s if encrypted else None,
@@ -229,6 +234,29 @@ class _Dial:
         """Once per reason: it will be tried again and again."""
         if self._dialling.failed(reason):
             log.warning("cannot connect to a neighbour", extra={"address": str(self._bind), "reason": reason})
+
+
+async def _scoped(host: str, port: int) -> socket.socket:
+    """A connection to an IPv6 address that holds in the scope of one interface: the event loop would forget which."""
+    loop = asyncio.get_running_loop()
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind, protocol)
+    connected = asyncio.Event()
+    try:
+        sock.setblocking(False)
+        error = sock.connect_ex(address)
+        if error == errno.EINPROGRESS:
+            loop.add_writer(sock.fileno(), connected.set)
+            await connected.wait()
+            loop.remove_writer(sock.fileno())
+            error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
+    except BaseException:
+        loop.remove_writer(sock.fileno())
+        sock.close()
+        raise
+    return sock
 
 
 def contexts(tls: NetworkTls) -> tuple[ssl.SSLContext, ssl.SSLContext, str]:

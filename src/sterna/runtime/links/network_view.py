@@ -48,6 +48,11 @@ class NetworkView:
     """Origin -> epoch and sequence of the last of its messages that was taken, or not wanted."""
     paths: dict[str, str] = field(default_factory=dict)
     """Origin -> the neighbour its messages come by."""
+    away: dict[str, dict[str, float]] = field(default_factory=dict)
+    """With `strategy = "mobile"`: nodes that cannot be reached -> seconds since they could, messages that entered here
+    for them meanwhile, and the age of the oldest."""
+    carried: dict[str, Any] = field(default_factory=dict)
+    """Messages that this node carries for others: how many, bytes, age, how many were handed on or dropped."""
     tables: dict[str, Any] = field(default_factory=dict)
     """Sizes of the routing tables."""
     forwarded: int = 0
@@ -86,6 +91,8 @@ def view_of(network: Network, dialled: dict[str, str], *, tables: bool) -> Netwo
         streams=router.streams.states(),
         vector={origin: (stamp.epoch, stamp.sequence) for origin, stamp in router.streams.vector.items()},
         paths={origin: path.link for origin, path in router.paths.known.items()},
+        away=router.paths.absence(),
+        carried=network.carrying.view() if network.carrying.is_on else {},
         tables=sizes(router.strategy.table()) if tables else {},
         forwarded=router.counters.forwarded,
         taken=router.counters.taken,
