@@ -1,7 +1,8 @@
 """Messages of the papers' publish/subscribe protocols, with the bytes that their fields take.
 
 The names are the thesis' own.  It gives no sizes: an identifier or a filter takes two bytes here, a timestamp two, a
-hop count one, an event its topic, its identity and 16 bytes of payload.  Headers of the radio are counted by the radio.
+hop count one, an event its topic, its identity and 16 bytes of payload.  Above the radio's own headers each message has
+those of Castalia's routing layer (10 bytes) and application layer (8).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import msgspec
 Name = str
 """Of a broker, a subscriber or a publisher."""
 
+HEADER_BYTES = 18
 NAME_BYTES = 2
 TIME_BYTES = 2
 HOPS_BYTES = 1
@@ -38,9 +40,12 @@ class PaperMessage(msgspec.Struct, frozen=True):
     """Of any kind; a subclass per kind."""
 
     @property
-    def size(self) -> int:
-        """Bytes of its fields."""
+    def field_bytes(self) -> int:
         return 0
+
+    @property
+    def size(self) -> int:
+        return HEADER_BYTES + self.field_bytes
 
 
 class Sub(PaperMessage, frozen=True):
@@ -51,7 +56,7 @@ class Sub(PaperMessage, frozen=True):
     hops: int = 0
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return 2 * NAME_BYTES + TIME_BYTES + HOPS_BYTES
 
 
@@ -62,7 +67,7 @@ class Uns(PaperMessage, frozen=True):
     hops: int = 0
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return 2 * NAME_BYTES + TIME_BYTES + HOPS_BYTES
 
 
@@ -70,7 +75,7 @@ class Pub(PaperMessage, frozen=True):
     event: Event
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return EVENT_BYTES
 
 
@@ -84,7 +89,7 @@ class Mig(PaperMessage, frozen=True):
     hops: int = 0
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return 2 * NAME_BYTES + TIME_BYTES + HOPS_BYTES
 
 
@@ -95,7 +100,7 @@ class Rep(PaperMessage, frozen=True):
     subscriber: Name
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return NAME_BYTES + EVENT_BYTES * len(self.events)
 
 
@@ -105,7 +110,7 @@ class Filters(PaperMessage, frozen=True):
     filters: tuple[str, ...]
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return NAME_BYTES * len(self.filters)
 
 
@@ -116,7 +121,7 @@ class ProxyMig(PaperMessage, frozen=True):
     broker: Name
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return NAME_BYTES * (1 + len(self.subscribers))
 
 
@@ -126,7 +131,7 @@ class Btab(PaperMessage, frozen=True):
     table: tuple[tuple[Name, tuple[str, ...]], ...]
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return sum(2 * NAME_BYTES * len(filters) for _, filters in self.table)
 
 
@@ -150,7 +155,7 @@ class Bmig(PaperMessage, frozen=True):
     hops: int
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return HOPS_BYTES + ENTRY_BYTES * (len(self.children) + len(self.others))
 
 
@@ -160,7 +165,7 @@ class Bquery(PaperMessage, frozen=True):
     hops: int
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return ENTRY_BYTES
 
 
@@ -175,5 +180,5 @@ class Bsub(PaperMessage, frozen=True):
     travelled: int
 
     @property
-    def size(self) -> int:
+    def field_bytes(self) -> int:
         return ENTRY_BYTES + HOPS_BYTES + NAME_BYTES * len(self.filters)
