@@ -63,7 +63,7 @@ class MobileBroker(ABC):
             self.dropped_in_rings += 1
             return
         matching = self.table.matching(event, sender)
-        if sender not in self.neighbours:
+        if sender == event.publisher:
             self._routed(event, (one for subscribers in matching.values() for one in subscribers))
         for to, subscribers in matching.items():
             if self.is_linked(to):
