@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from sterna.simulation.papers.ideal_tree import BrokerFactory, IdealTree, Sent
-from sterna.simulation.papers.messages import Claim, Name, PaperMessage
+from sterna.simulation.papers.messages import BmigLine, Name, PaperMessage
 from sterna.simulation.papers.mft import EXPLAINED, PRINTED, MftBroker, Reading
 from sterna.simulation.papers.simple_routing import Send
 from sterna.simulation.papers.wrong_tables import FIGURE_TREE
@@ -27,8 +27,8 @@ def figure_tree(broker: BrokerFactory) -> IdealTree:
     return IdealTree(FIGURE_TREE, broker)
 
 
-def claims(*lines: tuple[str, int, int]) -> tuple[Claim, ...]:
-    return tuple(Claim(*line) for line in lines)
+def claims(*lines: tuple[str, int, int]) -> tuple[BmigLine, ...]:
+    return tuple(BmigLine(*line) for line in lines)
 
 
 def by_sender(sent: Iterable[Sent]) -> dict[Name, list[tuple[Name, PaperMessage]]]:

@@ -23,7 +23,7 @@ BENCHES = CommandGroup(
 )
 
 EXPERIMENTS = CommandGroup(
-    help="Repeat experiments of papers, most of them with real processes.",
+    help="Repeat experiments of papers, with real processes where there can be some.",
     entries={
         "traffic": CommandEntry("sterna.measure.papers.traffic.report:experiment", PLOT),
         "convergence": CommandEntry("sterna.measure.papers.convergence.report:experiment", PLOT),
@@ -34,6 +34,9 @@ EXPERIMENTS = CommandGroup(
         "factories": CommandEntry("sterna.measure.papers.emma.report:factories_experiment", PLOT),
         "migration": CommandEntry(
             "sterna.measure.papers.migration.report:experiment", "Draw the paper's plots into this directory."
+        ),
+        "mobile": CommandEntry(
+            "sterna.measure.papers.mobile.report:experiment", "Draw the paper's Figures 4.4 to 4.8 into this directory."
         ),
     },
     picture_option="plot",

@@ -139,7 +139,7 @@ class Fmig(PaperMessage, frozen=True):
     """Migrate, too."""
 
 
-class Claim(msgspec.Struct, frozen=True, order=True):
+class BmigLine(msgspec.Struct, frozen=True, order=True):
     """A line of BMIG: how new a broker's knowledge of a subscriber is, and how near it believes it to be."""
 
     subscriber: Name
@@ -150,8 +150,8 @@ class Claim(msgspec.Struct, frozen=True, order=True):
 class Bmig(PaperMessage, frozen=True):
     """BMIG of MFT-PubSub."""
 
-    children: tuple[Claim, ...]
-    others: tuple[Claim, ...]
+    children: tuple[BmigLine, ...]
+    others: tuple[BmigLine, ...]
     hops: int
 
     @property

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from sterna.simulation.papers.messages import Bmig, Bquery, Bsub, Claim, Mig, Name, PaperMessage, Pub, Rep, Sub, Uns
+from sterna.simulation.papers.messages import Bmig, BmigLine, Bquery, Bsub, Mig, Name, PaperMessage, Pub, Rep, Sub, Uns
 from sterna.simulation.papers.mobile_broker import HOPS_MAX, MobileBroker, Routed, nobody_asks
 from sterna.simulation.papers.simple_routing import Send
 
@@ -86,7 +86,7 @@ class MftBroker(MobileBroker):
         """Algorithm 4.2."""
         children, others = [], []
         for subscriber in self._listed():
-            claim = Claim(subscriber, *self._known(subscriber))
+            claim = BmigLine(subscriber, *self._known(subscriber))
             via = self.table.via(subscriber)
             if via == old or not self._may_claim(subscriber):
                 others.append(claim)
@@ -143,21 +143,21 @@ class MftBroker(MobileBroker):
                     self._tell(subscriber, sender)
         self._pass_on(tuple(believed), message.hops + 1, sender)
 
-    def _judged(self, claim: Claim, travelled: int, sender: Name) -> Claim | None:
+    def _judged(self, claim: BmigLine, travelled: int, sender: Name) -> BmigLine | None:
         """The claim as it is passed on; None if it is not believed."""
         subscriber = claim.subscriber
         known = self._known(subscriber)
         if claim.time > known.time:
             self._send(Bquery(subscriber, *known), sender)
-            return Claim(subscriber, known.time, claim.hops)
+            return BmigLine(subscriber, known.time, claim.hops)
         compared = claim.hops if self.reading.claimed_hops else travelled
         if claim.time < known.time or compared > known.hops:
             self._tell(subscriber, sender)
             return None
         self.times[subscriber] = Knowledge(claim.time, travelled + claim.hops + 1)
-        return Claim(subscriber, known.time, claim.hops)
+        return BmigLine(subscriber, known.time, claim.hops)
 
-    def _pass_on(self, believed: tuple[Claim, ...], hops: int, sender: Name) -> None:
+    def _pass_on(self, believed: tuple[BmigLine, ...], hops: int, sender: Name) -> None:
         before: dict[Name, None] = {}
         for claim in believed:
             via = self.table.via(claim.subscriber)

@@ -98,6 +98,8 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Of parents, per broker; None for protocols without a tree."""
     depth: float | None
     """Mean hops of brokers to their leader."""
+    load_near_leader: float | None
+    """Frames of the half of the brokers that was nearer to its leader, divided by those of the other half."""
     kinds: dict[str, int]
     """Frames by kind of message."""
     digest: str
@@ -130,8 +132,8 @@ class RadioWorld:
             **dict.fromkeys(_names("p", self._shape.publishers), "publisher"),
         }
         self.protocols: dict[Name, RadioProtocol] = {}
-        self._in_tree: list[InTree] = []
-        self._depths: list[int] = []
+        self._in_tree: dict[Name, InTree] = {}
+        self._depths: dict[Name, list[int]] = {}
 
     def run(self) -> RunFigures:
         plan = self._plan
@@ -142,7 +144,8 @@ class RadioWorld:
             port = StationPort(self.kernel, self.medium, station)
             protocol = entry.station(port, role, filters, self.ledger)
             station.listener = self.protocols[name] = protocol
-        self._in_tree = [one for one in self.protocols.values() if isinstance(one, InTree)]
+        self._in_tree = {name: one for name, one in self.protocols.items() if isinstance(one, InTree)}
+        self._depths = {name: [] for name in self._in_tree}
         self._tick()
         for protocol in self.protocols.values():
             protocol.start()
@@ -168,12 +171,13 @@ class RadioWorld:
         station = self.protocols[publisher]
         assert isinstance(station, RadioPublisher)
         station.publish(event)
-        self._depths += [one.depth for one in self._in_tree]
+        for name, one in self._in_tree.items():
+            self._depths[name].append(one.depth)
 
     def _figures(self) -> RunFigures:
         ledger, stations = self.ledger, self.medium.stations
         minutes = self.kernel.now / 60
-        changes = [one.changes / minutes for one in self._in_tree]
+        changes = [one.changes / minutes for one in self._in_tree.values()]
         kinds: dict[str, int] = {}
         for station in stations.values():
             for kind, count in station.frames.items():
@@ -193,7 +197,8 @@ class RadioWorld:
             control_frames=sum(count for kind, count in kinds.items() if kind not in DATA_KINDS) / len(stations),
             sent_bytes=fmean(station.sent_bytes for station in stations.values()),
             changes_a_minute=fmean(changes) if changes else None,
-            depth=fmean(self._depths) if self._depths else None,
+            depth=fmean(map(fmean, self._depths.values())) if self._depths else None,
+            load_near_leader=self._load_near_leader(),
             kinds=dict(sorted(kinds.items())),
             digest=self._digest(),
         )
@@ -207,6 +212,14 @@ class RadioWorld:
             acks=fmean(one.acks for one in stations),
             sent_bytes=fmean(one.sent_bytes for one in stations),
         )
+
+    def _load_near_leader(self) -> float | None:
+        ordered = sorted(self._depths, key=lambda name: fmean(self._depths[name]))
+        half = len(ordered) // 2
+        if not half:
+            return None
+        frames = [sum(self.medium.stations[name].frames.values()) for name in ordered]
+        return fmean(frames[:half]) / fmean(frames[half:])
 
     def _digest(self) -> str:
         """Of all deliveries and all that was sent."""

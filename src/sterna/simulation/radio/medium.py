@@ -33,6 +33,7 @@ SENSE_S = 0.000_128
 BACK_OFF_S = 0.016
 BUSY_MW = 10 ** (-95 / 10)
 QUEUE_FRAMES_MAX = 32
+_HOPELESS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,4 +280,6 @@ class Medium:
         for begin, end in pairwise(edges):
             noise = NOISE_MW + sum(mw for start, stop, mw in others if start <= begin and stop >= end)
             probability *= survival(strength - 10 * log10(noise), (end - begin) * BITS_PER_S)
+            if probability < _HOPELESS:
+                return 0.0
         return probability
