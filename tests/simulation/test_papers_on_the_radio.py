@@ -275,7 +275,11 @@ def test_a_run_is_the_same_in_any_process() -> None:
     assert other.digest != told[0].strip()
 
 
-def test_parents_change_even_where_nobody_moves() -> None:
-    figures = run(short("C8", 0, "mft", 1))
-    assert figures.changes_a_minute is not None
-    assert figures.changes_a_minute > 1
+def test_first_heard_parents_change_even_where_nobody_moves_and_steady_ones_hardly() -> None:
+    flapping, steady = (run(short("C8", 0, protocol, 1)) for protocol in ("mft", "mft-steady"))
+    assert flapping.changes_a_minute is not None
+    assert steady.changes_a_minute is not None
+    assert flapping.changes_a_minute > 5
+    assert steady.changes_a_minute < flapping.changes_a_minute / 4
+    assert steady.control_frames < flapping.control_frames
+    assert steady.fair_rate > flapping.fair_rate

@@ -113,7 +113,10 @@ class BrokerChoice:
     def start(self) -> None:
         self._port.after(self._port.random() * PERIOD_S, self._tick)
 
-    def heard(self, heartbeat: Heartbeat, sender: Name) -> None:
+    def heard(self, heartbeat: Heartbeat | None, sender: Name) -> None:
+        """None: nothing that could be read."""
+        if heartbeat is None:
+            return
         self._heard[sender] = (heartbeat.leader, heartbeat.hops, self._port.now)
 
     def lost(self, broker: Name) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
@@ -13,11 +13,14 @@ from sterna.simulation.papers.messages import Event, Name
 from sterna.simulation.papers.mft import EXPLAINED, PRINTED, MftBroker, Reading
 from sterna.simulation.papers.mobile_broker import Routed
 from sterna.simulation.papers.radio_nodes import (
+    LEADER,
+    STEADY,
     AodvStation,
     BrokerStation,
     PublisherStation,
     RadioBroker,
     SubscriberStation,
+    TreeKind,
 )
 from sterna.simulation.papers.simple_routing import Send
 from sterna.simulation.radio.port import RadioPort, RadioProtocol
@@ -54,15 +57,15 @@ class RadioProtocolEntry:
 
 
 def publish_subscribe(
-    broker: RadioBroker, port: RadioPort, role: Role, filters: list[str], ledger: EventLedger
+    kind: TreeKind, broker: RadioBroker, port: RadioPort, role: Role, filters: list[str], ledger: EventLedger
 ) -> RadioProtocol:
     match role:
         case "broker":
-            return BrokerStation(port, broker, ledger)
+            return BrokerStation(port, kind, broker, ledger)
         case "subscriber":
-            return SubscriberStation(port, filters, ledger)
+            return SubscriberStation(port, kind, filters, ledger)
         case "publisher":
-            return PublisherStation(port)
+            return PublisherStation(port, kind)
 
 
 def mft(reading: Reading, name: Name, send: Send, routed: Routed) -> MftBroker:
@@ -75,11 +78,15 @@ def aodv(port: RadioPort, role: Role, filters: list[str], ledger: EventLedger) -
 
 PROTOCOLS: Mapping[str, RadioProtocolEntry] = {
     "mft": RadioProtocolEntry(
-        "MFT-PubSub as its text explains it", partial(publish_subscribe, partial(mft, EXPLAINED))
+        "MFT-PubSub as its text explains it", partial(publish_subscribe, LEADER, partial(mft, EXPLAINED))
     ),
     "mft-printed": RadioProtocolEntry(
-        "MFT-PubSub as its algorithms are printed", partial(publish_subscribe, partial(mft, PRINTED))
+        "MFT-PubSub as its algorithms are printed", partial(publish_subscribe, LEADER, partial(mft, PRINTED))
     ),
-    "first": RadioProtocolEntry("the thesis' first approach", partial(publish_subscribe, FirstApproach)),
+    "first": RadioProtocolEntry("the thesis' first approach", partial(publish_subscribe, LEADER, FirstApproach)),
+    "mft-steady": RadioProtocolEntry(
+        "MFT-PubSub as explained, on the tree of the overlay `mobile`, and never claiming through a dead link",
+        partial(publish_subscribe, STEADY, partial(mft, replace(EXPLAINED, dead_links_claimed=False))),
+    ),
     "aodv": RadioProtocolEntry("AODV, a unicast per subscriber", aodv),
 }

@@ -7,13 +7,15 @@ neighbour acknowledged are lost, events among them wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sterna.simulation.papers.aodv import AodvNode
 from sterna.simulation.papers.leader_tree import BrokerChoice, Heartbeat, LeaderTree
 from sterna.simulation.papers.ledger import EventLedger
 from sterna.simulation.papers.messages import Bmig, Event, Name, PaperMessage, ProxyMig, Pub, Rep
 from sterna.simulation.papers.mobile_broker import MobileBroker, Routed
+from sterna.simulation.papers.overlay_tree import HelloDatagram, HelloReader, OverlayTree
 from sterna.simulation.papers.simple_routing import Send
 from sterna.simulation.papers.subscriber import PaperSubscriber
 from sterna.simulation.radio.port import RadioPort
@@ -30,16 +32,48 @@ def one_hop_on(message: PaperMessage) -> PaperMessage:
     return message
 
 
+class BrokerTree(Protocol):
+    """What a broker asks of the tree that it is in."""
+
+    @property
+    def parent(self) -> Name | None: ...
+    @property
+    def hops(self) -> int: ...
+    @property
+    def changes(self) -> int: ...
+
+    def start(self) -> object: ...
+    def neighbours(self) -> dict[Name, None]: ...
+    def joined(self, child: Name) -> object: ...
+    def heard(self, message: Any, sender: Name) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TreeKind:
+    """A way to get a tree: a broker's part in it, and what clients learn from its beacons."""
+
+    tree: Callable[[RadioPort, Callable[[Name | None, Name], object]], BrokerTree]
+    beacon: type
+    heartbeat: Callable[[Any], Heartbeat | None]
+
+
+LEADER = TreeKind(LeaderTree, Heartbeat, lambda message: message)
+"""The thesis' own."""
+STEADY = TreeKind(OverlayTree, HelloDatagram, HelloReader().heartbeat)
+"""The product's overlay."""
+
+
 class BrokerStation:
-    def __init__(self, port: RadioPort, broker: RadioBroker, ledger: EventLedger) -> None:
-        self.tree = LeaderTree(port, self._migrate)
+    def __init__(self, port: RadioPort, kind: TreeKind, broker: RadioBroker, ledger: EventLedger) -> None:
+        self._beacon = kind.beacon
+        self.tree = kind.tree(port, self._migrate)
         self.core = broker(port.name, port.send, ledger.route)
 
     def start(self) -> None:
         self.tree.start()
 
     def heard(self, message: PaperMessage, sender: Name) -> None:
-        if isinstance(message, Heartbeat):
+        if isinstance(message, self._beacon):
             self.tree.heard(message, sender)
             return
         if isinstance(message, Bmig | ProxyMig) and sender != self.tree.parent:
@@ -64,10 +98,11 @@ class BrokerStation:
 
 
 class SubscriberStation:
-    def __init__(self, port: RadioPort, filters: Iterable[str], ledger: EventLedger) -> None:
+    def __init__(self, port: RadioPort, kind: TreeKind, filters: Iterable[str], ledger: EventLedger) -> None:
         self.core = PaperSubscriber(port.name, port.send, self._take)
         self.core.filters = dict.fromkeys(filters)
         self.choice = BrokerChoice(port, self.core.connect, self.core.disconnect)
+        self._kind = kind
         self._port = port
         self._ledger = ledger
 
@@ -75,8 +110,8 @@ class SubscriberStation:
         self.choice.start()
 
     def heard(self, message: PaperMessage, sender: Name) -> None:
-        if isinstance(message, Heartbeat):
-            self.choice.heard(message, sender)
+        if isinstance(message, self._kind.beacon):
+            self.choice.heard(self._kind.heartbeat(message), sender)
         else:
             self.core.receive(one_hop_on(message))
 
@@ -92,8 +127,9 @@ class SubscriberStation:
 
 
 class PublisherStation:
-    def __init__(self, port: RadioPort) -> None:
+    def __init__(self, port: RadioPort, kind: TreeKind) -> None:
         self.choice = BrokerChoice(port, lambda broker: None, lambda: None)
+        self._kind = kind
         self.unsent = 0
         """Published while there was no broker."""
         self._port = port
@@ -108,8 +144,8 @@ class PublisherStation:
             self._port.send(Pub(event), self.choice.broker)
 
     def heard(self, message: PaperMessage, sender: Name) -> None:
-        if isinstance(message, Heartbeat):
-            self.choice.heard(message, sender)
+        if isinstance(message, self._kind.beacon):
+            self.choice.heard(self._kind.heartbeat(message), sender)
 
     def undelivered(self, message: Any, to: Name) -> None:
         self.choice.lost(to)
