@@ -283,3 +283,12 @@ def test_first_heard_parents_change_even_where_nobody_moves_and_steady_ones_hard
     assert steady.changes_a_minute < flapping.changes_a_minute / 4
     assert steady.control_frames < flapping.control_frames
     assert steady.fair_rate > flapping.fair_rate
+
+
+@pytest.mark.parametrize("speed", [0, 4])
+def test_the_products_strategy_delivers_everything_once_where_the_air_has_room(speed: float) -> None:
+    plan = RunPlan(
+        configuration="C8", speed_m_s=speed, protocol="sterna", seed=1, kbit_s=6000, publish_s=20.0, silence_s=20.0
+    )
+    figures = run(plan)
+    assert (figures.delivered, figures.duplicates) == (figures.meant, 0)

@@ -23,6 +23,7 @@ from sterna.simulation.papers.radio_nodes import (
     TreeKind,
 )
 from sterna.simulation.papers.simple_routing import Send
+from sterna.simulation.papers.sterna_node import SternaNode
 from sterna.simulation.radio.port import RadioPort, RadioProtocol
 
 Role = Literal["broker", "subscriber", "publisher"]
@@ -76,6 +77,10 @@ def aodv(port: RadioPort, role: Role, filters: list[str], ledger: EventLedger) -
     return AodvStation(port, ledger)
 
 
+def sterna(port: RadioPort, role: Role, filters: list[str], ledger: EventLedger) -> RadioProtocol:
+    return SternaNode(port, filters, ledger)
+
+
 PROTOCOLS: Mapping[str, RadioProtocolEntry] = {
     "mft": RadioProtocolEntry(
         "MFT-PubSub as its text explains it", partial(publish_subscribe, LEADER, partial(mft, EXPLAINED))
@@ -88,5 +93,6 @@ PROTOCOLS: Mapping[str, RadioProtocolEntry] = {
         "MFT-PubSub as explained, on the tree of the overlay `mobile`, and never claiming through a dead link",
         partial(publish_subscribe, STEADY, partial(mft, replace(EXPLAINED, dead_links_claimed=False))),
     ),
+    "sterna": RadioProtocolEntry("the product's overlay and strategy `mobile`, every station a node", sterna),
     "aodv": RadioProtocolEntry("AODV, a unicast per subscriber", aodv),
 }

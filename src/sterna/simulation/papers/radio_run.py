@@ -29,7 +29,7 @@ TICK_S = 0.1
 INTERVAL_S = 1.0
 Workload = Literal["all", "direct"]
 """Every subscriber wants everything, or each message is for one subscriber."""
-DATA_KINDS = ("Pub", "Rep", "Packet")
+DATA_KINDS = ("Pub", "Rep", "Packet", "EventBatch")
 """Of messages that carry events; all others are control."""
 
 
@@ -64,6 +64,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload = "all"
     acks: bool = True
     """Whether hops are acknowledged."""
+    kbit_s: int = 250
+    """Of the radio."""
     publish_s: float = 500.0
     silence_s: float = 200.0
 
@@ -122,7 +124,7 @@ class RadioWorld:
         propagation = Propagation(self._shape.side_m, self.kernel.dice("shadowing"))
         self._walk = Waypoints(self._shape.stations, self._shape.side_m, plan.speed_m_s, self.kernel.dice("waypoints"))
         self._propagation = propagation
-        self.medium = Medium(self.kernel, propagation, HopAcks() if plan.acks else None)
+        self.medium = Medium(self.kernel, propagation, HopAcks() if plan.acks else None, 1000 * plan.kbit_s)
         subscribers = _names("s", self._shape.subscribers)
         self._topics = _topics(plan.workload, subscribers, _names("p", self._shape.publishers))
         self.ledger = EventLedger(self._topics)

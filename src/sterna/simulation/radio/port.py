@@ -26,6 +26,9 @@ class RadioPort(Protocol):
     def send(self, message: RadioMessage, to: str) -> object:
         """To a neighbour."""
 
+    def when_delivered(self, told: Callable[[Any, str], object]) -> object:
+        """Be told of what a neighbour has acknowledged."""
+
     def after(self, seconds: float, action: Callable[..., object], *arguments: Any) -> object:
         """Have something happen later."""
 
@@ -62,3 +65,6 @@ class StationPort:
 
     def send(self, message: RadioMessage, to: str) -> None:
         self._medium.send(self._station, message, to)
+
+    def when_delivered(self, told: Callable[[Any, str], object]) -> None:
+        self._station.delivered = told

@@ -45,6 +45,7 @@ def experiment(
     workload: Annotated[
         Workload, typer.Option(help="Every subscriber wants everything, or each message is for one of them.")
     ] = "all",
+    kbit_s: Annotated[int, typer.Option(min=250, max=100_000, help="Of the radio; the CC2420 has 250.")] = 250,
     quick: Annotated[bool, typer.Option("--quick", help="Two seeds, 0 and 8 m/s, 140 s each (3 minutes).")] = False,
     records: Annotated[
         Path | None, typer.Option(help="Keep each run in this directory; those that are there are not done again.")
@@ -64,11 +65,11 @@ def experiment(
     if on == "spark" and find_spec("pyspark") is None:
         raise SternaError("Spark is not installed; pip install 'sterna[pipeline]', or give --on processes")
     plans = [
-        _plan(size, one, name, seed, workload, acks=True, quick=quick)
+        _plan(size, one, name, seed, workload, kbit_s, acks=True, quick=quick)
         for size in sizes for one in speeds for name in protocols for seed in range(1, count + 1)
     ]  # fmt: skip
     bare = [
-        _plan("C16", SPEED, name, seed, workload, acks=False, quick=quick)
+        _plan("C16", SPEED, name, seed, workload, kbit_s, acks=False, quick=quick)
         for name in protocols for seed in range(1, count + 1) if "C16" in sizes and SPEED in speeds
     ]  # fmt: skip
     begun = time.monotonic()
@@ -82,17 +83,19 @@ def experiment(
         _ordered([one for one in samples if one.figures.plan.acks], plans),
         _ordered([one for one in samples if not one.figures.plan.acks], bare),
         count_wrong_tables(WRONG_RUNS // 5 if quick else WRONG_RUNS),
-        _method(workload, quick=quick, where=where),
+        _method(workload, kbit_s, quick=quick, where=where),
         wall,
     )
     return report(told)
 
 
-def _plan(size: str, speed: float, protocol: str, seed: int, workload: Workload, *, acks: bool, quick: bool) -> RunPlan:
+def _plan(
+    size: str, speed: float, protocol: str, seed: int, workload: Workload, kbit_s: int, *, acks: bool, quick: bool
+) -> RunPlan:
     publish_s, silence_s = QUICK_S if quick else (500.0, 200.0)
     return RunPlan(
         configuration=size, speed_m_s=speed, protocol=protocol, seed=seed, workload=workload, acks=acks,
-        publish_s=publish_s, silence_s=silence_s,
+        kbit_s=kbit_s, publish_s=publish_s, silence_s=silence_s,
     )  # fmt: skip
 
 
@@ -107,12 +110,13 @@ def _ordered(samples: Sequence[MobileSample], plans: Sequence[RunPlan]) -> list[
     return [by_plan[plan] for plan in plans]
 
 
-def _method(workload: Workload, *, quick: bool, where: str) -> str:
+def _method(workload: Workload, kbit_s: int, *, quick: bool, where: str) -> str:
     wanted = "every subscriber wants both publishers' messages" if workload == "all" else "each message is for one"
     length = "100 s of messages and 40 s of silence" if quick else "500 s of messages and 200 s of silence"
     return (
-        f"Simulated, on {where}.  {length}, one message per second and publisher; {wanted}.  Heartbeats and HELLOs "
-        "every second, hops acknowledged with three retries, events of 22 bytes.  Same seed, same positions for all.  "
+        f"Simulated, on {where}, {kbit_s} kbit/s.  {length}, one message per second and publisher; {wanted}.  "
+        "Heartbeats, HELLOs and hellos every second, hops acknowledged with three retries, events of 22 bytes.  "
+        "Same seed, same positions for all.  "
         "Rate: delivered of what was routed to a known subscriber, as in the thesis; fair: of all that was published."
     )
 
