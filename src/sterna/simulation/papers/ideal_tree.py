@@ -37,7 +37,7 @@ class IdealTree:
         """Between brokers."""
         self.received: dict[Name, list[Event]] = {}
         self._lines: deque[Sent] = deque()
-        self.brokers = {name: broker(name, self._sender(name)) for name in parents}
+        self.brokers = {name: broker(name, self.sender_of(name)) for name in parents}
         self.subscribers: dict[Name, PaperSubscriber] = {}
         for name, parent in parents.items():
             if parent is not None:
@@ -48,7 +48,7 @@ class IdealTree:
 
     def add_subscriber(self, name: Name, at: Name, *filters: str) -> PaperSubscriber:
         heard = self.received.setdefault(name, [])
-        subscriber = self.subscribers[name] = PaperSubscriber(name, self._sender(name), heard.append)
+        subscriber = self.subscribers[name] = PaperSubscriber(name, self.sender_of(name), heard.append)
         subscriber.connect(at)
         subscriber.subscribe(filters)
         self.settle()
@@ -134,7 +134,7 @@ class IdealTree:
             above = self.parents[above]
         return found
 
-    def _sender(self, name: Name) -> Send:
+    def sender_of(self, name: Name) -> Send:
         def send(message: PaperMessage, to: Name) -> None:
             sent = Sent(name, to, message)
             if name in self.brokers and to in self.brokers:
