@@ -1,4 +1,4 @@
-"""What became of each event: when it was made, for whom it was meant, who has it, when and over how many hops."""
+"""The fate of each event: when it was made, for whom it was meant, who has it, when and over how many hops."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ENTRY_BYTES = NAME_BYTES + TIME_BYTES + HOPS_BYTES
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What a publisher sent; a filter matches it if it is its topic."""
+    """A publication; a filter matches it if it is its topic."""
 
     topic: str
     publisher: Name

@@ -1,6 +1,6 @@
 """Link sessions on the radio, as the overlay `mobile` asks for them: in order, nothing twice, and all or an end.
 
-A station that is to dial opens a session with its peer; both count it from then on.  Whatever is said within a turn
+A station that is to dial opens a session with its peer; both count it from then on.  All that is said within a turn
 goes as one batch, in frames of at most `PART_BYTES`, one after the other.  A frame that is not acknowledged goes again
 for `PATIENCE_S`, as TCP would do; then the session ends, or before, when the overlay says so.  The peer learns it from
 the next session, or from the answer to what it says in the old one.  The one that dialled says something at least every

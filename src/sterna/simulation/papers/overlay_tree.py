@@ -42,7 +42,7 @@ class HelloReader:
         self._seal = Seal(NETWORK, KEY)
 
     def heartbeat(self, message: HelloDatagram) -> Heartbeat | None:
-        """What a hello says of the way to the leader; a client prefers the leader that it would follow as a node."""
+        """The way to the leader that a hello tells of; a client prefers the leader that it would follow as a node."""
         hello = self.opened(message)
         if hello is None:
             return None

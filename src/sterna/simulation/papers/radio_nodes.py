@@ -33,7 +33,7 @@ def one_hop_on(message: PaperMessage) -> PaperMessage:
 
 
 class BrokerTree(Protocol):
-    """What a broker asks of the tree that it is in."""
+    """The tree that a broker is in, as the broker uses it."""
 
     @property
     def parent(self) -> Name | None: ...

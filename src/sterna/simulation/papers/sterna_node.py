@@ -231,7 +231,7 @@ class SternaNode(LinkUser):
     def link_ended(self, peer: Name) -> None:
         self._routing.link_ended(peer)
 
-    # What the strategy asks of its router.
+    # The router, as the strategy uses it.
 
     def send(self, link: Name, body: bytes) -> None:
         self._links.send(link, body, FRAME_HEAD_BYTES + len(body))

@@ -85,7 +85,7 @@ class SubscriberTable:
         self.waiting.setdefault(subscriber, deque()).append(event)
 
     def take_waiting(self, subscriber: Name) -> Iterator[Rep]:
-        """What waits for it, in messages of a few; none of it waits any longer."""
+        """The events that wait for it, in messages of a few; none of them waits any longer."""
         waiting = self.waiting.pop(subscriber, None)
         while waiting:
             few = tuple(waiting.popleft().replayed() for _ in range(min(EVENTS_IN_REP_MAX, len(waiting))))

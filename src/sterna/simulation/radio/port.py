@@ -37,7 +37,7 @@ class RadioPort(Protocol):
 
 
 class RadioProtocol(RadioListener, Protocol):
-    """What a station runs."""
+    """The protocol of a station."""
 
     def start(self) -> object:
         """Once, at the beginning."""

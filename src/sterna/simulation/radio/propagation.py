@@ -20,7 +20,7 @@ SHADOWING_DB = 4.0
 DIRECTIONS_DB = 1.0
 """How much the two directions of a pair differ."""
 SIGNAL_MIN_DBM = -100.0
-"""What is weaker reaches nobody, not even as interference."""
+"""A weaker signal reaches nobody, not even as interference."""
 SENSITIVITY_DBM = -95.0
 NOISE_DBM = -100.0
 NOISE_MW = 10 ** (NOISE_DBM / 10)

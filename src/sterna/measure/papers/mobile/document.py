@@ -1,4 +1,4 @@
-"""What `sterna experiment mobile` found, as its JSON document has it."""
+"""The findings of `sterna experiment mobile`, as its JSON document has them."""
 
 from __future__ import annotations
 

@@ -90,8 +90,7 @@ def _delivered(told: MobileDocument, speed: float, file: Path) -> Path:
     by_speed.set_xlabel("m/s")
     by_size.set_ylabel("messages delivered")
     for axes in (by_size, by_speed):
-        axes.set_ylim(bottom=0)
-        axes.margins(y=0.2)
+        axes.set_ylim(0, 1.25 * axes.get_ylim()[1])
         finish(axes, 3)
     return _save(figure, "Figure 4.5: messages delivered to all subscribers", file)
 
@@ -104,11 +103,13 @@ def _by_size(told: MobileDocument, speed: float, name: str, label: str, file: Pa
         found = [cells[protocol, size, speed].figures[name] for size in told.configurations]
         _line(axes, told.configurations, found, number, protocol)
     if log:
+        means = [one.figures[name] for one in told.cells if one.speed_m_s == speed]
+        least = min((one.mean for one in means if one is not None and one.mean > 0), default=0.01)
         axes.set_yscale("log")
+        axes.set_ylim(least / 3, 10 * axes.get_ylim()[1])
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
     axes.set_ylabel(label)
-    axes.margins(y=0.25)
     finish(axes, 3)
     number_of = "4.6" if log else "4.7"
     return _save(figure, f"Figure {number_of}: {label.split(',')[0]} of delivered messages, {speed:g} m/s", file)

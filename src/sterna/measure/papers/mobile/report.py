@@ -300,4 +300,4 @@ def _statements(told: MobileDocument) -> Table:
         Column("verdict", lambda row: row.judgement, "left"),
         Column("ours", lambda row: row.figures, "left", no_wrap=False),
     ]
-    return table("What the thesis says, judged by our runs", columns, told.statements)
+    return table("The thesis' statements, judged by our runs", columns, told.statements)
