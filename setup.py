@@ -65,6 +65,7 @@ HOT_MODULES = [
     "src/sterna/gateway/deliveries.py",
     "src/sterna/gateway/ledger.py",
     "src/sterna/gateway/upstream.py",
+    "src/sterna/gateway/watched_client.py",
     "src/sterna/operators/aggregates.py",
     "src/sterna/operators/engine.py",
     "src/sterna/operators/exact_sum.py",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace as replace_fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from msgspec.structs import replace
 
 from sterna.cli.node import overridden
+from sterna.interworking.settings import MODES
 from sterna.overlay.neighbours import checked_address
 from sterna.runtime.config.loading import load
 from sterna.runtime.config.settings import Configuration, InterworkingTable
@@ -25,15 +26,19 @@ def interwork(
     broker: Annotated[str | None, typer.Option(help="The foreign broker, host:port.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the first listener.")] = None,
     data: Annotated[Path | None, typer.Option(help="Directory for the journal and the sessions.")] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="attach: beside the broker, as one client; proxy: clients go through the node.")
+    ] = None,
 ) -> None:
     """Run a node that joins a broker of another make to the network, until it gets SIGTERM or Ctrl-C.
 
-    The node is a client of that broker: nothing changes for the broker or for its clients.
+    Beside the broker (attach) the node is a client of it: nothing changes for the broker or for its clients.
+    Before the broker (proxy) its clients connect to the node's port, and are relayed with their own credentials.
     Filters, passwords and TLS stand in the table [interworking] of the file.
     """
 
     def read() -> Configuration:
-        return attached(overridden(load(config, os.environ), port, data), broker)
+        return in_mode(attached(overridden(load(config, os.environ), port, data), broker), mode)
 
     configuration = read()
     from sterna.runtime.server import run_node
@@ -58,3 +63,17 @@ def attached(configuration: Configuration, broker: str | None) -> Configuration:
             raise typer.BadParameter(text, param_hint="--broker")
     table = InterworkingTable(broker=broker) if table is None else replace_fields(table, broker=broker)
     return replace(configuration, interworking=table)
+
+
+def in_mode(configuration: Configuration, mode: str | None) -> Configuration:
+    """The configuration with the mode that the command line names."""
+    table = configuration.interworking
+    assert table is not None
+    if mode is None or mode == table.mode:
+        return configuration
+    if mode not in MODES:
+        raise typer.BadParameter(f"{mode!r} is no mode: use {' or '.join(MODES)}", param_hint="--mode")
+    # As in a file that says no more than the mode: all listeners relay, or none does.
+    serves: Literal["node", "broker"] = "broker" if mode == "proxy" else "node"
+    listeners = tuple(replace(listener, serves=serves) for listener in configuration.listeners)
+    return replace(configuration, interworking=replace_fields(table, mode=mode), listeners=listeners)

@@ -272,8 +272,7 @@ class GatewayClient:
             self._to_node(data[start:position] if start or position < end else data)
         if position < end:
             self._incoming.keep(data[position:], stop)
-        ledger = self.ledger
-        if len(ledger.entries) >= self._limits.unacknowledged or ledger.bytes_held >= self._limits.buffer_bytes:
+        if self._is_full():
             self._listen()
 
     def _to_node(self, data: bytes) -> None:
@@ -501,13 +500,17 @@ class GatewayClient:
         context = self._context
         context.counters.sessions_lost += 1
         context.report("session lost", self.wish, node=upstream.server, reason="the node knows of no session")
-        if (self.subscriptions.incomplete or self.ledger.is_in_doubt) and self.state == ClientState.OPEN:
+        if self.state == ClientState.OPEN and self._is_beyond_repair():
             self._have_it_begin_anew()
             return
         self.deliveries.forgotten()
         self._settle_orphans()
         self._is_bare = True
         self._restore(upstream)
+
+    def _is_beyond_repair(self) -> bool:
+        """The session is gone: was there something in it that only the client knows, or can decide about?"""
+        return self.subscriptions.incomplete or self.ledger.is_in_doubt
 
     def _restore(self, upstream: Upstream) -> None:
         """Subscribe again to all that a session which took another one's place may lack, also at the next node."""
@@ -590,11 +593,14 @@ class GatewayClient:
 
     # -- flow --
 
+    def _is_full(self) -> bool:
+        """HOT.  Is there no room for more of what the client says?"""
+        ledger, limits = self.ledger, self._limits
+        return len(ledger.entries) >= limits.unacknowledged or ledger.bytes_held >= limits.buffer_bytes
+
     def _listen(self) -> None:
         """Read from the client, or do not, as there is room for what it says."""
-        ledger, limits = self.ledger, self._limits
-        full = len(ledger.entries) >= limits.unacknowledged or ledger.bytes_held >= limits.buffer_bytes
-        wanted = not full and not self._node_congested
+        wanted = not self._is_full() and not self._node_congested
         if wanted != self._reading and self.state == ClientState.OPEN:
             self._reading = wanted
             if wanted:

@@ -37,31 +37,31 @@ class Gateway:
         now: float,
     ) -> None:
         #: Shared by all clients.
-        self._context = GatewayContext(name, servers, limits, patience, world, rng, now)
+        self.context = GatewayContext(name, servers, limits, patience, world, rng, now)
         self.limits = limits
-        self.counters = self._context.counters
+        self.counters = self.context.counters
         self.clients: set[GatewayClient] = set()
         #: Those that were let in, by name.
         self._named: dict[bytes, GatewayClient] = {}
         #: Those sent away because their session was gone: a node has another one by now, with nothing in it.
         self._sent_away: dict[bytes, None] = {}
-        self.endings = SessionEndings(self._context)
+        self.endings = SessionEndings(self.context)
 
     @property
     def unauthenticated_bytes(self) -> int:
         """Held of clients that have not logged in yet."""
-        return self._context.unauthenticated.held
+        return self.context.unauthenticated.held
 
     @property
     def attached(self) -> int:
         """Clients that have a node now."""
-        return self._context.attached
+        return self.context.attached
 
     # -- what the world says --
 
     def at(self, now: float) -> None:
         """It is this late."""
-        self._context.now = now
+        self.context.now = now
 
     def accept(self, transport: PeerTransport, peer: GatewayPeer) -> GatewayClient | None:
         """A new client, or None if there are too many already (the caller drops it)."""
@@ -69,9 +69,12 @@ class Gateway:
             self.counters.refused("connections")
             return None
         self.counters.connections += 1
-        client = GatewayClient(self._context, self, self.endings, transport, peer.address)
+        client = self.new_client(transport, peer.address)
         self.clients.add(client)
         return client
+
+    def new_client(self, transport: PeerTransport, address: str) -> GatewayClient:
+        return GatewayClient(self.context, self, self.endings, transport, address)
 
     def stop(self) -> None:
         for client in list(self.clients):
@@ -86,13 +89,13 @@ class Gateway:
         self._named[client.wish.client_id] = client
         if before is not None:
             before.dismiss(Reason.SESSION_TAKEN_OVER, "another connection with this client identifier")
-        self._context.report("client connected", client.wish, address=client.address)
+        self.context.report("client connected", client.wish, address=client.address)
 
     def ended(self, client: GatewayClient) -> None:
         self.clients.discard(client)
         if client.wish is not None and self._named.get(client.wish.client_id) is client:
             del self._named[client.wish.client_id]
-            self._context.report("client disconnected", client.wish, address=client.address)
+            self.context.report("client disconnected", client.wish, address=client.address)
 
     def sent_away(self, wish: Wish) -> None:
         """Its session is gone, and it is to learn that when it comes back."""

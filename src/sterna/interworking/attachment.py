@@ -21,6 +21,7 @@ from sterna.interworking.own_side import OwnSide
 from sterna.interworking.poison import Poison
 from sterna.interworking.ports import OwnBroker, Timer, World
 from sterna.interworking.probe import Caller, Ladder
+from sterna.interworking.proxy.proxy import Proxy
 from sterna.interworking.retained import RetainedComparison
 from sterna.interworking.session_line import SessionLine
 from sterna.interworking.settings import InterworkingSettings
@@ -35,6 +36,8 @@ from sterna.mqtt.packets import MQTT_5
 STEADY_FENCES: Final = 2
 #: Subscriptions that bring retained messages: after the last fence the burst may still take so many fence intervals.
 COMPARED_FENCES: Final = 3
+#: A publication that the broker acknowledged is asked after so much later, unless it came in.
+WITNESS_FENCE_S: Final = 0.05
 
 
 class Attachment:
@@ -49,8 +52,10 @@ class Attachment:
         rng: Random,
         username: bytes | None = None,
         password: bytes | None = None,
+        proxy: Proxy | None = None,
     ) -> None:
-        """`network` and `node` name this node to others; `broker` names the foreign broker to people."""
+        """`network` and `node` name this node to others; `broker` names the foreign broker to people; `proxy` is there
+        in proxy mode."""
         self._settings = settings
         self._network, self._node = network, node
         self.broker = broker
@@ -90,7 +95,13 @@ class Attachment:
         #: This process has subscribed there.
         self._has_subscribed = False
         self._fences_in_a_row = 0
+        #: A broker that does not send it back has passed on what came before it when the next one is due.
+        self._last_fence = b""
+        self._is_fence_due = False
         self._said: set[str] = set()
+        self._proxy = proxy
+        if proxy is not None:
+            proxy.begin(self._is_wanted, self._fence_soon, self._caller.client_id)
 
     # -- the outside --
 
@@ -131,6 +142,7 @@ class Attachment:
             "fences_sent": counters.fences_sent,
             "fences_back": counters.fences_back,
             "storms": counters.storms,
+            **(self._proxy.view() if self._proxy is not None else {}),
         }
 
     @property
@@ -187,6 +199,7 @@ class Attachment:
             self._poison,
             self._taken_out,
             self.counters,
+            self._proxy.witness if self._proxy is not None else None,
         )
         joint.now = self._world.now
         self._poison.connected()
@@ -220,6 +233,8 @@ class Attachment:
             return
         self.counters.connections += 1
         self._is_new = not session_present
+        if self._is_new and self._proxy is not None:
+            self._proxy.session_lost()
         if self._is_new:
             self._start_anew()
         elif self.abilities is not None and self.abilities.loop_prevention == EXPECTED_ECHOES:
@@ -302,6 +317,11 @@ class Attachment:
             return
         payload = self.fences.next(self._world.now, self._echoes.serial)
         self.counters.fences_sent += 1
+        if self._proxy is not None:
+            if not self._hears_itself:
+                self._proxy.witness.fence_back(self._last_fence)
+            self._last_fence = payload
+            self._proxy.witness.fence_sent(payload)
         packet_id = line.free_packet_id()
         qos = 1 if abilities.receive_maximum > 1 else 0
         line.write(encode.encode_publish(self.fences.topic, payload, abilities.version, qos=qos, packet_id=packet_id))
@@ -314,6 +334,18 @@ class Attachment:
         if self._side is not None:
             self._side.feed(encode.PINGREQ_BYTES)
         self._after("fence", self._settings.fence_s, self._fence)
+
+    def _fence_soon(self) -> None:
+        """Clients wait to hear what became of their publications."""
+        if self.state == State.ATTACHED and self._hears_itself and not self._is_fence_due:
+            self._is_fence_due = True
+            self._after("witness", WITNESS_FENCE_S, self._fence_for_witness)
+
+    def _fence_for_witness(self) -> None:
+        self._is_fence_due = False
+        is_needed = self._proxy is not None and self._proxy.witness.needs_fence
+        if is_needed and self.state == State.ATTACHED and not self.fences.missing:
+            self._fence()
 
     @property
     def _hears_itself(self) -> bool:
@@ -330,6 +362,8 @@ class Attachment:
             serial = self.fences.came_back(fence, now)
             if serial is not None:
                 self.counters.fences_back += 1
+                if self._proxy is not None:
+                    self._proxy.witness.fence_back(payload)
                 missing, packet_ids = self._echoes.fence_came_back(serial)
                 if missing:
                     self.counters.not_injected["no-echo"] += missing
@@ -417,6 +451,8 @@ class Attachment:
         ]
         if missing:
             side.subscribe(missing)
+        if self._proxy is not None:
+            self._proxy.attached()
         self._after("compared", COMPARED_FENCES * self._settings.fence_s, self._compared)
         self._world.report(
             "attached", {"broker": self.broker, "session_present": not self._is_new, **abilities.shown()}
@@ -484,7 +520,10 @@ class Attachment:
 
     def _let_go(self, farewell: bytes) -> None:
         """End every connection, on both sides."""
-        self._cancel("fence", "settle", "compared", "alone")
+        self._cancel("fence", "witness", "settle", "compared", "alone")
+        self._is_fence_due = False
+        if self._proxy is not None:
+            self._proxy.lost()
         self._fences_in_a_row = 0
         self.fences.forget()
         if self._ladder is not None:

@@ -17,6 +17,7 @@ from sterna.interworking.echoes import ExpectedEchoes
 from sterna.interworking.fences import ROOT
 from sterna.interworking.marks import Marks
 from sterna.interworking.poison import Poison
+from sterna.interworking.proxy.witness import Witness
 from sterna.interworking.retained import Found, RetainedComparison
 from sterna.interworking.storms import StormGuard
 from sterna.mqtt import wire
@@ -67,9 +68,10 @@ class Joint:
         poison: Poison,
         taken_out: set[int],
         counters: Counters,
+        witness: Witness | None = None,
     ) -> None:
         """`wanted`: may a message on this topic come in from the foreign broker?  `taken_out`: identifiers of its
-        publications at QoS 2 that were taken out and not released yet."""
+        publications at QoS 2 that were taken out and not released yet.  `witness`: in proxy mode."""
         self._version = abilities.version
         self._hands = hands
         self._wanted = wanted
@@ -78,6 +80,7 @@ class Joint:
         self._storms = storms
         self._poison = poison
         self._counters = counters
+        self._witness = witness
         self._retain = abilities.retain_available
         #: While retained messages are compared; None otherwise.
         self.comparison: RetainedComparison | None = None
@@ -103,7 +106,10 @@ class Joint:
         if kind == PUBLISH:
             if self._comes_in(first, data, body, stop):
                 self._counters.taken += 1
-                self._passing.append(data[start:stop])
+                packet = data[start:stop]
+                if self._witness is not None:
+                    packet = self._witnessed(self._witness, packet, first, data, body, stop)
+                self._passing.append(packet)
             return True
         if kind not in _PASSING:
             return False
@@ -204,6 +210,21 @@ class Joint:
             self._hands.storm(topic, verdict.begins)
         return "storm" if verdict.is_held else ""
 
+    def _witnessed(self, witness: Witness, packet: bytes, first: int, data: bytes, body: int, stop: int) -> bytes:
+        """HOT.  The packet, with the retain flag of the publication that it is, which plain 3.1.1 loses."""
+        topic, place = wire.read_binary(data, body, stop)
+        qos = first >> 1 & 3
+        packet_id = 0
+        if qos:
+            packet_id, place = wire.read_two(data, place, stop)
+        if self._version == MQTT_5:
+            length, place = wire.read_variable(data, place, stop)
+            place += length
+        sight = witness.seen(topic, data[place:stop], qos, packet_id)
+        if sight is None or not sight.retain or first & 1:
+            return packet
+        return bytes((first | 1,)) + packet[1:]
+
     def _is_echo(self, echoes: ExpectedEchoes, first: int, packet_id: int, topic: bytes, payload: bytes) -> bool:
         """HOT."""
         qos = first >> 1 & 3
@@ -243,6 +264,8 @@ class Joint:
                     self._hands.answer_own(encode_acknowledgement(PUBCOMP, packet_id, 0, self._version))
                 else:
                     passing.append(data[position:stop])
+                    if self._witness is not None and kind in (PUBACK, PUBREC):
+                        self._witness.safe(packet_id)
             else:
                 others.append(data[position:stop])
             position = stop

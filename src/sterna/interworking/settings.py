@@ -7,14 +7,15 @@ from typing import Annotated
 
 from sterna.vocabulary.settings import Allowed, Choice, ShownDefault
 
-MODES = ("attach",)
+MODES = ("attach", "proxy")
 IN_DOUBT = ("repeat", "drop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterworkingSettings:
     mode: Annotated[str, Choice(MODES)] = "attach"
-    """How the node stands to the broker: it joins the broker as one client."""
+    """How the node stands to the broker: beside it, as one client (`"attach"`), or before it (`"proxy"`): clients reach
+    the broker through the node."""
 
     from_broker: tuple[str, ...] = ("#",)
     """Topics that come from the broker into the network: filters of which no two match the same topic."""
@@ -45,6 +46,10 @@ class InterworkingSettings:
 
     pause_max_s: Annotated[float, Allowed(0.01, 86400)] = 60.0
     """... up to this."""
+
+    witness_window: Annotated[int, Allowed(1, 1_000_000)] = 500
+    """In proxy mode: publications at QoS 1 and 2 that the broker may be passing on to the node at once.  Keep it below
+    the messages that the broker queues for one client (Mosquitto: `max_queued_messages`, 1000); it drops others."""
 
     storm_repeats: Annotated[int, Allowed(2, 1000)] = 8
     """The same message that went to the broker and came back so often within ten seconds is a storm: its topic is held

@@ -11,11 +11,13 @@ from typing import Any, cast
 
 from sterna.interworking.attachment import Attachment
 from sterna.interworking.foreign_line import ForeignLine
+from sterna.interworking.proxy.proxy import Proxy
 from sterna.node.foreign_session import ForeignSession
 from sterna.node.node import Node
 from sterna.runtime.config.schema import Bind
 from sterna.runtime.config.settings import InterworkingTable
 from sterna.runtime.links.connections import LingeringTransport
+from sterna.runtime.proxy import ProxyWorld
 
 LONE_NETWORK = "alone"
 """Stands for the name of the network where there is none."""
@@ -61,7 +63,9 @@ class Interworking:
         node: Node,
         report: Callable[[str, dict[str, Any]], None],
         after_work: Callable[[], None],
+        sockets: int,
     ) -> None:
+        """`sockets`: how many relayed clients may be open."""
         self._table = table
         self._broker = node.broker
         self._context = tls_context(table)
@@ -69,6 +73,15 @@ class Interworking:
         self.after_work = after_work
         self.output_bytes = node.broker.limits.output_bytes
         password = table.password_file.read_bytes().strip() if table.password_file is not None else None
+        self.relay: ProxyWorld | None = None
+        """The relayed clients, in proxy mode."""
+        proxy = None
+        if table.mode == "proxy":
+            proxy = Proxy(table.witness_window, repeats_doubts=table.in_doubt == "repeat")
+            limits = node.broker.limits
+            self.relay = ProxyWorld(
+                table, node_name, limits, proxy, self._context, report, self.begin, after_work, sockets
+            )
         self.attachment = Attachment(
             table,
             network or LONE_NETWORK,
@@ -79,15 +92,23 @@ class Interworking:
             random.SystemRandom(),
             table.user.encode() if table.user is not None else None,
             password,
+            proxy,
         )
         #: Referred to here, or the loop might lose them while they dial.
         self._dialling: set[asyncio.Task[None]] = set()
 
-    def start(self) -> None:
+    def prepare(self) -> None:
+        """Before the first client comes."""
         self._loop = asyncio.get_running_loop()
+        if self.relay is not None:
+            self.relay.start()
+
+    def start(self) -> None:
         self.work(self.attachment.start)
 
     def stop(self) -> None:
+        if self.relay is not None:
+            self.relay.stop()
         self.work(self.attachment.stop)
         for task in list(self._dialling):
             task.cancel()

@@ -44,7 +44,7 @@ from sterna.runtime.committer import Committer
 from sterna.runtime.config import access
 from sterna.runtime.config.feed_rules import clients_address, feed_address
 from sterna.runtime.config.networks import networks
-from sterna.runtime.config.settings import Configuration
+from sterna.runtime.config.settings import Configuration, NodeListener
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.disk.backups import Backup, back_up
 from sterna.runtime.disk.segment_files import FileStore
@@ -201,6 +201,9 @@ class NodeServer:
             descriptors.sockets, configuration.limits, self.broker.counters.refused, self._deserted.set
         )
         self._listeners = Listeners(self, descriptors.backlog, shared=shared_ports)
+        relay = self.interworking.relay if self.interworking is not None else None
+        #: For clients of a foreign broker, in proxy mode.
+        self._relaying = Listeners(relay, descriptors.backlog) if relay is not None else None
         self._admin = AdminPort(self, guard(configuration.admin))
         self.backups = Backups(self._back_up if self._durable else None)
         self._verifiers = Verifiers(self._verified)
@@ -229,7 +232,10 @@ class NodeServer:
         if table is None:
             return None
         network_name = network.name if network is not None else ""
-        return Interworking(table, network_name, configuration.node.name, self._node, self.report, self.after_work)
+        # A relayed client takes two descriptors: its own connection, and the one to the foreign broker.
+        sockets = max(1, self._descriptors.sockets // 2)
+        name = configuration.node.name
+        return Interworking(table, network_name, name, self._node, self.report, self.after_work, sockets)
 
     def _next_epoch(self, last: int) -> int:
         """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
@@ -263,11 +269,10 @@ class NodeServer:
                 feed_address(self._configuration, feed), clients_address(self._configuration), configuration.migration
             )
             log.info("open to other nodes", extra={"address": str(door) if door else None})
+        if self.interworking is not None:
+            self.interworking.prepare()
         for listener in self._configuration.listeners:
-            address = await self._listeners.open(listener)
-            if self.networking is not None:
-                self.networking.listens(listener, address)
-            log.info("listening", extra={"address": str(address), "transport": listener.transport})
+            await self._listen(listener)
         if self._configuration.admin.bind is not None:
             address = await self._admin.start(self._configuration.admin.bind)
             log.info("admin port", extra={"address": f"http://{address}"})
@@ -288,6 +293,17 @@ class NodeServer:
         await housekeeping  # it may be in the middle of a checkpoint
         await self._stop()
         return 0
+
+    async def _listen(self, listener: NodeListener) -> None:
+        fields: dict[str, Any] = {"transport": listener.transport}
+        if listener.serves == "broker" and self._relaying is not None:
+            address = await self._relaying.open(listener)
+            fields["serves"] = listener.serves
+        else:
+            address = await self._listeners.open(listener)
+            if self.networking is not None:
+                self.networking.listens(listener, address)
+        log.info("listening", extra={"address": str(address), **fields})
 
     def _report_start(self) -> None:
         started = self._node.started
@@ -335,6 +351,8 @@ class NodeServer:
         self._service_manager.stopping()
         self._serving = False
         await self._listeners.close()
+        if self._relaying is not None:
+            await self._relaying.close()
         if self.interworking is not None:
             self.interworking.stop()
         self.broker.at(time.monotonic())
@@ -380,7 +398,9 @@ class NodeServer:
         if authenticator.is_like(self._authenticator):
             authenticator = self._authenticator  # it remembers who has just shown a right password
         rules = access.access_list(new.authorization, new.adaptation)
-        listeners = PreparedListeners(self._listeners, new.listeners)
+        listeners = PreparedListeners(self._listeners, [one for one in new.listeners if one.serves == "node"])
+        relayed = [one for one in new.listeners if one.serves == "broker"]
+        relaying = PreparedListeners(self._relaying, relayed) if self._relaying is not None else None
         admin = guard(new.admin) if new.admin.bind == old.admin.bind else self._admin.guard
         links = feed = None
         if self.networking is not None and new.network is not None:
@@ -390,6 +410,8 @@ class NodeServer:
 
             feed = feed_context(new.feed)
         needs_restart = [*listeners.needs_restart, *needing_restart(old, new, RELOADED)]
+        if relaying is not None:
+            needs_restart += relaying.needs_restart
 
         def swap() -> ReloadOutcome:
             users = "none" if authenticator.users is None else f"{authenticator.users} users"
@@ -397,6 +419,7 @@ class NodeServer:
                 ReloadedPart("passwords and tokens", authenticator is not self._authenticator, users),
                 ReloadedPart("access rules", not rules.is_like(self.broker.access.rules), f"{len(rules)} rules"),
                 *listeners.apply(),
+                *(relaying.apply() if relaying is not None else ()),
             ]
             self._authenticator = authenticator
             self._admin.guard = admin

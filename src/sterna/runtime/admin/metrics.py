@@ -231,6 +231,30 @@ INTERWORKING_METRICS = (
     InterworkingMetric(
         "interworking_storms", "Topics held because messages went round.", _COUNTER, lambda v: v["storms"]
     ),
+    InterworkingMetric(
+        "interworking_clients",
+        "Clients of the foreign broker that are relayed to it now.",
+        _GAUGE,
+        lambda v: v.get("proxy", {}).get("relayed", 0),
+    ),
+    InterworkingMetric(
+        "interworking_witnessed",
+        "Publications of relayed clients that the foreign broker passed on.",
+        _COUNTER,
+        lambda v: v.get("proxy", {}).get("witnessed", 0),
+    ),
+    InterworkingMetric(
+        "interworking_not_witnessed",
+        "Publications of relayed clients that the foreign broker acknowledged and passed on to nobody.",
+        _COUNTER,
+        lambda v: v.get("proxy", {}).get("not_witnessed", 0),
+    ),
+    InterworkingMetric(
+        "interworking_publications_in_doubt",
+        "Publications at QoS 2 of relayed clients whose session the foreign broker lost, by what became of them.",
+        _COUNTER,
+        lambda v: v.get("proxy", {}).get("in_doubt", {}),
+    ),
 )
 
 

@@ -57,7 +57,7 @@ def clients_address(configuration: Configuration) -> str:
         return network.clients
     for listener in configuration.listeners:
         bind = listener.bind
-        if listener.transport == "tcp" and bind.port:
+        if listener.transport == "tcp" and bind.port and listener.serves == "node":
             return str(bind) if bind.host not in EVERY_ADDRESS else _at_our_host(network, bind.port)
     return ""
 

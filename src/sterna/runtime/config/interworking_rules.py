@@ -28,7 +28,18 @@ def check_interworking(configuration: Configuration, report: ProblemReport) -> N
             report.add((TABLE, "password_file"), "a password without a user name", "add user")
     if table.pause_max_s < table.pause_s:
         report.add((TABLE, "pause_max_s"), "is below pause_s", f"use {table.pause_s:g} or more")
+    if table.mode == "proxy":
+        _check_proxy(configuration, report)
     _check_tls(table, report)
+
+
+def _check_proxy(configuration: Configuration, report: ProblemReport) -> None:
+    if not any(listener.serves == "broker" for listener in configuration.listeners):
+        fix = 'leave `serves` out of a [[listener]], or use mode = "attach"'
+        report.add((TABLE, "mode"), "no listener relays clients to the broker", fix)
+    if configuration.node.processes > 1:
+        fix = "set processes = 1 in [node]"
+        report.add((TABLE, "mode"), "all relayed clients go through one process", fix)
 
 
 def _check_that_it_is_another(configuration: Configuration, table: InterworkingTable, report: ProblemReport) -> None:

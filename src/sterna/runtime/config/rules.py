@@ -24,7 +24,7 @@ from sterna.runtime.config.problems import ProblemReport
 from sterna.runtime.config.process_rules import check_admin, check_origins, check_ranges, check_tls
 from sterna.runtime.config.process_tables import ListenerTable
 from sterna.runtime.config.schema import Bind
-from sterna.runtime.config.settings import Configuration, Token
+from sterna.runtime.config.settings import Configuration, NodeListener, Token
 from sterna.runtime.config.toml_source import Place
 from sterna.runtime.functions.settings import FunctionTable
 
@@ -59,8 +59,9 @@ def _completed(configuration: Configuration, tree: dict[str, Any]) -> Configurat
     """
     checks_users = configuration.authentication.password_file or configuration.authentication.token
     said = [_table(item) for item in _list(tree.get("listener"))] or [{}]
+    is_proxy = configuration.interworking is not None and configuration.interworking.mode == "proxy"
     listeners = tuple(
-        listener if "anonymous" in words else replace(listener, anonymous=listener.bind.is_local and not checks_users)
+        _completed_listener(listener, words, checks_users=bool(checks_users), is_proxy=is_proxy)
         for listener, words in zip(configuration.listeners, said, strict=False)
     )
     authorization, admin = configuration.authorization, configuration.admin
@@ -70,6 +71,18 @@ def _completed(configuration: Configuration, tree: dict[str, Any]) -> Configurat
         admin = replace(admin, anonymous=admin.bind.is_local)
     node = replace(configuration.node, data=configuration.node.data.absolute())
     return replace(configuration, node=node, listeners=listeners, authorization=authorization, admin=admin)
+
+
+def _completed_listener(
+    listener: NodeListener, words: dict[str, Any], *, checks_users: bool, is_proxy: bool
+) -> NodeListener:
+    if "serves" not in words and is_proxy:
+        listener = replace(listener, serves="broker")
+    if "anonymous" not in words:
+        # Users of the foreign broker are its own to check.
+        is_checked = checks_users and listener.serves == "node"
+        listener = replace(listener, anonymous=listener.bind.is_local and not is_checked)
+    return listener
 
 
 def _table(raw: Any) -> dict[str, Any]:
@@ -141,8 +154,23 @@ def _check_listeners(configuration: Configuration, report: ProblemReport) -> Non
         # A client without a certificate gets through TLS where none is required; without a name it is refused then.
         shows_certificate = listener.require_certificate or authentication.certificates
         is_guarded = checks_users or (shows_certificate and listener.client_ca)
+        if listener.serves == "broker":
+            _check_relayed(configuration, listener, place, report)
+            continue
         if not is_guarded and not listener.anonymous and report.is_sound("authentication"):
             _refuse_unguarded(listener, (*place, "bind"), report)
+
+
+def _check_relayed(configuration: Configuration, listener: NodeListener, place: Place, report: ProblemReport) -> None:
+    """A listener whose clients are relayed to a foreign broker, as if this machine were their own."""
+    table = configuration.interworking
+    if table is None or table.mode != "proxy":
+        fix = 'set mode = "proxy" in [interworking], or serves = "node"'
+        report.add((*place, "serves"), "there is no foreign broker to relay clients to", fix)
+    if not listener.anonymous and not (listener.require_certificate and listener.client_ca):
+        text = f"{listener.bind} lets other machines reach the foreign broker as if they were this one"
+        fix = "set require_certificate and client_ca, or say anonymous = true if the broker asks for passwords"
+        report.add((*place, "bind"), text, fix)
 
 
 def _refuse_unguarded(listener: ListenerTable, place: Place, report: ProblemReport) -> None:

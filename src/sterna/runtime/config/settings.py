@@ -48,6 +48,12 @@ class NodeTable(Table, frozen=True):
     """Processes that serve the listeners [together](#many-cores), one for each core that is to be used."""
 
 
+class NodeListener(ListenerTable, frozen=True):
+    serves: Annotated[Literal["node", "broker"], ShownDefault('`"node"`; in proxy mode `"broker"`')] = "node"
+    """The node serves clients here itself, or relays them to the foreign broker of [`[interworking]`](#interworking) in
+    proxy mode."""
+
+
 class Mqtt(Table, frozen=True):
     sys_interval_s: Annotated[float, Allowed(0, 86400)] = 10
     """Time between two updates of the `$SYS` tree; 0 switches it off (states of [bridges](#bridges) stay)."""
@@ -265,7 +271,7 @@ class Configuration(Table, frozen=True):
     journal: JournalSettings = msgspec.field(default_factory=JournalSettings)
     limits: Limits = msgspec.field(default_factory=Limits)
     mqtt: Mqtt = msgspec.field(default_factory=Mqtt)
-    listeners: tuple[ListenerTable, ...] = msgspec.field(default=(ListenerTable(),), name="listener")
+    listeners: tuple[NodeListener, ...] = msgspec.field(default=(NodeListener(),), name="listener")
     authentication: Authentication = msgspec.field(default_factory=Authentication)
     authorization: Authorization = msgspec.field(default_factory=Authorization)
     adaptation: ControlTable = msgspec.field(default_factory=ControlTable)

@@ -1,0 +1,42 @@
+"""A gateway in front of one foreign broker: its clients are watched (`watched_client`), and reconnected on demand."""
+
+from __future__ import annotations
+
+from random import Random
+
+from sterna.gateway.context import GatewayWorld
+from sterna.gateway.gateway import Gateway
+from sterna.gateway.servers import Servers
+from sterna.gateway.settings import GatewayLimits, Patience
+from sterna.gateway.upstream import PeerTransport
+from sterna.gateway.watched_client import WatchedClient, Watcher
+
+#: A foreign broker is told nothing of gateways, keeps sessions as clients ask, and assigns packet identifiers its way.
+PATIENCE = Patience(session_s=0, window=0)
+
+
+class WatchedGateway(Gateway):
+    def __init__(
+        self,
+        name: str,
+        broker: str,
+        limits: GatewayLimits,
+        world: GatewayWorld,
+        watcher: Watcher,
+        rng: Random,
+        now: float,
+        patience: Patience = PATIENCE,
+    ) -> None:
+        """`broker`: its address."""
+        super().__init__(name, Servers([broker], patience, rng, control=False), limits, patience, world, rng, now)
+        self._watcher = watcher
+
+    def new_client(self, transport: PeerTransport, address: str) -> WatchedClient:
+        return WatchedClient(self.context, self, self.endings, transport, address, self._watcher)
+
+    def connect_anew(self, reason: str) -> None:
+        """All clients let go of the foreign broker and come back to it, which they do not notice."""
+        for client in list(self.clients):
+            upstream = client.tether.upstream if client.tether is not None else None
+            if upstream is not None and upstream.live_since:
+                upstream.lost(reason)

@@ -1,0 +1,95 @@
+"""Proxy mode as the attachment sees it: when clients may go to the foreign broker, and who witnesses for them.
+
+Clients are let through while the attachment stands: only then is the node subscribed at the foreign broker, and sees
+what it passes on.  A foreign broker that has lost the node's session passed on to nobody in between: clients connect
+anew then, and everything that was not settled is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sterna.interworking.proxy.counters import ProxyCounters
+from sterna.interworking.proxy.witness import Publisher, Sight, Witness
+
+
+class Door(Protocol):
+    """The way of clients to the foreign broker."""
+
+    def open(self) -> None:
+        """They may go there."""
+
+    def connect_anew(self, reason: str) -> None:
+        """They let go of it and come back, without noticing."""
+
+    def view(self) -> dict[str, Any]:
+        """For the admin port."""
+
+
+class Proxy:
+    def __init__(self, window: int, *, repeats_doubts: bool) -> None:
+        """`window`: publications that the foreign broker may be passing on to us at once."""
+        self.counters = ProxyCounters()
+        self.repeats_doubts = repeats_doubts
+        self.is_open = False
+        self.door: Door | None = None
+        self._is_wanted: Callable[[bytes], bool] = lambda _topic: True
+        self._client_id = b""
+        self.witness = Witness(self._is_heard, self.counters, window)
+
+    def begin(self, wanted: Callable[[bytes], bool], want_fence: Callable[[], None], client_id: bytes) -> None:
+        """`client_id`: under which, with endings, the node is known to the foreign broker."""
+        self._is_wanted = wanted
+        self._client_id = client_id
+        self.witness.want_fence = want_fence
+
+    def _is_heard(self, topic: bytes) -> bool:
+        return self._is_wanted(topic)
+
+    # -- the attachment --
+
+    def attached(self) -> None:
+        self.is_open = True
+        if self.door is not None:
+            self.door.open()
+
+    def lost(self) -> None:
+        self.is_open = False
+        self.witness.lost()
+
+    def session_lost(self) -> None:
+        if self.door is not None:
+            self.door.connect_anew("the foreign broker has lost the node's session")
+
+    def view(self) -> dict[str, Any]:
+        counters = self.counters
+        return {
+            "proxy": {
+                "witnessed": counters.witnessed,
+                "not_witnessed": counters.not_witnessed,
+                "waiting": len(self.witness),
+                "in_doubt": dict(sorted(counters.in_doubt.items())),
+                **(self.door.view() if self.door is not None else {}),
+            }
+        }
+
+    # -- the clients --
+
+    @property
+    def is_full(self) -> bool:
+        """HOT."""
+        return self.witness.is_full
+
+    def published(self, topic: bytes, payload: bytes, qos: int, retain: bool, client: Publisher) -> Sight | None:
+        """HOT."""
+        return self.witness.published(topic, payload, qos, retain, client)
+
+    def wait_for_room(self, client: Publisher) -> None:
+        self.witness.wait_for_room(client)
+
+    def doubt(self, outcome: str) -> None:
+        self.counters.in_doubt[outcome] += 1
+
+    def is_taken(self, client_id: bytes) -> bool:
+        return client_id == self._client_id or client_id.startswith(self._client_id + b"-")

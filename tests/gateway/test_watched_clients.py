@@ -1,0 +1,236 @@
+"""In front of a foreign broker a client hears the last word about a publication when the watcher has settled it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from sterna.gateway.settings import GatewayLimits
+from sterna.gateway.watched import WatchedGateway
+from sterna.gateway.watched_client import WatchedClient
+from sterna.mqtt import packets
+
+from .model_client import ModelClient
+from .town import Town
+
+versions = pytest.mark.parametrize("version", [4, 5])
+
+
+class Ticket:
+    def __init__(self, payload: bytes, client: WatchedClient) -> None:
+        self.payload = payload
+        self.client = client
+        self.is_settled = self.was_seen = self.is_withdrawn = False
+        self.answers = 0
+
+    def released(self) -> None: ...
+
+    def answered(self) -> None:
+        self.answers += 1
+
+    def interrupted(self) -> None:
+        self.answers = 0
+
+    def withdraw(self) -> None:
+        self.is_withdrawn = True
+
+    def settle(self, *, seen: bool = True) -> None:
+        self.is_settled, self.was_seen = True, seen
+        self.client.settled()
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.tickets: dict[bytes, Ticket] = {}
+        self.is_full = False
+        self.repeats_doubts = True
+        self.doubts: list[str] = []
+        self.waiting: list[WatchedClient] = []
+
+    def published(self, topic: bytes, payload: bytes, qos: int, retain: bool, client: WatchedClient) -> Ticket | None:
+        assert topic == b"up"
+        assert qos
+        assert not retain
+        assert payload not in self.tickets, "asked for twice"
+        self.tickets[payload] = Ticket(payload, client)
+        return self.tickets[payload]
+
+    def wait_for_room(self, client: WatchedClient) -> None:
+        self.waiting.append(client)
+
+    def doubt(self, outcome: str) -> None:
+        self.doubts.append(outcome)
+
+    def is_taken(self, client_id: bytes) -> bool:
+        return client_id == b"ours"
+
+
+class WatchedTown(Town):
+    def __init__(self) -> None:
+        super().__init__(("a:1",))
+        self.network.knows_gateways = False
+        self.watcher = Watcher()
+        self.watched = WatchedGateway("g", "a:1", GatewayLimits(), self, self.watcher, Random(1), self.now)
+        self.gateway = self.watched
+
+    @property
+    def tickets(self) -> dict[bytes, Ticket]:
+        return self.watcher.tickets
+
+    def lose_sessions(self) -> None:
+        self.wire().cut()
+        self.network.sessions.clear()
+
+
+def joined(town: WatchedTown, version: int, name: str = "c") -> ModelClient:
+    client = ModelClient(town, version, name)
+    client.connect(persistent=True)
+    assert client.heard[0][0] == 0x20
+    client.heard.clear()
+    return client
+
+
+def last_words(client: ModelClient) -> list[int]:
+    return [first >> 4 for first, _ in client.heard if first >> 4 in (packets.PUBACK, packets.PUBCOMP)]
+
+
+@versions
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_last_word_waits_for_the_watcher(version: int, qos: int) -> None:
+    town = WatchedTown()
+    client = joined(town, version)
+    client.publish(b"one", qos)
+    client.talk(1)
+    assert [payload for _, payload, _ in town.network.accepted] == [b"one"]
+    assert not last_words(client)
+    assert town.tickets[b"one"].answers == 1
+    town.tickets[b"one"].settle()
+    client.talk()
+    assert last_words(client) == [packets.PUBACK if qos == 1 else packets.PUBCOMP]
+    assert not client.pending
+
+
+def test_last_words_keep_their_order() -> None:
+    town = WatchedTown()
+    client = joined(town, 4)
+    for payload in (b"one", b"two", b"three"):
+        client.publish(payload, 1)
+    client.talk(1)
+    town.tickets[b"three"].settle()
+    town.tickets[b"two"].settle()
+    client.talk()
+    assert not last_words(client)
+    town.tickets[b"one"].settle()
+    client.talk()
+    assert [body for first, body in client.heard if first >> 4 == packets.PUBACK] == [b"\0\1", b"\0\2", b"\0\3"]
+
+
+@versions
+def test_a_publication_whose_last_word_the_client_did_not_get_is_sent_again_when_the_broker_is_back(
+    version: int,
+) -> None:
+    town = WatchedTown()
+    client = joined(town, version)
+    client.publish(b"one", 1)
+    client.talk(1)
+    assert town.tickets[b"one"].answers == 1
+    town.lose_sessions()
+    client.talk(2)
+    assert [payload for _, payload, _ in town.network.accepted] == [b"one", b"one"]
+    assert town.tickets[b"one"].answers == 1, "it was asked after again"
+    town.tickets[b"one"].settle()
+    client.talk()
+    assert last_words(client) == [packets.PUBACK]
+    assert not client.end.closing, "the client stays"
+
+
+@versions
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_publication_in_doubt_at_qos_2_is_repeated_or_dropped(version: int, repeats: bool) -> None:
+    town = WatchedTown()
+    town.watcher.repeats_doubts = repeats
+    client = joined(town, version)
+    client.publish(b"one", 2)
+    client.talk(1)
+    town.lose_sessions()
+    client.talk(2)
+    accepted = [payload for _, payload, _ in town.network.accepted]
+    assert accepted == ([b"one", b"one"] if repeats else [b"one"])
+    assert town.watcher.doubts == (["repeated"] if repeats else ["dropped"])
+    if repeats:
+        assert not last_words(client)
+        town.tickets[b"one"].settle()
+        client.talk()
+    assert last_words(client) == [packets.PUBCOMP]
+    assert sum(first >> 4 == packets.PUBREC for first, _ in client.heard) == 1, "nothing is repeated to the client"
+    assert not client.pending
+    assert not client.end.closing
+
+
+@versions
+def test_a_publication_that_was_seen_is_in_no_doubt(version: int) -> None:
+    town = WatchedTown()
+    client = joined(town, version)
+    client.publish(b"one", 2)
+    client.send(b"")
+    while not town.network.accepted:
+        town.settle()
+    ticket = town.tickets[b"one"]
+    ticket.is_settled = ticket.was_seen = True
+    town.lose_sessions()
+    client.talk(2)
+    assert town.watcher.doubts == ["witnessed"]
+    assert [payload for _, payload, _ in town.network.accepted] == [b"one"]
+    assert last_words(client) == [packets.PUBCOMP]
+    assert not client.pending
+
+
+def test_a_client_that_leaves_waits_for_nothing() -> None:
+    town = WatchedTown()
+    client = joined(town, 4)
+    client.publish(b"one", 1)
+    client.talk(1)
+    client.client.lost()
+    town.pass_time(20)
+    assert town.tickets[b"one"].is_withdrawn
+
+
+def test_a_client_is_not_read_from_while_too_much_is_under_way() -> None:
+    town = WatchedTown()
+    client = joined(town, 4)
+    town.watcher.is_full = True
+    client.publish(b"one", 1)
+    assert client.end.paused
+    town.watcher.is_full = False
+    for one in town.watcher.waiting:
+        one.has_room()
+    assert not client.end.paused
+
+
+@versions
+def test_a_client_may_not_have_the_name_of_the_node(version: int) -> None:
+    town = WatchedTown()
+    client = ModelClient(town, version, "ours")
+    client.connect()
+    code = 2 if version == 4 else 0x85
+    assert [body[1] for first, body in client.heard if first == 0x20] == [code]
+    assert not town.wires
+
+
+@versions
+def test_all_clients_connect_anew_and_do_not_notice(version: int) -> None:
+    town = WatchedTown()
+    client = joined(town, version)
+    client.subscribe(b"down")
+    client.talk()
+    client.publish(b"one", 1)
+    client.talk(1)
+    town.watched.connect_anew("for the test")
+    client.talk(2)
+    assert [payload for _, payload, _ in town.network.accepted] == [b"one", b"one"]
+    town.tickets[b"one"].settle()
+    town.network.publish(b"down", b"hello", 1)
+    client.talk(1)
+    assert last_words(client) == [packets.PUBACK]
+    assert client.received == [(b"hello", 1)]

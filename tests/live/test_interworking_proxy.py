@@ -1,0 +1,363 @@
+"""Clients that reach real brokers of other makes through a node: relayed as they are, and their messages cross once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .certificates import Authority
+from .clients import Paho, Refused, Will
+from .conftest import Join
+from .foreign_brokers import KINDS, ForeignProcess, present
+from .networks import LiveNetwork
+from .nodes import LiveNode, wait_until
+from .steadfast import Steadfast
+from .test_interworking import view, wait_for_fences, wait_until_attached
+
+MESSAGES = 10
+_LISTENERS = '[[listener]]\nbind = "127.0.0.1:0"\n[[listener]]\nbind = "127.0.0.1:0"\nserves = "node"\n'
+_TABLE = (
+    '[interworking]\nbroker = "{broker}"\nmode = "proxy"\nfence_s = 0.5\npause_s = 0.2\npause_max_s = 1.0\n{more}\n'
+)
+
+
+def before(directory: Path, broker: str, more: str = "", listeners: str = _LISTENERS) -> LiveNode:
+    """A node whose first port relays clients to the broker, and whose second serves them itself."""
+    table = _TABLE.format(broker=broker, more=more)
+    return LiveNode(directory, f'[admin]\nbind = "127.0.0.1:0"\n[journal]\ndurability = "os"\n{table}{listeners}')
+
+
+def proxy(node: LiveNode) -> dict[str, Any]:
+    found: dict[str, Any] = view(node)["proxy"]
+    return found
+
+
+class ProxyNetwork(LiveNetwork):
+    """Nodes in a row, each in front of a broker of its own."""
+
+    def __init__(self, directory: Path, brokers: dict[str, ForeignProcess]) -> None:
+        self._brokers = brokers
+        names = sorted(brokers)
+        super().__init__(directory, [a + b for a, b in itertools.pairwise(names)], "subscription-flooding")
+
+    def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
+        table = _TABLE.format(broker=self._brokers[name].address, more="")
+        return super().make(name, neighbours, strategy, more + table + _LISTENERS)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_clients_of_several_brokers_and_of_nodes_hear_each_other_once_and_in_order(
+    tmp_path: Path, join: Join, version: int
+) -> None:
+    kinds = present() if version == 4 else ["mosquitto", "mosquitto"]
+    print(f"brokers: {', '.join(kinds)}; missing: {', '.join(kind for kind in KINDS if kind not in kinds) or 'none'}")
+    kinds = kinds if len(kinds) > 1 else ["mosquitto", "mosquitto"]
+    with ExitStack() as stack:
+        brokers = {
+            chr(ord("a") + place): stack.enter_context(ForeignProcess(kind, tmp_path / f"broker{place}"))
+            for place, kind in enumerate(kinds)
+        }
+        network = stack.enter_context(ProxyNetwork(tmp_path, brokers))
+        for node in network.nodes.values():
+            wait_until_attached(node)
+        places = {f"{name}-{one.kind}": network[name].ports[0] for name, one in brokers.items()}
+        places["node"] = network[max(network.nodes)].ports[1]
+        clients = {name: join(port, version=version) for name, port in places.items()}
+        for client in clients.values():
+            client.subscribe("m/#", 2)
+        for source, client in clients.items():
+            for qos in (0, 1, 2):
+                for number in range(MESSAGES):
+                    client.publish(f"m/{source}/{qos}", f"{number}", qos)
+        for name, client in clients.items():
+            wanted = len(clients) * 3 * MESSAGES
+            client.receive(wanted, 120)
+            found: dict[str, list[int]] = defaultdict(list)
+            for message in client.messages:
+                found[message.topic].append(int(message.payload))
+            assert found == {f"m/{one}/{qos}": list(range(MESSAGES)) for one in clients for qos in (0, 1, 2)}, name
+        _check_that_it_is_quiet(network, clients)
+
+
+def _check_that_it_is_quiet(network: LiveNetwork, clients: dict[str, Paho]) -> None:
+    def counts() -> list[Any]:
+        views = [view(node) for node in network.nodes.values()]
+        return [(found["taken"], found["injected"], found["proxy"]["witnessed"]) for found in views] + [
+            len(client.messages) for client in clients.values()
+        ]
+
+    earlier = counts()
+    for node in network.nodes.values():
+        wait_for_fences(node, 4)
+        assert proxy(node)["not_witnessed"] == 0
+        assert proxy(node)["waiting"] == 0
+    assert counts() == earlier
+
+
+class _Pair:
+    """Two Mosquittos, each behind a node of the same network."""
+
+    def __init__(self, stack: ExitStack, directory: Path, more: dict[str, str] | None = None) -> None:
+        self.brokers = {
+            name: stack.enter_context(
+                ForeignProcess("mosquitto", directory / f"broker-{name}", (more or {}).get(name, ""))
+            )
+            for name in "ab"
+        }
+        self.network = stack.enter_context(ProxyNetwork(directory, self.brokers))
+        for node in self.network.nodes.values():
+            wait_until_attached(node)
+
+    def port(self, name: str) -> int:
+        """Where clients of this broker connect."""
+        return self.network[name].ports[0]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_retained_messages_wills_and_lasting_sessions_work_over_both_brokers(
+    tmp_path: Path, join: Join, version: int
+) -> None:
+    with ExitStack() as stack:
+        pair = _Pair(stack, tmp_path)
+        _check_one_way(join, pair.port("a"), pair.port("b"), version, "ab")
+        _check_one_way(join, pair.port("b"), pair.port("a"), version, "ba")
+
+
+def _check_one_way(join: Join, here: int, there: int, version: int, name: str) -> None:
+    source = join(here, version=version)
+    for qos in (0, 1, 2):
+        source.publish(f"{name}/r/{qos}", f"{qos}", qos, retain=True)
+    source.publish(f"{name}/r/gone", b"soon", 1, retain=True)
+    source.publish(f"{name}/r/gone", b"", 1, retain=True)
+    lasting = join(there, version=version, client_id=f"{name}-lasting", persistent=True)
+    lasting.subscribe(f"{name}/l/#", 2)
+    lasting.close()
+    for qos in (1, 2):
+        source.publish(f"{name}/l/{qos}", f"{qos}", qos)
+    watcher = join(there, version=version)
+    watcher.subscribe(f"{name}/w/+", 2)
+    join(here, version=version, will=Will(f"{name}/w/vanished", b"will", 2)).vanish()
+    watcher.receive(1)
+    join(here, version=version, will=Will(f"{name}/w/left", b"will", 2)).close()
+    source.publish(f"{name}/w/last", b"end", 2)
+    watcher.receive(2)
+    assert [message.topic for message in watcher.messages] == [f"{name}/w/vanished", f"{name}/w/last"]
+    again = join(there, version=version, client_id=f"{name}-lasting", persistent=True)
+    assert again.session_present
+    assert sorted(again.payloads(2)) == [b"1", b"2"]
+    late = join(there, version=version)
+    late.subscribe(f"{name}/r/#", 2)
+    assert sorted(late.payloads(3)) == [b"0", b"1", b"2"]
+    assert all(message.retain for message in late.messages)
+
+
+_RULES = "user sterna\ntopic readwrite #\n\nuser guest\ntopic readwrite open/#\n"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_of_a_thousand_forbidden_publications_none_reaches_another_broker_and_of_a_thousand_allowed_all_do(
+    tmp_path: Path, join: Join, version: int
+) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text(_RULES)
+    with (
+        ForeignProcess("mosquitto", tmp_path / "b", f"acl_file {rules}\n") as broker,
+        before(tmp_path / "n", broker.address, 'user = "sterna"') as node,
+    ):
+        wait_until_attached(node)
+        elsewhere = join(node.ports[1], version=5)
+        elsewhere.subscribe("#", 2)
+        guest = join(node.port, version=version, username="guest")
+        mids = []
+        for number in range(1000):
+            qos = number % 3
+            mids += [
+                (guest.send("closed/x", b"%d" % number, qos), qos),
+                (guest.send("open/x", b"%d" % number, qos), qos),
+            ]
+        for mid, qos in mids:
+            if qos:
+                guest.code_of(mid)
+        guest.publish("open/end", b"", 1)
+        wait_until(lambda: any(one.topic == "open/end" for one in elsewhere.messages), "the end arrives")
+        found = Counter(message.topic for message in elsewhere.messages)
+        assert found == {"open/x": 1000, "open/end": 1}
+        if version == 5:
+            refused = sum(guest.acknowledged[mid] >= 0x80 for mid, qos in mids if qos == 1)
+            assert refused == 333, "the broker's own word reaches the client (paho does not read it in PUBREC)"
+            assert proxy(node)["not_witnessed"] == 0
+        else:
+            assert proxy(node)["not_witnessed"] == 666, "3.1.1 has no word for it, so the witness tells"
+
+
+def test_a_password_is_the_brokers_to_judge_and_the_client_hears_its_answer(tmp_path: Path, join: Join) -> None:
+    (tmp_path / "passwords").write_text("")
+    more = f"allow_anonymous true\nper_listener_settings false\npassword_file {tmp_path}/passwords\n"
+    with (
+        ForeignProcess("mosquitto", tmp_path / "b", more) as broker,
+        before(tmp_path / "n", broker.address) as node,
+    ):
+        wait_until_attached(node)
+        for version, code in ((4, 0x87), (5, 0x87)):
+            with pytest.raises(Refused) as refused:
+                join(node.port, version=version, username="nobody", password="guess")
+            assert refused.value.code == code, "Mosquitto says: not authorised"
+        with pytest.raises(Refused) as refused:
+            join(node.port, version=5, client_id="sterna-alone-live")
+        assert refused.value.code == 0x85, "the node's own name at the broker is no client's"
+        join(node.port, version=5).publish("x", b"", 1)
+
+
+def test_tls_both_ways(tmp_path: Path, join: Join) -> None:
+    authority = Authority(tmp_path / "ca", "all")
+    (certificate, key), (mine, mine_key) = authority.issue("server"), authority.issue("node")
+    listener = f"cafile {authority.file}\ncertfile {certificate}\nkeyfile {key}\nrequire_certificate true\n"
+    table = f'tls = true\nca = "{authority.file}"\ncertificate = "{mine}"\nkey = "{mine_key}"\n'
+    own = f'[[listener]]\nbind = "127.0.0.1:0"\ncertificate = "{certificate}"\nkey = "{key}"\n'
+    with (
+        ForeignProcess("mosquitto", tmp_path / "b", listener) as broker,
+        before(tmp_path / "n", broker.address, table, own) as node,
+    ):
+        wait_until_attached(node)
+        clients = [join(node.port, version=version, tls=authority.context()) for version in (4, 5)]
+        for client in clients:
+            client.subscribe("t", 1)
+        clients[0].publish("t", b"x", 1)
+        for client in clients:
+            assert client.payloads() == [b"x"]
+        assert proxy(node)["witnessed"] == 1
+
+
+class _Stream:
+    """A publisher that is told of each message, in a thread of its own; it stays connected, or the test fails."""
+
+    def __init__(self, join: Join, port: int, topic: str, qos: int, version: int = 4) -> None:
+        self.topic, self.qos = topic, qos
+        self.client = join(port, version=version, client_id=f"p-{topic.replace('/', '-')}", persistent=True)
+        self.sent = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.client.publish(self.topic, f"{self.sent}", self.qos)
+            self.sent += 1
+            self._stop.wait(0.002)
+
+    def wait_for(self, more: int) -> None:
+        enough = self.sent + more
+        wait_until(lambda: self.sent >= enough, f"{more} messages are published and acknowledged", 120)
+
+    def end(self) -> int:
+        """How many were acknowledged."""
+        self._stop.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive(), "a publication is not answered"
+        return self.sent
+
+
+def _check(stream: _Stream | _Resender, heard: Paho, *, repeats: int = 0) -> None:
+    """Everything that was acknowledged is there; at QoS 2 no more came twice than was in doubt."""
+    wanted = {f"{number}".encode() for number in range(stream.end())}
+
+    def found() -> Counter[bytes]:
+        return Counter(bytes(message.payload) for message in heard.messages if message.topic == stream.topic)
+
+    wait_until(lambda: set(found()) >= wanted, f"{len(wanted)} messages of {stream.topic}", 120)
+    twice = [payload for payload, count in found().items() if count > 1]
+    assert stream.qos == 1 or len(twice) <= repeats, f"{stream.topic}: {twice} came twice, {repeats} were in doubt"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_broker_is_restarted_under_load_while_its_clients_stay_connected_and_nothing_is_lost_between_brokers(
+    tmp_path: Path, join: Join, number: signal.Signals
+) -> None:
+    with ExitStack() as stack:
+        pair = _Pair(stack, tmp_path)
+        there = join(pair.port("b"), version=4)
+        there.subscribe("load/#", 2)
+        here = join(pair.port("a"), version=5)
+        here.subscribe("back/#", 1)
+        streams = [
+            _Stream(join, pair.port("a"), f"load/{version}/{qos}", qos, version) for version in (4, 5) for qos in (1, 2)
+        ]
+        for _ in range(2):
+            for stream in streams:
+                stream.wait_for(30)
+            pair.brokers["a"].end(number)
+            pair.brokers["a"].start()
+            for stream in streams:
+                stream.wait_for(30)
+        found = proxy(pair.network["a"])
+        repeats = found["in_doubt"].get("repeated", 0) + view(pair.network["a"])["in_doubt"].get("repeated", 0)
+        if number == signal.SIGTERM:
+            assert repeats == 0, "Mosquitto keeps its sessions"
+        for stream in streams:
+            _check(stream, there, repeats=repeats)
+        assert here.client.is_connected()
+        back = join(pair.port("b"), version=4)
+        back.publish("back/x", b"still there", 1)
+        assert here.payloads() == [b"still there"], "its subscription outlived the broker"
+        print(f"{number.name}: {json.dumps(found)}")
+
+
+class _Resender:
+    """A publisher that comes back and sends again what was not answered, as the standard has it."""
+
+    def __init__(self, node: LiveNode, topic: str, qos: int) -> None:
+        self.topic, self.qos = topic, qos
+        self._node = node
+        self._client = Steadfast(f"p-{topic.replace('/', '-')}")
+        self.sent = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set() or not self._client.is_idle:
+            if self._client.fileno() is None:
+                self._client.connect(self._node.address)
+            if self._client.backlog < 5 and not self._stop.is_set():
+                self._client.publish(self.topic, f"{self.sent}".encode(), self.qos)
+                self.sent += 1
+            self._client.pump()
+            time.sleep(0.002)
+
+    def wait_for(self, more: int) -> None:
+        enough = self._client.acknowledged + more
+        wait_until(lambda: self._client.acknowledged >= enough, f"{more} messages are acknowledged", 120)
+
+    def end(self) -> int:
+        self._stop.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive(), "a publication is not answered"
+        self._client.leave()
+        return self.sent
+
+
+def test_kill_9_of_the_node_before_a_broker_loses_nothing_and_repeats_nothing_at_qos_2(
+    tmp_path: Path, join: Join
+) -> None:
+    with ExitStack() as stack:
+        pair = _Pair(stack, tmp_path)
+        there = join(pair.port("b"), version=4)
+        there.subscribe("load/#", 2)
+        streams = [_Resender(pair.network["a"], f"load/{qos}", qos) for qos in (1, 2)]
+        for _ in range(3):
+            for stream in streams:
+                stream.wait_for(100)
+            pair.network["a"].kill()
+            pair.network["a"].restart()
+        for stream in streams:
+            _check(stream, there)
+        assert view(pair.network["a"])["sessions_lost"] == 0
