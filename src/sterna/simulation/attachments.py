@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.interworking.attachment import Attachment
 from sterna.interworking.foreign_line import ForeignLine
+from sterna.interworking.proxy.proxy import Proxy
 from sterna.interworking.settings import InterworkingSettings
 from sterna.node.foreign_session import ForeignSession
 from sterna.simulation.foreign_broker import ForeignBroker
 from sterna.simulation.kernel import Timer
+from sterna.simulation.relays import RelayWorld
 from sterna.simulation.streams import End
 
 if TYPE_CHECKING:
@@ -35,6 +37,12 @@ class AttachmentWorld:
         self._foreign = foreign
         machine = running.machine
         self.reports: list[tuple[str, dict[str, Any]]] = []
+        self.proxy: Proxy | None = None
+        self.relay: RelayWorld | None = None
+        if foreign.settings.mode == "proxy":
+            settings = foreign.settings
+            self.proxy = Proxy(settings.witness_window, repeats_doubts=settings.in_doubt == "repeat")
+            self.relay = RelayWorld(running, foreign.broker, self.proxy)
         self.attachment = Attachment(
             foreign.settings,
             foreign.network,
@@ -43,6 +51,7 @@ class AttachmentWorld:
             self,
             ForeignSession(running.broker, machine.name, foreign.settings.in_doubt),
             running.kernel.dice(f"{machine.name} attachment {running.number}"),
+            proxy=self.proxy,
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from sterna.broker.session.connection import ClientPeer
 from sterna.gateway.client import GatewayClient
@@ -87,7 +87,7 @@ class RunningGateway:
         if client is None:
             end.abort()
         else:
-            end.user = _Stream(self, client)
+            end.user = GatewayStream(self, client)
 
     # -- what the gateway asks of its world --
 
@@ -98,7 +98,7 @@ class RunningGateway:
         if end is None:
             self.work(upstream.failed, "nobody answers")
         elif self.alive:
-            end.user = _Stream(self, upstream)
+            end.user = GatewayStream(self, upstream)
             self.work(upstream.connected, _CountedEnd(end, self.machine))
         else:
             end.abort()
@@ -151,12 +151,18 @@ class _CountedEnd:
         return self._end.get_write_buffer_size()
 
 
-class _Stream:
+class Working(Protocol):
+    """A process that does one piece of work after the other."""
+
+    def work(self, action: Callable[..., None], *arguments: Any) -> None: ...
+
+
+class GatewayStream:
     """Between a stream and a client of the gateway, or its connection to a node."""
 
     __slots__ = ("_running", "_side")
 
-    def __init__(self, running: RunningGateway, side: GatewayClient | Upstream) -> None:
+    def __init__(self, running: Working, side: GatewayClient | Upstream) -> None:
         self._running = running
         self._side = side
 

@@ -1,0 +1,143 @@
+"""Clients that reach model brokers through nodes, and faults at random: what they were told of is everywhere, once.
+
+A seed repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from interworking.scene import SETTINGS, Scene
+from sterna.simulation.clients import Client, Habits
+from sterna.simulation.foreign_broker import KINDS, Quirks
+from sterna.simulation.membership import NETWORK
+from sterna.simulation.relays import RELAY_PORT
+
+SECONDS = 12.0
+SEEDS = int(os.environ.get("STERNA_INTERWORKING_SEEDS", "6"))
+#: Brokers that take QoS 2 as such, so that "once" can be asked for.
+EXACT = sorted(kind for kind, quirks in KINDS.items() if quirks.qos == 2)
+
+
+class ProxyScene(Scene):
+    """One publisher and one subscriber behind each node, both relayed to its broker."""
+
+    def __init__(self, *quirks: Quirks, seed: int, in_doubt: str = "repeat") -> None:
+        settings = replace(SETTINGS, mode="proxy", in_doubt=in_doubt)
+        super().__init__(*quirks, settings=settings, seed=seed)
+        self.relayed: list[Client] = []
+        self.readers: list[Client] = []
+        for place, one in enumerate(quirks):
+            version = 5 if 5 in one.levels and (seed + place) % 2 else 4
+            address = f"node{place}:{RELAY_PORT}"
+            make = self.world.network, self.world.records
+            self.relayed.append(Client(make[0], f"relayed{place}", address, make[1], Habits(version=version), NETWORK))
+            reader = Client(make[0], f"reader{place}", address, make[1], Habits(version=4), NETWORK)
+            reader.subscribe(b"t/#", 2)
+            self.readers.append(reader)
+
+    def begin(self, *, attached: bool = True) -> None:
+        super().begin(attached=attached)
+        for client in (*self.relayed, *self.readers):
+            client.come()
+        self.wait(lambda: all(client.is_welcome and not client.is_asking for client in self.readers))
+
+    def rest(self) -> None:
+        for machine, broker in zip(self.machines, self.brokers, strict=True):
+            machine.boot()
+            broker.boot()
+        self.settle()
+        self.wait(lambda: all(not client.unfinished for client in self.relayed))
+        self.run(10.0)
+        self.settle()
+
+    def counts(self, name: str) -> Counter[str]:
+        return Counter(arrival.identity for arrival in self.world.records.arrivals.get(name, []))
+
+
+class Weather:
+    """Relayed clients publish, and something breaks now and then; nodes and clients only if asked for."""
+
+    def __init__(self, scene: ProxyScene, *, kills_nodes: bool) -> None:
+        self._scene = scene
+        self._dice = scene.kernel.dice("weather")
+        self._until = scene.kernel.now + SECONDS
+        self._kills_nodes = kills_nodes
+
+    def begin(self) -> None:
+        self._publish()
+        self._scene.kernel.after(self._dice.expovariate(1.0), self._break)
+
+    def _publish(self) -> None:
+        scene, dice = self._scene, self._dice
+        if scene.kernel.now >= self._until:
+            return
+        place = dice.randrange(len(scene.relayed))
+        scene.relayed[place].publish(b"t/r%d" % place, dice.choice((1, 2)))
+        scene.publishers[place].publish(b"t/n%d" % place, dice.choice((1, 2)))
+        scene.kernel.after(dice.expovariate(20.0), self._publish)
+
+    def _break(self) -> None:
+        scene, dice, kernel = self._scene, self._dice, self._scene.kernel
+        if kernel.now >= self._until:
+            return
+        place, what = dice.randrange(len(scene.brokers)), dice.random()
+        broker, machine = scene.brokers[place], scene.machines[place]
+        if what < 0.3:
+            cut = [session.wire for session in broker.sessions.values() if session.wire is not None]
+            for wire in cut if dice.random() < 0.5 else cut[: dice.randrange(len(cut) + 1)]:
+                wire.cut()
+        elif what < 0.4 and self._kills_nodes:
+            client = dice.choice((*scene.relayed, *scene.readers))
+            client.hang_up()
+        elif what < 0.7 and self._kills_nodes:
+            machine.kill(power=dice.random() < 0.5)
+            kernel.after(dice.random(), machine.boot)
+        else:
+            broker.kill()
+            kernel.after(dice.random(), broker.boot)
+        kernel.after(dice.expovariate(1.0), self._break)
+
+
+def _check(scene: ProxyScene, sides: list[str], *, exact: bool) -> None:
+    known = [one for one in scene.world.records.publications.values() if not one.abandoned]
+    assert sum(one.publisher.startswith("relayed") for one in known) > 50
+    for side in sides:
+        counts = scene.counts(side)
+        missing = [one.identity for one in known if not counts[one.identity]]
+        assert not missing, f"{side}: {len(missing)} of {len(known)} lost: {missing[:5]}"
+        twice = [one.identity for one in known if one.qos == 2 and counts[one.identity] > 1]
+        assert not exact or not twice, f"{side}: {len(twice)} twice: {twice[:5]}"
+    broken = [one for one in scene.world.records.broken if exact or one.claim != "session lost"]
+    assert not broken, broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_while_brokers_keep_their_sessions_nothing_is_lost_and_nothing_comes_twice_at_qos_2(seed: int) -> None:
+    kinds = [replace(KINDS[EXACT[(seed + place) % len(EXACT)]], forgets=False) for place in range(2)]
+    scene = ProxyScene(*kinds, seed=seed)
+    scene.begin()
+    Weather(scene, kills_nodes=True).begin()
+    scene.run(SECONDS + 2.0)
+    scene.rest()
+    _check(scene, ["node0s", "node1s", "reader0", "reader1"], exact=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_broker_that_forgets_everything_when_it_is_killed_loses_nothing_that_others_were_to_hear(seed: int) -> None:
+    """Clients of the node hear what relayed clients were told of.  Readers of the broker that died may miss what it had
+    acknowledged; that is its own.  Nodes stay up here, and clients stay connected: a message at QoS 2 between PUBREC
+    and PUBCOMP is in the memory of the broker and of the node only, and gone if the broker dies and nobody waits."""
+    kinds = [replace(KINDS[EXACT[(seed + place) % len(EXACT)]], forgets=True) for place in range(2)]
+    scene = ProxyScene(*kinds, seed=seed)
+    scene.begin()
+    Weather(scene, kills_nodes=False).begin()
+    scene.run(SECONDS + 2.0)
+    scene.rest()
+    _check(scene, ["node0s", "node1s"], exact=False)
