@@ -63,6 +63,7 @@ HOT_MODULES = [
     "src/sterna/gateway/client.py",
     "src/sterna/gateway/context.py",
     "src/sterna/gateway/deliveries.py",
+    "src/sterna/gateway/extended_client.py",
     "src/sterna/gateway/ledger.py",
     "src/sterna/gateway/upstream.py",
     "src/sterna/gateway/watched_client.py",

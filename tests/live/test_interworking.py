@@ -458,9 +458,12 @@ def test_another_node_of_the_network_is_no_foreign_broker(tmp_path: Path) -> Non
         )
 
 
-def test_a_client_cannot_take_the_name_of_a_foreign_broker(node: LiveNode, join: Join) -> None:
+@pytest.mark.parametrize("client_id", ["$interwork/live", "$relayed/live/somebody"])
+def test_a_client_cannot_take_the_name_of_a_foreign_broker_or_of_a_client_of_one(
+    node: LiveNode, join: Join, client_id: str
+) -> None:
     with pytest.raises(Refused, match="0x85"):
-        join(node, version=5, client_id="$interwork/live")
+        join(node, version=5, client_id=client_id)
 
 
 # -- TLS and passwords --

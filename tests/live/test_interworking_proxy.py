@@ -44,13 +44,15 @@ def proxy(node: LiveNode) -> dict[str, Any]:
 class ProxyNetwork(LiveNetwork):
     """Nodes in a row, each in front of a broker of its own."""
 
-    def __init__(self, directory: Path, brokers: dict[str, ForeignProcess]) -> None:
+    def __init__(self, directory: Path, brokers: dict[str, ForeignProcess], more: str = "") -> None:
+        """`more`: lines of [interworking]."""
         self._brokers = brokers
+        self._table = more
         names = sorted(brokers)
         super().__init__(directory, [a + b for a, b in itertools.pairwise(names)], "subscription-flooding")
 
     def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
-        table = _TABLE.format(broker=self._brokers[name].address, more="")
+        table = _TABLE.format(broker=self._brokers[name].address, more=self._table)
         return super().make(name, neighbours, strategy, more + table + _LISTENERS)
 
 
@@ -106,14 +108,12 @@ def _check_that_it_is_quiet(network: LiveNetwork, clients: dict[str, Paho]) -> N
 class _Pair:
     """Two Mosquittos, each behind a node of the same network."""
 
-    def __init__(self, stack: ExitStack, directory: Path, more: dict[str, str] | None = None) -> None:
+    def __init__(self, stack: ExitStack, directory: Path, more: str = "") -> None:
+        """`more`: lines of [interworking]."""
         self.brokers = {
-            name: stack.enter_context(
-                ForeignProcess("mosquitto", directory / f"broker-{name}", (more or {}).get(name, ""))
-            )
-            for name in "ab"
+            name: stack.enter_context(ForeignProcess("mosquitto", directory / f"broker-{name}")) for name in "ab"
         }
-        self.network = stack.enter_context(ProxyNetwork(directory, self.brokers))
+        self.network = stack.enter_context(ProxyNetwork(directory, self.brokers, more))
         for node in self.network.nodes.values():
             wait_until_attached(node)
 
@@ -361,3 +361,39 @@ def test_kill_9_of_the_node_before_a_broker_loses_nothing_and_repeats_nothing_at
         for stream in streams:
             _check(stream, there)
         assert view(pair.network["a"])["sessions_lost"] == 0
+
+
+def test_groups_span_the_brokers_and_relayed_clients_compute_if_the_node_may_serve_them(
+    tmp_path: Path, join: Join
+) -> None:
+    with ExitStack() as stack:
+        pair = _Pair(stack, tmp_path, "extras = true\n")
+        members = [join(pair.port(name), version=version) for name, version in (("a", 4), ("b", 5), ("b", 4))]
+        for member in members:
+            assert member.subscribe("$share/crew/job/#", 2) == 2
+            member.subscribe("other", 1)
+        lasting = join(pair.port("a"), version=5, client_id="lasting", persistent=True)
+        lasting.subscribe("$share/alone/job/#", 2)
+        lasting.close()
+        source = join(pair.port("a"), version=4)
+        for number in range(60):
+            source.publish(f"job/{number % 3}", b"%d" % number, number % 3)
+        source.publish("other", b"end", 1)
+        wanted = sorted(b"%d" % number for number in range(60))
+
+        def work() -> list[bytes]:
+            return sorted(bytes(one.payload) for member in members for one in member.messages if one.topic != "other")
+
+        wait_until(lambda: len(work()) >= 60, "all jobs are taken")
+        for node in pair.network.nodes.values():
+            wait_for_fences(node, 2)
+        assert work() == wanted, "each job went to one member, at whichever broker"
+        assert sum(len(member.messages) > 1 for member in members) > 1
+        again = join(pair.port("a"), version=5, client_id="lasting", persistent=True)
+        again.receive(40)
+        assert sorted(again.payloads(40)) == sorted(b"%d" % number for number in range(60) if number % 3)
+        meter = join(pair.port("b"), version=4)
+        assert meter.subscribe("$SUM/weight/+", 1) == 1
+        source.publish("weight/x", b"1", 1)
+        source.publish("weight/y", b"2", 1)
+        wait_until(lambda: any(float(message.payload) == 3 for message in meter.messages), "the sum arrives")

@@ -46,7 +46,7 @@ class AccessRenewal:
         if accepted is None:
             return True  # nobody has asked yet who it is
         peer = connection.peer
-        if peer.is_foreign_broker:
+        if peer.is_ours:
             return True
         allowed = peer.entrance.anonymous
         return not peer.is_outdated and self._access.authenticator.still_accepts(accepted, anonymous_allowed=allowed)

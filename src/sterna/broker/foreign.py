@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sterna.broker.access.identity import FOREIGN_PREFIX
+from sterna.broker.access.identity import FOREIGN_PREFIX, RELAYED_PREFIX
 from sterna.broker.session.session import Session
 from sterna.broker.session.session_log import SessionLog
 from sterna.mqtt.message import Message
@@ -32,7 +32,8 @@ class Forgotten(NamedTuple):
 
 
 def is_foreign(session: Session) -> bool:
-    return session.client_id.startswith(FOREIGN_PREFIX.encode())
+    """Is it of a foreign broker, or of a client of one?  Then no other node can serve it."""
+    return session.client_id.startswith((FOREIGN_PREFIX.encode(), RELAYED_PREFIX.encode()))
 
 
 def forget_exchanges(session: Session, log: SessionLog, in_doubt: InDoubt) -> Forgotten:

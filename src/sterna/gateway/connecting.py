@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from sterna.mqtt import packets, wire
 from sterna.mqtt import properties as prop
-from sterna.mqtt.packets import MQTT_5
+from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5
 from sterna.mqtt.properties import READERS, Properties, write_properties
 from sterna.mqtt.reasons import Reason
 
 CLEAN = 0x02
 _WILL_FLAGS = 0x3C
+_PASSWORD_FLAG = 0x40
+_USER_FLAG = 0x80
 _OURS = frozenset({prop.SESSION_EXPIRY, prop.RECEIVE_MAXIMUM, prop.TOPIC_ALIAS_MAXIMUM})
 """Properties of CONNECT in which the gateway has a say."""
 
@@ -62,6 +64,18 @@ class Wish:
             section = write_properties(ours)[1:] + self.properties  # two or three properties: their length is one byte
             body += wire.variable(len(section)) + section
         return packets.packet(0x10, body + wire.binary(self.client_id) + self.will + self.credentials)
+
+    def in_3_1_1(self) -> Wish:
+        """The same client to a broker of 3.1.1, which is to judge its name and password and nothing else."""
+        return replace(self.without_will(), version=MQTT_3_1_1, clean=True, properties=b"", expiry_s=0)
+
+    def named(self, client_id: bytes) -> Wish:
+        """The same under another name, and with no password."""
+        flags, user = self.flags & ~_PASSWORD_FLAG, b""
+        if flags & _USER_FLAG:
+            name, _ = wire.read_binary(self.credentials, 0, len(self.credentials))
+            user = wire.binary(name)
+        return replace(self, client_id=client_id, flags=flags, credentials=user)
 
     def without_will(self) -> Wish:
         return replace(self, flags=self.flags & ~_WILL_FLAGS, will=b"")

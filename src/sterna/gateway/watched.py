@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from sterna.gateway.context import GatewayWorld
+from sterna.gateway.extended_client import ExtendedClient, Host
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.servers import Servers
 from sterna.gateway.settings import GatewayLimits, Patience
@@ -26,12 +27,16 @@ class WatchedGateway(Gateway):
         rng: Random,
         now: float,
         patience: Patience = PATIENCE,
+        host: Host | None = None,
     ) -> None:
-        """`broker`: its address."""
+        """`broker`: its address; `host`: serves clients what the broker may lack."""
         super().__init__(name, Servers([broker], patience, rng, control=False), limits, patience, world, rng, now)
         self._watcher = watcher
+        self._host = host
 
     def new_client(self, transport: PeerTransport, address: str) -> WatchedClient:
+        if self._host is not None:
+            return ExtendedClient(self.context, self, self.endings, transport, address, self._watcher, self._host)
         return WatchedClient(self.context, self, self.endings, transport, address, self._watcher)
 
     def connect_anew(self, reason: str) -> None:

@@ -47,6 +47,11 @@ class InterworkingSettings:
     pause_max_s: Annotated[float, Allowed(0.01, 86400)] = 60.0
     """... up to this."""
 
+    extras: bool = False
+    """In proxy mode: the node itself serves relayed clients what the broker may lack: shared subscriptions,
+    expressions, and MQTT 5 in front of a broker of 3.1.1.  For these the access rules of the node hold
+    (`[authorization]`), not those of the broker; names and passwords are the broker's to judge."""
+
     witness_window: Annotated[int, Allowed(1, 1_000_000)] = 500
     """In proxy mode: publications at QoS 1 and 2 that the broker may be passing on to the node at once.  Keep it below
     the messages that the broker queues for one client (Mosquitto: `max_queued_messages`, 1000); it drops others."""

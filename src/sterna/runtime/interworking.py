@@ -12,6 +12,7 @@ from typing import Any, cast
 from sterna.interworking.attachment import Attachment
 from sterna.interworking.foreign_line import ForeignLine
 from sterna.interworking.proxy.proxy import Proxy
+from sterna.node.companions import Companions
 from sterna.node.foreign_session import ForeignSession
 from sterna.node.node import Node
 from sterna.runtime.config.schema import Bind
@@ -80,7 +81,16 @@ class Interworking:
             proxy = Proxy(table.witness_window, repeats_doubts=table.in_doubt == "repeat")
             limits = node.broker.limits
             self.relay = ProxyWorld(
-                table, node_name, limits, proxy, self._context, report, self.begin, after_work, sockets
+                table,
+                node_name,
+                limits,
+                proxy,
+                self._context,
+                report,
+                self.begin,
+                after_work,
+                sockets,
+                Companions(node.broker, node_name, self._version) if table.extras else None,
             )
         self.attachment = Attachment(
             table,
@@ -96,6 +106,11 @@ class Interworking:
         )
         #: Referred to here, or the loop might lose them while they dial.
         self._dialling: set[asyncio.Task[None]] = set()
+
+    def _version(self) -> int:
+        """Of MQTT, as the foreign broker speaks it; 0 as long as nobody knows."""
+        abilities = self.attachment.abilities
+        return abilities.version if abilities is not None else 0
 
     def prepare(self) -> None:
         """Before the first client comes."""

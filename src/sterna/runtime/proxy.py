@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from sterna.broker.limits import Limits
+from sterna.gateway.extended_client import Host
 from sterna.gateway.settings import GatewayLimits
 from sterna.gateway.upstream import Upstream, UpstreamPhase
 from sterna.gateway.watched import WatchedGateway
@@ -66,8 +67,10 @@ class ProxyWorld:
         begin: Callable[[], None],
         after_work: Callable[[], None],
         sockets: int,
+        host: Host | None = None,
     ) -> None:
-        """`begin` and `after_work` frame a piece of work of the node; `sockets`: how many clients may be open."""
+        """`begin` and `after_work` frame a piece of work of the node; `sockets`: how many clients may be open;
+        `host`: the node's own broker, if it serves them too."""
         self._table = table
         self._proxy = proxy
         self._context = context
@@ -82,6 +85,7 @@ class ProxyWorld:
             proxy,
             random.SystemRandom(),
             time.monotonic(),
+            host=host,
         )
         self.sockets = SocketQuota(sockets, self.broker.limits, self.broker.counters.refused)
         #: Connections that wait until clients may go to the foreign broker.

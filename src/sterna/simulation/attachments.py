@@ -10,6 +10,7 @@ from sterna.interworking.attachment import Attachment
 from sterna.interworking.foreign_line import ForeignLine
 from sterna.interworking.proxy.proxy import Proxy
 from sterna.interworking.settings import InterworkingSettings
+from sterna.node.companions import Companions
 from sterna.node.foreign_session import ForeignSession
 from sterna.simulation.foreign_broker import ForeignBroker
 from sterna.simulation.kernel import Timer
@@ -42,7 +43,8 @@ class AttachmentWorld:
         if foreign.settings.mode == "proxy":
             settings = foreign.settings
             self.proxy = Proxy(settings.witness_window, repeats_doubts=settings.in_doubt == "repeat")
-            self.relay = RelayWorld(running, foreign.broker, self.proxy)
+            host = Companions(running.broker, machine.name, self._version) if settings.extras else None
+            self.relay = RelayWorld(running, foreign.broker, self.proxy, host)
         self.attachment = Attachment(
             foreign.settings,
             foreign.network,
@@ -53,6 +55,10 @@ class AttachmentWorld:
             running.kernel.dice(f"{machine.name} attachment {running.number}"),
             proxy=self.proxy,
         )
+
+    def _version(self) -> int:
+        abilities = self.attachment.abilities
+        return abilities.version if abilities is not None else 0
 
     @property
     def now(self) -> float:

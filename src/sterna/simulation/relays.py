@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sterna.gateway.extended_client import Host
 from sterna.gateway.settings import GatewayLimits
 from sterna.gateway.upstream import Upstream, UpstreamPhase
 from sterna.gateway.watched import WatchedGateway
@@ -23,13 +24,13 @@ RELAY_PORT = 1884
 class RelayWorld:
     """The world of the relayed clients, from one boot to one crash."""
 
-    def __init__(self, running: Running, broker: ForeignBroker, proxy: Proxy) -> None:
+    def __init__(self, running: Running, broker: ForeignBroker, proxy: Proxy, host: Host | None) -> None:
         self._running = running
         self._proxy = proxy
         machine = running.machine
         dice = running.kernel.dice(f"{machine.name} relay {running.number}")
         self.gateway = WatchedGateway(
-            machine.name, broker.address, GatewayLimits(), self, proxy, dice, machine.clock.now()
+            machine.name, broker.address, GatewayLimits(), self, proxy, dice, machine.clock.now(), host=host
         )
         self._waiting: list[Upstream] = []
         proxy.door = self

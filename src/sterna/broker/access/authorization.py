@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sterna.broker.access.identity import FOREIGN_PREFIX
+from sterna.broker.access.identity import FOREIGN_PREFIX, own_name
 from sterna.mqtt.topics import CONTROL, SHARE, covers, is_control, matches, overlap, split_share
 from sterna.operators.expression import source_of
 from sterna.operators.grammar import is_expression
@@ -105,6 +105,7 @@ class AccessList:
     def for_identity(self, user: str | None, client_id: str) -> Permissions:
         if client_id.startswith(FOREIGN_PREFIX):
             return UNRESTRICTED  # the filters of [interworking] say what a foreign broker may have
+        client_id = own_name(client_id)
         rules = [(rule, spelled) for rule, spelled in self._spelled if rule.concerns(user, client_id)]
         default = self._default == "allow"
         publish = [spelled for rule, spelled in rules if rule.access != "subscribe"]

@@ -12,6 +12,13 @@ RESERVED_NAMES = frozenset({"*", "anonymous"})
 
 #: Client identifiers of sessions that the node itself opens for a foreign broker.  No client may have one, at any node.
 FOREIGN_PREFIX = "$interwork/"
+#: And of those that it opens for clients which it relays to a foreign broker; the node's name and `/` follow.
+RELAYED_PREFIX = "$relayed/"
+
+
+def own_name(client_id: str) -> str:
+    """The client identifier that a relayed client has chosen itself; any other one as it is."""
+    return client_id.split("/", 2)[2] if client_id.startswith(RELAYED_PREFIX) else client_id
 
 
 class Entrance:

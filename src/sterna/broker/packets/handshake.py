@@ -12,7 +12,7 @@ from random import Random
 
 from sterna.broker.access.access_control import AccessControl
 from sterna.broker.access.bridges import may_publish
-from sterna.broker.access.identity import FOREIGN_PREFIX, Accepted, Challenge, Credentials, Refused
+from sterna.broker.access.identity import FOREIGN_PREFIX, RELAYED_PREFIX, Accepted, Challenge, Credentials, Refused
 from sterna.broker.access_renewal import CREDENTIALS_CHANGED, AccessRenewal
 from sterna.broker.broker_state import BrokerState
 from sterna.broker.clock import BrokerClock
@@ -110,13 +110,13 @@ class ConnectHandshake:
             request = self._with_client_id(request)
         connection.connect = request
         connection.enter(ConnectionState.AUTHENTICATING)
-        if connection.peer.is_foreign_broker:
-            self.verified(connection, Accepted(None))
+        if connection.peer.is_ours:
+            self.verified(connection, Accepted(request.username))
             return
-        if request.client_id.startswith(FOREIGN_PREFIX.encode()):
-            raise ProtocolError(
-                Reason.CLIENT_IDENTIFIER_NOT_VALID, f"client identifiers that begin with {FOREIGN_PREFIX} are reserved"
-            )
+        for prefix in (FOREIGN_PREFIX, RELAYED_PREFIX):
+            if request.client_id.startswith(prefix.encode()):
+                text = f"client identifiers that begin with {prefix} are reserved"
+                raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, text)
         credentials = Credentials(
             request.client_id.decode(),
             request.username,
@@ -238,7 +238,7 @@ class ConnectHandshake:
             # It was being checked, or waited for its session, when passwords were read again.
             raise ProtocolError(Reason.NOT_AUTHORIZED, CREDENTIALS_CHANGED)
         client_id = request.client_id.decode()
-        is_named_by_us = prop.ASSIGNED_CLIENT_ID in request.properties or connection.peer.is_foreign_broker
+        is_named_by_us = prop.ASSIGNED_CLIENT_ID in request.properties or connection.peer.is_ours
         if not is_named_by_us and not self._access.rules.may_be_called(accepted.user, client_id):
             raise ProtocolError(Reason.CLIENT_IDENTIFIER_NOT_VALID, "client_ids in [authorization] does not allow it")
         permissions = self._access.rules.for_identity(accepted.user, client_id)
@@ -256,8 +256,8 @@ class ConnectHandshake:
             raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
         if not self._holdings.wills.has_room(will_size(request.will), will_size(known.will if known else None)):
             raise ProtocolError(Reason.QUOTA_EXCEEDED, "no room for one more will; see limits.will_bytes")
-        # A foreign broker is attached to one node and stays there: no other node need be asked.
-        keeper = None if connection.peer.is_foreign_broker else self.keeper
+        # A foreign broker is attached to one node and stays there, with its clients: no other node need be asked.
+        keeper = None if connection.peer.is_ours else self.keeper
         if known is None and keeper is not None and keeper.belongs_to_another(request.client_id, accepted.user):
             raise ProtocolError(Reason.NOT_AUTHORIZED, "this client identifier belongs to another user")
         expires_at = accepted.expires_at

@@ -56,6 +56,13 @@ class ClientPeer:
     """The entrance's authority when the certificate was checked."""
     is_foreign_broker: bool = False
     """The node itself speaks here, for a broker that it is attached to: nobody has to be authenticated."""
+    is_relayed: bool = False
+    """The node itself speaks here, for a client that a foreign broker has let in: the user name is believed."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Does the node itself speak here?"""
+        return self.is_foreign_broker or self.is_relayed
 
     @property
     def is_outdated(self) -> bool:
