@@ -132,6 +132,17 @@ def test_brokers_of_different_kinds_cooperate() -> None:
         wait_until_joined("mixed", running.ports[0], running.ports[1:])
 
 
+@pytest.mark.slow
+@needs_mosquitto
+def test_a_node_in_front_of_a_broker_is_measured() -> None:
+    plan = Plan(measure_s=0.5, cut_s=0.1, latency_s=0.5, search="bisect", share=0.2)
+    with cooperating(SYSTEMS["proxy"], 1, "SF") as running:
+        assert [host.role for host in running.hosts] == ["broker", "node"]
+        cell = CellRunner(running, built_in("fan1"), plan, print).measure("proxy", "A", "SF")
+    assert cell.egress > 0
+    assert cell.duplicated == 0
+
+
 def _second_kind() -> str:
     return [*installed(), "sterna"][1]
 
@@ -140,7 +151,7 @@ def _second_kind() -> str:
     ("words", "says"),
     [
         (["--search", "guess"], "no search 'guess'; known: twentieths, bisect"),
-        (["--systems", "x"], "no system 'x'; known: sterna, reference, mixed"),
+        (["--systems", "x"], "no system 'x'; known: sterna, reference, proxy, mixed"),
         (["--patterns", "E"], "no pattern 'E'; known: A, B, C, D"),
         (["--brokers", "emqx"], "no broker 'emqx'; known: "),
         (["--scenario", "/nowhere.toml"], "/nowhere.toml cannot be read"),

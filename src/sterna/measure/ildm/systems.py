@@ -1,7 +1,8 @@
 """The systems under test: a single broker of any kind, and rows of brokers that cooperate.  A further one is a row.
 
 `sterna` links its own nodes.  `reference` puts the paper's node in front of Mosquittos, `mixed` in front of one broker
-of each kind.  Each process is a host of its own, and its role says which share of a core it gets.
+of each kind, and `proxy` puts a node of Sterna in front of one Mosquitto.  Each process is a host of its own, and its
+role says which share of a core it gets.
 """
 
 from __future__ import annotations
@@ -111,6 +112,36 @@ def _start_in_front(stack: ExitStack, kinds: Sequence[BrokerKind], algorithm: Al
     return RunningSystem(tuple(ports), hosts, lambda: _count_transfers(processes))
 
 
+_PROXY = """
+[node]
+name = "proxy"
+data = "{directory}/data"
+[[listener]]
+bind = "127.0.0.1:{port}"
+[admin]
+bind = ""
+[interworking]
+broker = "127.0.0.1:{broker}"
+mode = "proxy"
+"""
+
+
+def _start_proxy(stack: ExitStack, nodes: int, _algorithm: Algorithm) -> RunningSystem:
+    """A node of Sterna in front of one Mosquitto: everything its clients publish is heard by the node, too."""
+    if nodes != 1:
+        raise MeasurementError("proxy stands in front of one broker: use a scenario with one node")
+    directory = Path(stack.enter_context(TemporaryDirectory(prefix="sterna-ildm-")))
+    broker, port = stack.enter_context(started(MOSQUITTO, PLAIN, None)), free_port()
+    file = directory / "sterna.toml"
+    file.write_text(_PROXY.format(directory=directory, port=port, broker=broker.port))
+    process = Process("proxy", [sys.executable, "-m", "sterna", "interwork", "--config", str(file)], directory)
+    process.start()
+    stack.callback(process.stop)
+    wait_until(lambda: "attached" in process.log.read_text(), "the node is attached", START_S)
+    process.check()
+    return RunningSystem((port,), [Host("broker1", "broker", broker.pid), Host("node1", "node", process.pid)])
+
+
 def _reference_process(stack: ExitStack, settings: server.Settings, directory: Path) -> Process:
     file = directory / f"{settings.name}.json"
     file.write_bytes(msgspec.json.encode(settings))
@@ -139,6 +170,7 @@ SYSTEMS: Mapping[str, CooperatingSystem] = {
     "reference": CooperatingSystem(
         "reference", "the paper's PF and SF in front of Mosquittos", ("A", "B", "C", "D"), _start_reference
     ),
+    "proxy": CooperatingSystem("proxy", "a Sterna node in front of a Mosquitto", ("A",), _start_proxy),
     "mixed": CooperatingSystem(
         "mixed", "the paper's PF and SF in front of one broker of each installed kind", ("C",), _start_mixed
     ),
