@@ -17,8 +17,8 @@ PLAIN = KINDS["nats"]
 
 
 class ExtrasScene(Scene):
-    def __init__(self, *quirks: Quirks, seed: int = 1) -> None:
-        super().__init__(*quirks, settings=replace(SETTINGS, mode="proxy", extras=True), seed=seed)
+    def __init__(self, *quirks: Quirks, seed: int = 1, extras: bool = True) -> None:
+        super().__init__(*quirks, settings=replace(SETTINGS, mode="proxy", extras=extras), seed=seed)
 
     def relayed(self, name: str, place: int, habits: Habits) -> Client:
         address = f"node{place}:{RELAY_PORT}"
@@ -170,3 +170,23 @@ def test_an_expression_computes_over_messages_of_all_brokers() -> None:
     for place in (0, 1):
         scene.brokers[place].publish(b"weight/%d" % place, b"%d" % (place + 1), 1)
     scene.wait(lambda: any(word.startswith("3") for word in scene.heard(meter)))
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_messages_that_waited_for_a_broker_reach_clients_whom_it_has_forgotten(version: int) -> None:
+    scene = ExtrasScene(KINDS["mosquitto"], extras=False)
+    scene.begin()
+    readers = [
+        scene.relayed(f"{name}", 0, Habits(version=version, persistent=name == "lasting"))
+        for name in ("lasting", "passing")
+    ]
+    for reader in readers:
+        scene.subscribe(reader, b"t/#")
+    scene.brokers[0].kill(forgets=True)
+    for qos in (1, 2, 1, 2):
+        scene.publishers[0].publish(b"t/x", qos)
+    scene.run(3.0)
+    scene.brokers[0].boot()
+    scene.settle()
+    for reader in readers:
+        assert Counter(scene.heard(reader)) == {f"node0p/{number}": 1 for number in range(1, 5)}

@@ -18,7 +18,7 @@ from sterna.simulation.membership import NETWORK
 from sterna.simulation.relays import RELAY_PORT
 
 SECONDS = 12.0
-SEEDS = int(os.environ.get("STERNA_INTERWORKING_SEEDS", "6"))
+SEEDS = int(os.environ.get("STERNA_INTERWORKING_SEEDS", "3"))
 #: Brokers that take QoS 2 as such, so that "once" can be asked for.
 EXACT = sorted(kind for kind, quirks in KINDS.items() if quirks.qos == 2)
 

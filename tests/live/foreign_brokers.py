@@ -114,6 +114,10 @@ class ForeignProcess:
             self._process.send_signal(number)
             self._process.wait(60)
 
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def __enter__(self) -> Self:
         return self.start()
 

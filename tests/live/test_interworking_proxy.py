@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+import socket
 import threading
 import time
 from collections import Counter, defaultdict
@@ -14,13 +15,16 @@ from typing import Any
 
 import pytest
 
+from sterna.measure.harness.ports import free_port
+
 from .certificates import Authority
 from .clients import Paho, Refused, Will
 from .conftest import Join
-from .foreign_brokers import KINDS, ForeignProcess, present
+from .foreign_brokers import KINDS, ForeignProcess, needs, present
 from .networks import LiveNetwork
 from .nodes import LiveNode, wait_until
 from .steadfast import Steadfast
+from .test_interworking import http_port as http_port
 from .test_interworking import view, wait_for_fences, wait_until_attached
 
 MESSAGES = 10
@@ -397,3 +401,115 @@ def test_groups_span_the_brokers_and_relayed_clients_compute_if_the_node_may_ser
         source.publish("weight/x", b"1", 1)
         source.publish("weight/y", b"2", 1)
         wait_until(lambda: any(float(message.payload) == 3 for message in meter.messages), "the sum arrives")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broker_is_exchanged_for_another_while_its_clients_stay_connected(
+    tmp_path: Path, join: Join, kind: str
+) -> None:
+    needs(kind)
+    old, new = ForeignProcess("mosquitto", tmp_path / "old"), ForeignProcess(kind, tmp_path / "new")
+    new.port = old.port
+    with ExitStack() as stack:
+        stack.callback(new.end)
+        stack.enter_context(old)
+        node = stack.enter_context(before(tmp_path / "n", old.address))
+        wait_until_attached(node)
+        relayed = join(node.port, version=4, client_id="stays", persistent=True)
+        relayed.subscribe("down/#", 1)
+        here = join(node.ports[1], version=5)
+        here.subscribe("up/#", 1)
+        old.end(signal.SIGTERM)
+        mid = relayed.send("up/x", b"meanwhile", 1)
+        here.publish("down/x", b"for you", 1)
+        new.start()
+        relayed.code_of(mid)
+        assert here.payloads() == [b"meanwhile"]
+        assert relayed.payloads() == [b"for you"], "its subscription moved with it"
+        assert relayed.client.is_connected()
+        assert view(node)["sessions_lost"] == 1
+
+
+def test_a_broker_that_hangs_is_found_out_and_its_clients_are_served_when_it_goes_on(
+    tmp_path: Path, join: Join
+) -> None:
+    with ForeignProcess("mosquitto", tmp_path / "b") as broker, before(tmp_path / "n", broker.address) as node:
+        wait_until_attached(node)
+        relayed = join(node.port, version=5)
+        here = join(node.ports[1], version=5)
+        here.subscribe("up/#", 2)
+        broker.send_signal(signal.SIGSTOP)
+        try:
+            mids = [relayed.send("up/x", b"%d" % qos, qos) for qos in (1, 2)]
+            wait_until(lambda: view(node)["state"] != "attached", "it is found out", 120)
+            assert not any(mid in relayed.acknowledged for mid in mids)
+        finally:
+            broker.send_signal(signal.SIGCONT)
+        for mid in mids:
+            relayed.code_of(mid)
+        wait_until(lambda: {bytes(m.payload) for m in here.messages} == {b"1", b"2"}, "both arrive", 120)
+        assert relayed.client.is_connected()
+
+
+def test_the_will_of_a_client_that_is_lost_while_the_broker_is_away_is_published_once(
+    tmp_path: Path, join: Join
+) -> None:
+    with ForeignProcess("mosquitto", tmp_path / "b") as broker, before(tmp_path / "n", broker.address) as node:
+        wait_until_attached(node)
+        here = join(node.ports[1], version=5)
+        here.subscribe("w/#", 2)
+        dying = [join(node.port, version=version, will=Will(f"w/{version}", b"will", 1)) for version in (4, 5)]
+        broker.end(signal.SIGKILL)
+        wait_until(lambda: view(node)["state"] != "attached", "it is gone")
+        for client in dying:
+            client.vanish()
+        broker.start()
+        wait_until(lambda: len(here.messages) >= 2, "both wills come", 120)
+        wait_for_fences(node, 2)
+        assert sorted(message.topic for message in here.messages) == ["w/4", "w/5"]
+        wait_until(lambda: proxy(node)["clients"] == 0, "nobody is left")
+
+
+# -- bad input --
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0x88), (5, 0x88)])
+def test_a_client_hears_that_there_is_no_broker_and_the_log_says_why(
+    tmp_path: Path, join: Join, version: int, code: int
+) -> None:
+    with before(tmp_path, f"127.0.0.1:{free_port()}", "[limits]\nconnect_s = 1.0") as node:
+        with pytest.raises(Refused) as refused:
+            join(node.port, version=version)
+        assert refused.value.code == code, "paho tells CONNACK 3 of 3.1.1 by this code"
+        wait_until(lambda: node.events("not attached"), "the reason is logged")
+        assert "is the broker running?" in node.events("not attached")[0]["reason"]
+        assert "Traceback" not in node.log()
+
+
+def test_clients_are_not_relayed_to_a_port_that_speaks_http(tmp_path: Path, join: Join, http_port: int) -> None:
+    with before(tmp_path, f"127.0.0.1:{http_port}", "[limits]\nconnect_s = 1.0") as node:
+        with pytest.raises(Refused):
+            join(node.port, version=4)
+        wait_until(lambda: node.events("not attached"), "the reason is logged")
+        assert "the port speaks HTTP" in node.events("not attached")[0]["reason"]
+        assert proxy(node)["relayed"] == 0
+
+
+def test_words_that_are_not_mqtt_hurt_nobody_else(tmp_path: Path, join: Join) -> None:
+    with ForeignProcess("mosquitto", tmp_path / "b") as broker, before(tmp_path / "n", broker.address) as node:
+        wait_until_attached(node)
+        client = join(node.port, version=5)
+        for words in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\x10\xff\xff\xff\xff\xff",
+            b"\x32\x05\x00\x01a\x00\x00",
+            b"\x10\x02",
+        ):
+            with socket.create_connection(("127.0.0.1", node.port), 10) as stranger:
+                stranger.sendall(words)
+                stranger.shutdown(socket.SHUT_WR)
+                while stranger.recv(1000):
+                    pass
+        assert client.publish("still", b"here", 2) == 0
+        wait_until(lambda: proxy(node)["clients"] == 1, "strangers are gone")
+        assert "Traceback" not in node.log()

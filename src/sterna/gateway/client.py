@@ -587,6 +587,11 @@ class GatewayClient:
         return bool(self.ledger.entries) and not self._fruitful
 
     @property
+    def is_served(self) -> bool:
+        """A node has it, with all its subscriptions."""
+        return self._up is not None and not self._restoring and not self._is_bare
+
+    @property
     def node(self) -> str | None:
         """The node that serves it now."""
         return self._up.server if self._up is not None else None
@@ -734,10 +739,14 @@ class GatewayClient:
         if self._up is not None and not self._restoring:
             self._send_more()
             self._depart()
-        elif graceful:
+        elif self._lingers():
             self._timer = self._context.later(self._context.patience.linger_s, self._depart)
         else:
             self._depart()
+
+    def _lingers(self) -> bool:
+        """The client is gone, and there is no node: does somebody have to be told all the same?"""
+        return self._graceful
 
     def _depart(self) -> None:
         if self.state == ClientState.CLOSED:

@@ -16,6 +16,7 @@ from sterna.mqtt.properties import READERS, Properties, write_properties
 from sterna.mqtt.reasons import Reason
 
 CLEAN = 0x02
+WILL = 0x04
 _WILL_FLAGS = 0x3C
 _PASSWORD_FLAG = 0x40
 _USER_FLAG = 0x80

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from sterna.gateway.client import ClientState
 from sterna.gateway.context import GatewayWorld
 from sterna.gateway.extended_client import ExtendedClient, Host
 from sterna.gateway.gateway import Gateway
@@ -13,7 +14,8 @@ from sterna.gateway.upstream import PeerTransport
 from sterna.gateway.watched_client import WatchedClient, Watcher
 
 #: A foreign broker is told nothing of gateways, keeps sessions as clients ask, and assigns packet identifiers its way.
-PATIENCE = Patience(session_s=0, window=0)
+#: Nobody but it can publish the will of a client that was lost while it was away.
+PATIENCE = Patience(session_s=0, window=0, linger_s=300.0)
 
 
 class WatchedGateway(Gateway):
@@ -38,6 +40,16 @@ class WatchedGateway(Gateway):
         if self._host is not None:
             return ExtendedClient(self.context, self, self.endings, transport, address, self._watcher, self._host)
         return WatchedClient(self.context, self, self.endings, transport, address, self._watcher)
+
+    @property
+    def let_in(self) -> int:
+        """Clients that are connected and were let in."""
+        return sum(client.state == ClientState.OPEN for client in self.clients)
+
+    @property
+    def away(self) -> int:
+        """Those of them whom the foreign broker has not, or not with all their subscriptions."""
+        return sum(client.state == ClientState.OPEN and not client.is_served for client in self.clients)
 
     def connect_anew(self, reason: str) -> None:
         """All clients let go of the foreign broker and come back to it, which they do not notice."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
-from sterna.gateway.client import ClientRegistry, GatewayClient
+from sterna.gateway.client import ClientRegistry, ClientState, GatewayClient
+from sterna.gateway.connecting import WILL, refusal
 from sterna.gateway.context import GatewayContext
 from sterna.gateway.deliveries import SWALLOW
 from sterna.gateway.ending import SessionEndings
@@ -259,6 +260,16 @@ class WatchedClient(GatewayClient):
             again = [self._copies[packet_id] for packet_id in sorted(self._repeated)]
             self._up.write(b"".join(bytes((packet[0] | _DUP,)) + packet[1:] for packet in again))
         super()._go_on()
+
+    def _lingers(self) -> bool:
+        # Else nobody would publish its will.
+        return super()._lingers() or (self.wish is not None and bool(self.wish.flags & WILL))
+
+    def _connect_timeout(self) -> None:
+        if self.state == ClientState.CONNECTING and self.wish is not None:
+            # Nobody else can be asked, so it is told so.
+            self.to_client(refusal(self.wish.version, Reason.SERVER_UNAVAILABLE))
+        super()._connect_timeout()
 
     def _end(self, farewell: bytes, *, departing: bool = False) -> None:
         super()._end(farewell, departing=departing)

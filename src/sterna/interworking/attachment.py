@@ -38,6 +38,8 @@ STEADY_FENCES: Final = 2
 COMPARED_FENCES: Final = 3
 #: A publication that the broker acknowledged is asked after so much later, unless it came in.
 WITNESS_FENCE_S: Final = 0.05
+#: How often it is looked whether all clients of the proxy are back.
+CLIENTS_LOOK_S: Final = 0.05
 
 
 class Attachment:
@@ -98,6 +100,8 @@ class Attachment:
         #: A broker that does not send it back has passed on what came before it when the next one is due.
         self._last_fence = b""
         self._is_fence_due = False
+        #: Until then messages wait for clients of the proxy to come back.
+        self._clients_by = 0.0
         self._said: set[str] = set()
         self._proxy = proxy
         if proxy is not None:
@@ -202,6 +206,8 @@ class Attachment:
             self._proxy.witness if self._proxy is not None else None,
         )
         joint.now = self._world.now
+        if self._proxy is not None and self._proxy.has_clients:
+            joint.hold_out()
         self._poison.connected()
         self._is_sweeping = sweep
         self._line = SessionLine(
@@ -453,10 +459,22 @@ class Attachment:
             side.subscribe(missing)
         if self._proxy is not None:
             self._proxy.attached()
+            self._clients_by = self._world.now + self._settings.answer_s
+            self._let_out()
         self._after("compared", COMPARED_FENCES * self._settings.fence_s, self._compared)
         self._world.report(
             "attached", {"broker": self.broker, "session_present": not self._is_new, **abilities.shown()}
         )
+
+    def _let_out(self) -> None:
+        """Clients that the broker has forgotten must be subscribed there again, before messages for them go there."""
+        joint = self._joint
+        if joint is None or self._proxy is None or not joint.is_held_out:
+            return
+        if self._proxy.are_clients_back or self._world.now >= self._clients_by:
+            joint.let_out()
+        else:
+            self._after("clients", CLIENTS_LOOK_S, self._let_out)
 
     def _compared(self) -> None:
         if self._joint is not None:
@@ -520,7 +538,7 @@ class Attachment:
 
     def _let_go(self, farewell: bytes) -> None:
         """End every connection, on both sides."""
-        self._cancel("fence", "witness", "settle", "compared", "alone")
+        self._cancel("fence", "witness", "clients", "settle", "compared", "alone")
         self._is_fence_due = False
         if self._proxy is not None:
             self._proxy.lost()

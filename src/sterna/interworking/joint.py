@@ -28,6 +28,8 @@ _PASSING: Final = frozenset((PUBACK, PUBREC, PUBREL, PUBCOMP))
 _REFUSED: Final = 0x80
 _DUP: Final = 0x08
 PACKET_BYTES_MAX: Final = 268_435_460
+#: Messages at QoS 0 that wait for clients of the foreign broker to come back.
+WAITING_MAX: Final = 1000
 
 
 class Hands(Protocol):
@@ -96,6 +98,8 @@ class Joint:
         self._held: dict[int, bytes] = {}
         self._held_until_release: dict[int, bytes] = {}
         self._passing: list[bytes] = []
+        #: In proxy mode: publications of our own broker, while clients of the foreign one come back to it; else None.
+        self._waiting: list[bytes] | None = None
         self.now = 0.0
 
     # -- from the foreign broker --
@@ -255,7 +259,9 @@ class Joint:
             body, stop = packet_end(data, position, PACKET_BYTES_MAX)
             assert body, "our own broker writes whole packets"
             kind = data[position] >> 4
-            if kind == PUBLISH:
+            if kind == PUBLISH and self._waiting is not None:
+                self._wait(self._waiting, data[position:stop])
+            elif kind == PUBLISH:
                 passing.append(self._goes_out(data[position], data, position, body, stop))
             elif kind in _PASSING:
                 packet_id = data[body] << 8 | data[body + 1]
@@ -273,6 +279,27 @@ class Joint:
         if joined:
             self._hands.to_broker(joined)
         return others
+
+    def hold_out(self) -> None:
+        """Publications of our own broker are to wait."""
+        self._waiting = []
+
+    def _wait(self, waiting: list[bytes], packet: bytes) -> None:
+        if packet[0] & 0x06 or len(waiting) < WAITING_MAX:
+            waiting.append(packet)  # our own broker bounds those at QoS 1 and 2
+        else:
+            self._counters.not_injected["no-room"] += 1
+
+    @property
+    def is_held_out(self) -> bool:
+        return self._waiting is not None
+
+    def let_out(self) -> None:
+        """No longer: those that waited go first."""
+        waiting, self._waiting = self._waiting or [], None
+        for packet in waiting:
+            body, stop = packet_end(packet, 0, PACKET_BYTES_MAX)
+            self._hands.to_broker(self._goes_out(packet[0], packet, 0, body, stop))
 
     def _goes_out(self, first: int, data: bytes, start: int, body: int, stop: int) -> bytes:
         """HOT.  The packet for the foreign broker; empty if there is none."""

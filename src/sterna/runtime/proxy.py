@@ -124,6 +124,14 @@ class ProxyWorld:
         self.broker.at(time.monotonic())
         self.broker.connect_anew(reason)
 
+    @property
+    def clients(self) -> int:
+        return self.broker.let_in
+
+    @property
+    def clients_away(self) -> int:
+        return self.broker.away
+
     def view(self) -> dict[str, Any]:
         counters = self.broker.counters
         return {

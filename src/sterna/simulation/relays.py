@@ -60,6 +60,14 @@ class RelayWorld:
         self.gateway.at(self._running.machine.clock.now())
         self.gateway.connect_anew(reason)
 
+    @property
+    def clients(self) -> int:
+        return self.gateway.let_in
+
+    @property
+    def clients_away(self) -> int:
+        return self.gateway.away
+
     def view(self) -> dict[str, Any]:
         return {}
 

@@ -23,6 +23,14 @@ class Door(Protocol):
     def connect_anew(self, reason: str) -> None:
         """They let go of it and come back, without noticing."""
 
+    @property
+    def clients(self) -> int:
+        """Those that are connected to the node, and were let in."""
+
+    @property
+    def clients_away(self) -> int:
+        """Those of them whom the foreign broker has not, or not with all their subscriptions."""
+
     def view(self) -> dict[str, Any]:
         """For the admin port."""
 
@@ -61,6 +69,14 @@ class Proxy:
     def session_lost(self) -> None:
         if self.door is not None:
             self.door.connect_anew("the foreign broker has lost the node's session")
+
+    @property
+    def has_clients(self) -> bool:
+        return self.door is not None and self.door.clients > 0
+
+    @property
+    def are_clients_back(self) -> bool:
+        return self.door is None or not self.door.clients_away
 
     def view(self) -> dict[str, Any]:
         counters = self.counters
