@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from interworking.scene import SETTINGS, Scene
+from sterna.interworking.states import State
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.foreign_broker import KINDS, Quirks
 from sterna.simulation.membership import NETWORK
@@ -17,8 +18,9 @@ PLAIN = KINDS["nats"]
 
 
 class ExtrasScene(Scene):
-    def __init__(self, *quirks: Quirks, seed: int = 1, extras: bool = True) -> None:
-        super().__init__(*quirks, settings=replace(SETTINGS, mode="proxy", extras=extras), seed=seed)
+    def __init__(self, *quirks: Quirks, seed: int = 1, extras: bool = True, brokers: list[int] | None = None) -> None:
+        settings = replace(SETTINGS, mode="proxy", extras=extras)
+        super().__init__(*quirks, settings=settings, seed=seed, brokers=brokers)
 
     def relayed(self, name: str, place: int, habits: Habits) -> Client:
         address = f"node{place}:{RELAY_PORT}"
@@ -190,3 +192,24 @@ def test_messages_that_waited_for_a_broker_reach_clients_whom_it_has_forgotten(v
     scene.settle()
     for reader in readers:
         assert Counter(scene.heard(reader)) == {f"node0p/{number}": 1 for number in range(1, 5)}
+
+
+def test_two_nodes_before_the_same_broker_both_relay_and_one_hears_for_both() -> None:
+    scene = ExtrasScene(KINDS["mosquitto"], extras=False, brokers=[0, 0])
+    scene.begin(attached=False)
+    scene.wait(lambda: scene.attachment(1).state == State.STANDING_BY)
+    clients = [scene.relayed(f"c{place}", place, Habits(version=4)) for place in (0, 1)]
+    for client in clients:
+        scene.subscribe(client, b"t/#")
+    for client in (*clients, *scene.publishers):
+        for qos in (1, 2):
+            scene.publish(client, b"t/x", qos)
+    scene.run(5.0)
+    wanted = {f"{name}/{number}": 1 for name in ("c0", "c1", "node0p", "node1p") for number in (1, 2)}
+    for client in (*clients, *scene.subscribers):
+        assert Counter(scene.heard(client)) == wanted, client.name
+    scene.machines[0].kill()
+    scene.wait(lambda: scene.attachment(1).state == State.ATTACHED)
+    scene.publish(clients[1], b"t/x", 2)
+    scene.run(5.0)
+    assert scene.heard(scene.subscribers[1]).count("c1/3") == 1

@@ -410,6 +410,8 @@ class Attachment:
         self._let_go(encode.DISCONNECT_BYTES)
         # The other node carries the messages from here on: what waits here would come twice.
         self._own.end_session()
+        if self._proxy is not None:
+            self._proxy.standing_by()
         abilities = self.abilities
         assert abilities is not None
         watcher = _renamed(self._caller, self._caller.client_id + b"-watch", self._caller.topic)

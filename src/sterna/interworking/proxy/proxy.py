@@ -1,8 +1,9 @@
 """Proxy mode as the attachment sees it: when clients may go to the foreign broker, and who witnesses for them.
 
 Clients are let through while the attachment stands: only then is the node subscribed at the foreign broker, and sees
-what it passes on.  A foreign broker that has lost the node's session passed on to nobody in between: clients connect
-anew then, and everything that was not settled is sent again.
+what it passes on.  A node that stands by for another one of its network lets clients through as well: the other node
+sees what the broker passes on, and the broker's word must do.  A foreign broker that has lost the node's session passed
+on to nobody in between: clients connect anew then, and everything that was not settled is sent again.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Proxy:
         self.door: Door | None = None
         self._is_wanted: Callable[[bytes], bool] = lambda _topic: True
         self._client_id = b""
+        self._is_standing_by = False
         self.witness = Witness(self._is_heard, self.counters, window)
 
     def begin(self, wanted: Callable[[bytes], bool], want_fence: Callable[[], None], client_id: bytes) -> None:
@@ -53,17 +55,27 @@ class Proxy:
         self.witness.want_fence = want_fence
 
     def _is_heard(self, topic: bytes) -> bool:
-        return self._is_wanted(topic)
+        return not self._is_standing_by and self._is_wanted(topic)
 
     # -- the attachment --
 
     def attached(self) -> None:
+        self._is_standing_by = False
+        self._open()
+
+    def standing_by(self) -> None:
+        """Another node of the network hears everything that the foreign broker passes on."""
+        self._is_standing_by = True
+        self.witness.let_all_go()
+        self._open()
+
+    def _open(self) -> None:
         self.is_open = True
         if self.door is not None:
             self.door.open()
 
     def lost(self) -> None:
-        self.is_open = False
+        self.is_open = self._is_standing_by = False
         self.witness.lost()
 
     def session_lost(self) -> None:

@@ -195,6 +195,15 @@ class Witness:
         self._coming.clear()
         self._unseen = dict.fromkeys(sorted(self._unseen, key=lambda sight: sight.serial))
 
+    def let_all_go(self) -> None:
+        """Nobody watches any more: the foreign broker's word is enough."""
+        waiting = [sight for held in self._waiting.values() for sight in held]
+        for sight in waiting:
+            self._remove(sight)
+            sight.is_settled = True
+        for sight in waiting:
+            sight.publisher.settled()
+
     # -- the end of a publication --
 
     def _settle_overdue(self) -> None:
