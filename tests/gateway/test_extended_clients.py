@@ -71,7 +71,7 @@ class ExtendedTown(WatchedTown):
         super().__init__()
         self.host = Host()
         self.gateway = WatchedGateway(
-            "g", "a:1", GatewayLimits(), self, self.watcher, Random(1), self.now, host=self.host
+            "g", "a:1", GatewayLimits(), self, self.watcher, Random(1), lambda: self.now, self.host
         )
 
 

@@ -44,6 +44,7 @@ class Watcher:
     def __init__(self) -> None:
         self.tickets: dict[bytes, Ticket] = {}
         self.is_full = False
+        self.is_open = True
         self.repeats_doubts = True
         self.doubts: list[str] = []
         self.waiting: list[WatchedClient] = []
@@ -71,7 +72,7 @@ class WatchedTown(Town):
         super().__init__(("a:1",))
         self.network.knows_gateways = False
         self.watcher = Watcher()
-        self.watched = WatchedGateway("g", "a:1", GatewayLimits(), self, self.watcher, Random(1), self.now)
+        self.watched = WatchedGateway("g", "a:1", GatewayLimits(), self, self.watcher, Random(1), lambda: self.now)
         self.gateway = self.watched
 
     @property

@@ -54,6 +54,10 @@ class Ticket(Protocol):
 
 class Watcher(Protocol):
     @property
+    def is_open(self) -> bool:
+        """May clients go to the foreign broker?"""
+
+    @property
     def is_full(self) -> bool:
         """So many publications are under way that clients are not listened to."""
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from sterna.broker.limits import Limits
 from sterna.gateway.extended_client import Host
 from sterna.gateway.settings import GatewayLimits
-from sterna.gateway.upstream import Upstream, UpstreamPhase
+from sterna.gateway.upstream import Upstream
 from sterna.gateway.watched import WatchedGateway
 from sterna.interworking.proxy.proxy import Proxy
 from sterna.runtime.config.schema import Bind
@@ -72,7 +72,6 @@ class ProxyWorld:
         """`begin` and `after_work` frame a piece of work of the node; `sockets`: how many clients may be open;
         `host`: the node's own broker, if it serves them too."""
         self._table = table
-        self._proxy = proxy
         self._context = context
         self.report = report
         self._begin = begin
@@ -84,15 +83,13 @@ class ProxyWorld:
             self,
             proxy,
             random.SystemRandom(),
-            time.monotonic(),
-            host=host,
+            time.monotonic,
+            host,
         )
         self.sockets = SocketQuota(sockets, self.broker.limits, self.broker.counters.refused)
-        #: Connections that wait until clients may go to the foreign broker.
-        self._waiting: list[Upstream] = []
         #: Referred to here, or the loop might lose them while they dial.
         self._dialling: set[asyncio.Task[None]] = set()
-        proxy.door = self
+        proxy.door = self.broker
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -112,50 +109,12 @@ class ProxyWorld:
         piece()
         self.after_work()
 
-    # -- what the proxy asks --
-
-    def open(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for upstream in waiting:
-            if upstream.phase == UpstreamPhase.DIALLING:
-                self.dial(upstream.server, upstream)
-
-    def connect_anew(self, reason: str) -> None:
-        self.broker.at(time.monotonic())
-        self.broker.connect_anew(reason)
-
-    @property
-    def clients(self) -> int:
-        return self.broker.let_in
-
-    @property
-    def clients_away(self) -> int:
-        return self.broker.away
-
-    def view(self) -> dict[str, Any]:
-        counters = self.broker.counters
-        return {
-            "clients": len(self.broker.clients),
-            "relayed": self.broker.attached,
-            "connections": counters.connections,
-            "refused": dict(sorted(counters.connections_refused.items())),
-            "losses": counters.losses,
-            "resent": counters.resent,
-            "dropped": counters.dropped,
-            "sessions_lost": counters.sessions_lost,
-            "subscriptions_lost": counters.subscriptions_lost,
-        }
-
     # -- what the gateway asks --
 
     def later(self, seconds: float, act: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_later(seconds, self.work, act)
 
     def dial(self, _server: str, upstream: Upstream) -> None:
-        if not self._proxy.is_open:
-            self._waiting = [one for one in self._waiting if one.phase == UpstreamPhase.DIALLING]
-            self._waiting.append(upstream)
-            return
         task = self._loop.create_task(self._connect(upstream))
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.gateway.extended_client import Host
 from sterna.gateway.settings import GatewayLimits
-from sterna.gateway.upstream import Upstream, UpstreamPhase
+from sterna.gateway.upstream import Upstream
 from sterna.gateway.watched import WatchedGateway
 from sterna.interworking.proxy.proxy import Proxy
 from sterna.simulation.gateway import GatewayStream
@@ -26,14 +26,12 @@ class RelayWorld:
 
     def __init__(self, running: Running, broker: ForeignBroker, proxy: Proxy, host: Host | None) -> None:
         self._running = running
-        self._proxy = proxy
         machine = running.machine
         dice = running.kernel.dice(f"{machine.name} relay {running.number}")
         self.gateway = WatchedGateway(
-            machine.name, broker.address, GatewayLimits(), self, proxy, dice, machine.clock.now(), host=host
+            machine.name, broker.address, GatewayLimits(), self, proxy, dice, machine.clock.now, host
         )
-        self._waiting: list[Upstream] = []
-        proxy.door = self
+        proxy.door = self.gateway
         machine.network.listen(f"{machine.name}:{RELAY_PORT}", self._accept)
 
     def work(self, action: Callable[..., None], *arguments: Any) -> None:
@@ -48,29 +46,6 @@ class RelayWorld:
         assert client is not None
         end.user = GatewayStream(self, client)
 
-    # -- what the proxy asks --
-
-    def open(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for upstream in waiting:
-            if upstream.phase == UpstreamPhase.DIALLING:
-                self.dial(upstream.server, upstream)
-
-    def connect_anew(self, reason: str) -> None:
-        self.gateway.at(self._running.machine.clock.now())
-        self.gateway.connect_anew(reason)
-
-    @property
-    def clients(self) -> int:
-        return self.gateway.let_in
-
-    @property
-    def clients_away(self) -> int:
-        return self.gateway.away
-
-    def view(self) -> dict[str, Any]:
-        return {}
-
     # -- what the gateway asks --
 
     def later(self, seconds: float, act: Callable[[], None]) -> Timer:
@@ -82,9 +57,6 @@ class RelayWorld:
         self._running.tell(f"reports {event}: {fields}")
 
     def dial(self, server: str, upstream: Upstream) -> None:
-        if not self._proxy.is_open:
-            self._waiting.append(upstream)
-            return
         machine = self._running.machine
         machine.network.dial(machine.name, server, lambda end: self._dialled(upstream, end))
 

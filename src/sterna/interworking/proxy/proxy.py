@@ -25,11 +25,11 @@ class Door(Protocol):
         """They let go of it and come back, without noticing."""
 
     @property
-    def clients(self) -> int:
+    def let_in(self) -> int:
         """Those that are connected to the node, and were let in."""
 
     @property
-    def clients_away(self) -> int:
+    def away(self) -> int:
         """Those of them whom the foreign broker has not, or not with all their subscriptions."""
 
     def view(self) -> dict[str, Any]:
@@ -84,11 +84,11 @@ class Proxy:
 
     @property
     def has_clients(self) -> bool:
-        return self.door is not None and self.door.clients > 0
+        return self.door is not None and self.door.let_in > 0
 
     @property
     def are_clients_back(self) -> bool:
-        return self.door is None or not self.door.clients_away
+        return self.door is None or not self.door.away
 
     def view(self) -> dict[str, Any]:
         counters = self.counters
