@@ -20,6 +20,7 @@ from sterna.mqtt import client_packets as encode
 from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
 from sterna.mqtt.packets import MQTT_3_1_1, MQTT_5, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, encode_acknowledgement
+from sterna.mqtt.properties import Properties
 from sterna.mqtt.server_packets import Connack, decode_connack, decode_granted
 
 #: After PINGRESP, for messages that a broker with several threads sends later.
@@ -42,6 +43,21 @@ class Caller:
     password: bytes | None
     keep_alive_s: int
     answer_s: float
+
+    def greet(self, line: ForeignLine, level: int, *, clean: bool, values: Properties | None = None) -> None:
+        """Say CONNECT on this line and await CONNACK; `values`: its properties, on MQTT 5."""
+        line.write(
+            encode.encode_connect(
+                level,
+                self.client_id,
+                clean=clean,
+                keep_alive_s=self.keep_alive_s,
+                username=self.username,
+                password=self.password,
+                values=values,
+            )
+        )
+        line.await_answer(self.answer_s, "CONNACK")
 
 
 class Ladder:
@@ -124,19 +140,8 @@ class Probe(ForeignLine):
         self.is_greeted_with_silence = False
 
     def begin(self) -> None:
-        caller = self._caller
         self.is_greeted_with_silence = True
-        self.write(
-            encode.encode_connect(
-                self._level,
-                caller.client_id,
-                clean=True,
-                keep_alive_s=caller.keep_alive_s,
-                username=caller.username,
-                password=caller.password,
-            )
-        )
-        self.await_answer(caller.answer_s, "CONNACK")
+        self._caller.greet(self, self._level, clean=True)
 
     def timed_out(self, reason: str) -> None:
         self.is_greeted_with_silence = False  # nobody hung up

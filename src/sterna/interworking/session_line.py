@@ -63,24 +63,12 @@ class SessionLine(ForeignLine):
         self._asked: Sequence[bytes] = ()
 
     def begin(self) -> None:
-        caller = self._caller
         values: Properties = {
             prop.SESSION_EXPIRY: 0 if self._clean else FOREVER,
             prop.RECEIVE_MAXIMUM: self._receive_maximum,
             prop.MAXIMUM_PACKET_SIZE: self._packet_bytes,
         }
-        self.write(
-            encode.encode_connect(
-                self._abilities.level,
-                caller.client_id,
-                clean=self._clean,
-                keep_alive_s=caller.keep_alive_s,
-                username=caller.username,
-                password=caller.password,
-                values=values,
-            )
-        )
-        self.await_answer(caller.answer_s, "CONNACK")
+        self._caller.greet(self, self._abilities.level, clean=self._clean, values=values)
 
     def feed(self, data: bytes) -> None:
         """HOT."""

@@ -32,18 +32,7 @@ class Watch(ForeignLine):
         self._ping: Timer | None = None
 
     def begin(self) -> None:
-        caller = self._caller
-        self.write(
-            encode.encode_connect(
-                self._level,
-                caller.client_id,
-                clean=True,
-                keep_alive_s=caller.keep_alive_s,
-                username=caller.username,
-                password=caller.password,
-            )
-        )
-        self.await_answer(caller.answer_s, "CONNACK")
+        self._caller.greet(self, self._level, clean=True)
 
     def packet(self, first: int, data: bytes, start: int, body: int, stop: int) -> None:
         if first >> 4 == CONNACK:
