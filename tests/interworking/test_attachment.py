@@ -21,6 +21,7 @@ WAYS = {
     "rabbitmq": "expected echoes",
     "nats": "expected echoes",
     "amqtt": "expected echoes",
+    "activemq": "expected echoes",
 }
 
 
@@ -34,7 +35,7 @@ def test_abilities_are_found_by_asking(kind: str) -> None:
     assert abilities.loop_prevention == WAYS[kind]
     assert abilities.qos == quirks.qos
     if WAYS[kind] != "bridge bit":  # a bridge does not hear itself
-        assert abilities.copies == (2 if quirks.copies else 1)
+        assert abilities.copies == (2 if abilities.version in quirks.copies else 1)
         assert abilities.retained_for_wildcards == quirks.retained_for_wildcards
     assert not scene.brokers[0].retained, "the questions left something behind"
     assert len(scene.brokers[0].sessions) == 1, "the questions left a session behind"
@@ -262,6 +263,33 @@ def test_a_message_that_the_broker_cannot_bear_is_set_aside_and_the_rest_goes_on
     assert scene.attachment().counters.not_injected["set-aside"] == 1
     assert any("hung up on it three times" in reason for reason in scene.reasons())
     scene.wait(scene.is_attached)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("denial", ["silent", "code", "hangs up"])
+def test_messages_that_the_broker_denies_are_counted_and_named_and_the_rest_goes_on(kind: str, denial: str) -> None:
+    """A broker of 3.1.1 may deny them without a word: where no echo comes, that is what tells; a bridge hears none."""
+    scene = Scene(replace(KINDS[kind], denies=b"t/denied", denial=denial, forgets=False))  # type: ignore[arg-type]
+    scene.begin()
+    for _ in range(3):
+        scene.publishers[0].publish(b"t/denied", 1)
+        scene.publishers[0].publish(b"t/fine", 1)
+    scene.wait(lambda: "node0p/6" in scene.heard_there())
+    scene.settle()
+    counted = scene.attachment().counters.not_injected
+    assert {word for word in scene.heard_there() if word.startswith("node0p")} == {"node0p/2", "node0p/4", "node0p/6"}
+    abilities = scene.attachment().abilities
+    assert abilities is not None
+    if denial == "hangs up":
+        why = "set-aside"
+    elif denial == "code" and abilities.version == 5:
+        why = "refused"
+    else:
+        why = "no-echo" if abilities.loop_prevention == "expected echoes" else ""
+    # One that was sent together with a denied one may go under suspicion with it.
+    assert counted[why] >= 3 if denial == "hangs up" else counted[why] == 3 if why else not counted
+    named = [fields for event, fields in scene.world_of().reports if "t/denied" in str(fields)]
+    assert bool(named) == bool(why)
 
 
 def test_a_broker_that_is_away_is_dialled_with_growing_pauses_and_served_when_it_is_back() -> None:

@@ -123,6 +123,17 @@ class Ingress:
         self._journal.append(message)
         self._commitments.in_turn(partial(self._retain, message))
 
+    def retain_only(self, message: Message) -> None:
+        """A message that subscribers have had already: all nodes keep it for later ones, and deliver it to nobody."""
+        message.shares = FOR_NOBODY
+        if message.qos:
+            self._commitments.publication(message, None, 0)
+            return
+        self._journal.append(message)
+        self._commitments.in_turn(partial(self._retain, message))
+        if self.network is not None:
+            self._commitments.in_turn(partial(self.network.publish, message))
+
     # -- the `$SYS` tree --
 
     def publish_sys(self, topic: bytes, payload: bytes) -> None:

@@ -148,7 +148,7 @@ class SessionLifecycle:
         session.will = request.will
         session.version = request.version
         session.expiry_s = self.expiry(request)
-        if self.keeper is not None and session.persistent and not session.number:
+        if self.keeper is not None and session.persistent and not session.number and session.in_doubt is None:
             session.number = self.keeper.next_number(session.client_id)
         self._log.opened(session, new=known is None)
         if self.records is not None:

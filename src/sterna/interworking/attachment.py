@@ -7,8 +7,12 @@ one before, until messages have flowed for a while.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
 from random import Random
 from typing import Any, Final
+from zlib import crc32
 
 from sterna.interworking import fences
 from sterna.interworking.abilities import EXPECTED_ECHOES, Abilities
@@ -19,10 +23,11 @@ from sterna.interworking.joint import Joint
 from sterna.interworking.marks import Marks
 from sterna.interworking.own_side import OwnSide
 from sterna.interworking.poison import Poison
-from sterna.interworking.ports import OwnBroker, Timer, World
+from sterna.interworking.ports import OwnBroker, StoredValue, Timer, World
 from sterna.interworking.probe import Caller, Ladder
 from sterna.interworking.proxy.proxy import Proxy
-from sterna.interworking.retained import RetainedComparison
+from sterna.interworking.reader import RetainedReader
+from sterna.interworking.retained import CommonValues, Found, RetainedComparison
 from sterna.interworking.session_line import SessionLine
 from sterna.interworking.settings import InterworkingSettings
 from sterna.interworking.states import Event, State, after
@@ -30,16 +35,18 @@ from sterna.interworking.storms import StormGuard
 from sterna.interworking.watch import Watch
 from sterna.journal.filter_set import FilterSet
 from sterna.mqtt import client_packets as encode
-from sterna.mqtt.packets import MQTT_5
+from sterna.mqtt.packets import BRIDGE, MQTT_5
 
 #: Fence intervals without trouble after which pauses begin small again.
 STEADY_FENCES: Final = 2
-#: Subscriptions that bring retained messages: after the last fence the burst may still take so many fence intervals.
+#: Our own broker may take so many fence intervals to send the network's retained messages.
 COMPARED_FENCES: Final = 3
 #: A publication that the broker acknowledged is asked after so much later, unless it came in.
 WITNESS_FENCE_S: Final = 0.05
 #: How often it is looked whether all clients of the proxy are back.
 CLIENTS_LOOK_S: Final = 0.05
+#: Topics that one report names.
+NAMED_MAX: Final = 10
 
 
 class Attachment:
@@ -71,6 +78,10 @@ class Attachment:
         self._from = disjoint_filters(settings.from_broker)
         self._to = [topic_filter.encode() for topic_filter in settings.to_broker]
         self._wanted = FilterSet(self._from)
+        #: A filter of the session at our own broker that shows, after a restart, too, what the foreign broker's session
+        #: is subscribed to: a bridge that subscribes again is sent all retained messages as if they were live.
+        self._marker = topic + b"/from/%08x" % crc32(b"\n".join(self._from))
+        self._sent = FilterSet(self._to)
         self.state = State.WAITING
         self.abilities: Abilities | None = None
         self.counters = Counters()
@@ -81,8 +92,10 @@ class Attachment:
         self._echoes = ExpectedEchoes()
         self.storms = StormGuard(settings.storm_repeats)
         self._poison = Poison()
-        #: Identifiers of the foreign broker's publications at QoS 2 that did not go further and are not released.
-        self._taken_out: set[int] = set()
+        self._common = CommonValues(own)
+        #: Identifiers of the foreign broker's publications at QoS 2 that did not go further and are not released, with
+        #: that of our message of which it is the echo, or 0.
+        self._taken_out: dict[int, int] = {}
         self._pause_s = settings.pause_s
         self._timers: dict[str, Timer] = {}
         self._ladder: Ladder | None = None
@@ -90,19 +103,36 @@ class Attachment:
         self._side: OwnSide | None = None
         self._joint: Joint | None = None
         self._watch: Watch | None = None
+        self._reader: RetainedReader | None = None
+        self._comparison: RetainedComparison | None = None
+        #: Topics of retained messages that the broker is still to get, and the identifier of the one under way.
+        self._lacking: deque[bytes] = deque()
+        #: The same, while older messages wait for the broker.
+        self._lacking_later: list[bytes] = []
+        self._sending = 0
         #: The foreign broker's session is new: it has no subscriptions, and perhaps no retained messages of ours.
         self._is_new = True
         #: The connection is only to end an older session there.
         self._is_sweeping = False
         #: This process has subscribed there.
         self._has_subscribed = False
+        #: The session that the broker has is not the one that we had, though it says so.
+        self._is_doubtful = False
+        #: The identifier of the last fence; and: the broker has acknowledged it.
+        self._fence_id = 0
+        self._is_fence_taken = False
+        #: A fence has shown that the broker's session has our subscriptions.
+        self._is_session_shown = False
         self._fences_in_a_row = 0
         #: A broker that does not send it back has passed on what came before it when the next one is due.
         self._last_fence = b""
         self._is_fence_due = False
         #: Until then messages wait for clients of the proxy to come back.
         self._clients_by = 0.0
+        self._messages_seen = -1
         self._said: set[str] = set()
+        #: When messages last flowed, before this connection; 0: not since this start.
+        self._attached_until = 0.0
         self._proxy = proxy
         if proxy is not None:
             proxy.begin(self._is_wanted, self._fence_soon, self._caller.client_id)
@@ -175,7 +205,7 @@ class Attachment:
     def _dial(self) -> None:
         self._enter(Event.PAUSE_OVER)
         nonce = f"-{self._rng.getrandbits(32):08x}".encode()
-        caller = _renamed(self._caller, self._caller.client_id + nonce, self._caller.topic + b"/probe" + nonce)
+        caller = _renamed(self._caller, self._caller.client_id + nonce, self._caller.topic + b"/probe")
         self._ladder = Ladder(self._world, caller, self._able, self._failed)
         self._ladder.begin()
 
@@ -185,7 +215,7 @@ class Attachment:
             self._world.report("foreign broker examined", {"broker": self.broker, **abilities.shown()})
         self.abilities = abilities
         self._enter(Event.ABLE)
-        self._join(sweep=not self._own.has_session())
+        self._join(sweep=self._is_doubtful or not self._own.has_session())
 
     def _join(self, *, sweep: bool) -> None:
         """Connect as the client that keeps its session.  `sweep`: what an earlier life of ours left there goes first,
@@ -201,6 +231,7 @@ class Attachment:
             self._echoes,
             self.storms,
             self._poison,
+            self._common,
             self._taken_out,
             self.counters,
             self._proxy.witness if self._proxy is not None else None,
@@ -241,12 +272,13 @@ class Attachment:
         self._is_new = not session_present
         if self._is_new and self._proxy is not None:
             self._proxy.session_lost()
+        self._is_doubtful = False
         if self._is_new:
             self._start_anew()
         elif self.abilities is not None and self.abilities.loop_prevention == EXPECTED_ECHOES:
-            for packet_id, topic, payload in self._own.in_doubt():
+            for packet_id, qos, topic, payload in self._own.in_flight():
                 if self._is_wanted(topic):
-                    self._echoes.expect(topic, payload, 2, packet_id)
+                    self._echoes.may_have_gone(topic, payload, qos, packet_id)
         # Until our own broker has opened the session it takes no messages.
         line.is_held = True
         if line.output is not None:
@@ -275,6 +307,7 @@ class Attachment:
             {
                 "broker": self.broker,
                 "reason": "messages that waited for this node there are gone",
+                "away_s": round(self._world.now - self._attached_until, 1) if self._attached_until else None,
                 "repeated": found.repeated,
                 "dropped": found.dropped,
                 "unknown": found.unknown,
@@ -286,6 +319,8 @@ class Attachment:
         assert line is not None
         assert self._joint is not None
         self._enter(Event.ACCEPTED)
+        if self._is_new and self._side is not None and self._marker in self._own.filters():
+            self._side.unsubscribe([self._marker])
         self._world.later(0.0, self._subscribe)
         if line.output is not None:
             line.output.resume_reading()
@@ -295,20 +330,163 @@ class Attachment:
         line, abilities = self._line, self.abilities
         if line is None or abilities is None or not line.is_open:
             return
-        if self._has_subscribed and not self._is_new:
+        self._has_subscribed = False
+        if self._marker in self._own.filters() and not self._is_new:
             self.subscribed()
-            return
-        if self._joint is not None and (self._is_new or abilities.version != MQTT_5):
-            self._joint.comparison = RetainedComparison(self._own.retained)
-            self._joint.is_stored = True
-        options = abilities.qos | encode.RETAIN_AS_PUBLISHED | (0 if self._is_new else encode.RETAINED_IF_NEW)
+        elif abilities.level & BRIDGE:
+            # Stored messages come for a bridge's subscription like live ones: they have to be known before.
+            self._read_retained()
+        else:
+            self._subscribe_now(line, abilities)
+
+    def _subscribe_now(self, line: SessionLine, abilities: Abilities) -> None:
+        options = abilities.qos | encode.RETAIN_AS_PUBLISHED | encode.RETAINED_NEVER
         no_local = 0 if abilities.echoes else encode.NO_LOCAL
         filters = [(topic_filter, options | no_local) for topic_filter in self._from]
+        if self._joint is not None:
+            self._joint.awaits_stored = bool(abilities.level & BRIDGE)
         line.subscribe([*filters, (fences.FILTER, 1)])
 
     def subscribed(self) -> None:
         self._has_subscribed = True
+        if self._comparison is None:
+            self._read_retained()
         self._after("fence", 0.0, self._fence)
+        self._settle_if_known()
+
+    # -- retained messages --
+
+    def _read_retained(self) -> None:
+        """Compare the foreign broker's retained messages with the network's."""
+        abilities, joint = self.abilities, self._joint
+        if abilities is None or joint is None or self._reader is not None:
+            return
+        self._cancel("compared")
+        self._comparison = joint.comparison = RetainedComparison(self._own, self._common)
+        nonce = f"-{self._rng.getrandbits(32):08x}".encode()
+        caller = _renamed(self._caller, self._caller.client_id + nonce, self._caller.topic + b"/read")
+        self._reader = RetainedReader(
+            self._world,
+            caller,
+            abilities.version,
+            self._own.packet_bytes,
+            [(topic_filter, abilities.qos) for topic_filter in self._from],
+            self._stored,
+            self._all_stored,
+            self._not_read,
+            fence=b"" if self._hears_itself else self._next_fence(abilities, 0, 0),
+        )
+        self._world.dial(self._reader)
+
+    def _stored(self, value: StoredValue) -> None:
+        comparison = self._comparison
+        if comparison is None or not self._is_wanted(value.topic) or value.topic.startswith(fences.ROOT):
+            return
+        is_ours = self._marks.is_ours(value.topic, value.properties, 0, len(value.properties))
+        found = comparison.theirs(value.topic, value.payload, is_ours=is_ours)
+        if found is Found.NEW:
+            # While the session was kept, messages at QoS 1 and 2 came as such; else somebody may have missed it.
+            self._own.retain(value, silently=not self._is_new or self.state != State.SETTLING)
+
+    def _not_read(self, reason: str) -> None:
+        self._reader = None
+        if self.state != State.ATTACHED:
+            self._failed(reason)
+            return
+        self._world.report("retained messages not read", {"broker": self.broker, "reason": reason})
+        self._after("retained", max(self._settings.retained_s, self._settings.fence_s), self._read_retained)
+
+    def _all_stored(self) -> None:
+        """All of them are here."""
+        self._reader = None
+        comparison = self._comparison
+        if comparison is None:
+            return
+        comparison.is_complete = True
+        if self.state == State.SETTLING:
+            self._after_reading()
+        elif self.state == State.ATTACHED:
+            self._clear_emptied(comparison)
+            self._name_conflicts(comparison)
+            self._send_lacking(comparison)
+            self._compared()
+        if self._settings.retained_s and self._shows_retained:
+            self._after("retained", self._settings.retained_s, self._read_retained)
+
+    def _clear_emptied(self, comparison: RetainedComparison) -> None:
+        """An empty message came, and the broker has no value: it was cleared."""
+        for topic in list(self._common.emptied):
+            if not comparison.has(topic):
+                del self._common.emptied[topic]
+                if self._own.retained(topic):
+                    self._own.retain(StoredValue(topic, b"", 1, b"", None), silently=True)
+                    comparison.sent(topic, b"")
+            elif topic in comparison.emptied:
+                del self._common.emptied[topic]  # it has been set since
+
+    def _after_reading(self) -> None:
+        line, abilities = self._line, self.abilities
+        if self._has_subscribed:
+            self._settle_if_known()
+        elif line is not None and abilities is not None:
+            self._subscribe_now(line, abilities)
+
+    @property
+    def _shows_retained(self) -> bool:
+        """Does the broker show all its retained messages?  A bridge is not asked: it does not hear itself."""
+        abilities = self.abilities
+        return abilities is not None and bool(abilities.retained_for_wildcards or abilities.level & BRIDGE)
+
+    def _send_lacking(self, comparison: RetainedComparison) -> None:
+        """The network's values that the foreign broker lacks go there, one after the other."""
+        lacking: Iterable[bytes] = ()
+        if self._is_new or self._shows_retained:
+            emptied = self._common.emptied
+            topics = self._own.retained_topics()
+            lacking = (topic for topic in topics if not comparison.has(topic) and topic not in emptied)
+        self._lacking = deque(topic for topic in dict.fromkeys((*comparison.old, *lacking)) if topic in self._sent)
+        self._send_next()
+
+    def _send_next(self) -> None:
+        line, joint, abilities = self._line, self._joint, self.abilities
+        self._sending = 0
+        while self._lacking and not self._sending and line is not None and joint is not None and abilities is not None:
+            topic = self._lacking.popleft()
+            if self._own.may_wait(topic):
+                self._lacking_later.append(topic)  # or it would come before older ones
+                continue
+            value = self._own.stored(topic)
+            if value is None or self._common.has_gone(topic, value.payload):
+                continue
+            if value.qos and abilities.receive_maximum > 1:
+                self._sending = line.free_packet_id()
+            line.write(joint.value_for_broker(value, self._sending))
+
+    def answered(self, packet_id: int) -> None:
+        if packet_id == self._sending:
+            self._send_next()
+        elif packet_id == self._fence_id:
+            self._is_fence_taken = True
+
+    def _name_conflicts(self, comparison: RetainedComparison) -> None:
+        if topics := [topic.decode(errors="replace") for topic in comparison.conflicts]:
+            self.counters.held_back[Found.CONFLICT] += len(topics)
+            reason = "both sides set them while they did not hear each other: the network's values stay"
+            fields = {"broker": self.broker, "count": len(topics), "topics": topics[:NAMED_MAX], "reason": reason}
+            self._world.report("retained messages conflict", fields)
+            comparison.conflicts.clear()
+
+    def crossed(self, topic: bytes) -> None:
+        """Each side has the other's value now: with the next fence the network's goes there once more."""
+        self._lacking_later.append(topic)
+        self.counters.held_back[Found.CONFLICT] += 1
+
+    def _settle_if_known(self) -> None:
+        """The foreign broker's retained messages are known, and its session has our subscriptions."""
+        is_read = self._comparison is not None and self._reader is None
+        is_shown = self._is_session_shown or (self._is_new and not self._hears_itself)
+        if self.state == State.SETTLING and is_read and is_shown:
+            self._world.later(0.0, self._settled)
 
     # -- fences --
 
@@ -316,29 +494,24 @@ class Attachment:
         line, joint, abilities = self._line, self._joint, self.abilities
         if line is None or joint is None or abilities is None or not line.is_open:
             return
-        if self.fences.missing >= fences.MISSING_MAX and self._hears_itself:
-            line.fail(
-                f"connected but dead: {self.fences.missing} fences did not come back from {self.fences.topic.decode()}"
-            )
+        is_awaited = self._hears_itself or self.state == State.SETTLING
+        if self.fences.missing >= fences.MISSING_MAX and is_awaited and not self._has_heard_messages():
+            self._give_up_on(line)
             return
-        payload = self.fences.next(self._world.now, self._echoes.serial)
-        self.counters.fences_sent += 1
-        if self._proxy is not None:
-            if not self._hears_itself:
-                self._proxy.witness.fence_back(self._last_fence)
-            self._last_fence = payload
-            self._proxy.witness.fence_sent(payload)
-        packet_id = line.free_packet_id()
         qos = 1 if abilities.receive_maximum > 1 else 0
-        line.write(encode.encode_publish(self.fences.topic, payload, abilities.version, qos=qos, packet_id=packet_id))
+        self._fence_id, self._is_fence_taken = line.free_packet_id(), False
+        line.write(self._next_fence(abilities, qos, self._fence_id))
         if not self._hears_itself:
-            self.fences.forget()
-            if self.state == State.SETTLING:
-                self._after("settle", min(1.0, self._settings.fence_s), self._settled)
-            else:
-                self._fence_passed()
+            self._common.fence_came_back(self.fences.number - 1)
+            self._fence_passed()
+            if self.state != State.SETTLING:
+                self.fences.forget()
         if self._side is not None:
             self._side.feed(encode.PINGREQ_BYTES)
+        if self._lacking_later and not self._sending:
+            self._lacking.extend(self._lacking_later)
+            self._lacking_later.clear()
+            self._send_next()
         self._after("fence", self._settings.fence_s, self._fence)
 
     def _fence_soon(self) -> None:
@@ -352,6 +525,32 @@ class Attachment:
         is_needed = self._proxy is not None and self._proxy.witness.needs_fence
         if is_needed and self.state == State.ATTACHED and not self.fences.missing:
             self._fence()
+
+    def _next_fence(self, abilities: Abilities, qos: int, packet_id: int) -> bytes:
+        payload = self.fences.next(self._world.now, self._echoes.serial)
+        self._common.fence_sent(self.fences.number)
+        self.counters.fences_sent += 1
+        if self._proxy is not None:
+            if not self._hears_itself:
+                self._proxy.witness.fence_back(self._last_fence)
+            self._last_fence = payload
+            self._proxy.witness.fence_sent(payload)
+        return encode.encode_publish(self.fences.topic, payload, abilities.version, qos=qos, packet_id=packet_id)
+
+    def _has_heard_messages(self) -> bool:
+        """Since this was asked last: a fence comes after everything that waited there."""
+        before, self._messages_seen = self._messages_seen, self.counters.taken + self.counters.held_back.total()
+        return before != self._messages_seen
+
+    def _give_up_on(self, line: SessionLine) -> None:
+        missing = f"{self.fences.missing} fences did not come back from {self.fences.topic.decode()}"
+        is_read = self._comparison is not None and self._comparison.is_complete
+        if self.state == State.SETTLING and is_read and self._is_fence_taken and not self._is_new:
+            # It takes fences and does not send them; its answer to an earlier CONNECT, which said so, did not reach us.
+            self._is_doubtful = True
+            line.fail(f"the broker has lost its session and did not say so: {missing}")
+        else:
+            line.fail(f"connected but dead: {missing}")
 
     @property
     def _hears_itself(self) -> bool:
@@ -370,17 +569,26 @@ class Attachment:
                 self.counters.fences_back += 1
                 if self._proxy is not None:
                     self._proxy.witness.fence_back(payload)
+                self._common.fence_came_back(fence.number)
                 missing, packet_ids = self._echoes.fence_came_back(serial)
                 if missing:
-                    self.counters.not_injected["no-echo"] += missing
+                    self._name_without_echo(missing)
                 if self._joint is not None:
                     self._joint.release(packet_ids)
                 if self.state == State.SETTLING:
-                    self._world.later(0.0, self._settled)
+                    self._is_session_shown = True
+                    self._settle_if_known()
                 self._fence_passed()
         elif self.fences.heard_other(fence, now):
             self.counters.fences_of_others += 1
             self._world.later(0.0, lambda: self._met(fence.node))
+
+    def _name_without_echo(self, missing: dict[bytes, int]) -> None:
+        self.counters.not_injected["no-echo"] += sum(missing.values())
+        topics = [topic.decode(errors="replace") for topic in islice(missing, NAMED_MAX)]
+        reason = "the broker acknowledged them and sent them to nobody: may the account write there?"
+        fields = {"broker": self.broker, "count": sum(missing.values()), "topics": topics, "reason": reason}
+        self._world.report("publications without echo", fields)
 
     def _fence_passed(self) -> None:
         self._fences_in_a_row += 1
@@ -438,27 +646,23 @@ class Attachment:
         self._enter(Event.ALONE)
         self._after("dial", 0.0, self._dial)
 
-    # -- retained messages, and what the network sends --
+    # -- messages of the network --
 
     def _settled(self) -> None:
         """The foreign broker's retained messages are here: now ours go there."""
-        side, abilities = self._side, self.abilities
-        if self.state != State.SETTLING or side is None or abilities is None:
+        side, abilities, comparison = self._side, self.abilities, self._comparison
+        if self.state != State.SETTLING or side is None or abilities is None or comparison is None:
             return
         self._enter(Event.SETTLED)
         self.trouble = ""
-        if self._joint is not None:
-            self._joint.is_stored = False
-        options = abilities.qos | encode.NO_LOCAL | encode.RETAIN_AS_PUBLISHED
-        own = self._own.filters()
-        wanted = dict.fromkeys((*self._to, self.fences.topic), options)
-        if superfluous := [topic_filter for topic_filter in own if topic_filter not in wanted]:
-            side.unsubscribe(superfluous)
-        missing = [
-            (topic_filter, options) for topic_filter in wanted if self._is_new or own.get(topic_filter) != abilities.qos
-        ]
-        if missing:
-            side.subscribe(missing)
+        self._clear_emptied(comparison)
+        self._name_conflicts(comparison)
+        side.settled()
+        if self._serve(side) and abilities.version != MQTT_5:
+            # Our own broker sends the network's values for the subscription; those that are there go no further.
+            comparison.is_resent = True
+        else:
+            self._send_lacking(comparison)
         if self._proxy is not None:
             self._proxy.attached()
             self._clients_by = self._world.now + self._settings.answer_s
@@ -477,6 +681,22 @@ class Attachment:
             joint.let_out()
         else:
             self._after("clients", CLIENTS_LOOK_S, self._let_out)
+
+    def _serve(self, side: OwnSide) -> bool:
+        """Subscribe at our own broker for the foreign one, as the settings say; False if it is already."""
+        wanted, own = self._filters_here(), self._own.filters()
+        if superfluous := [topic_filter for topic_filter in own if topic_filter not in wanted]:
+            side.unsubscribe(superfluous)
+        missing = [(one, options) for one, options in wanted.items() if own.get(one) != options & 3]
+        if missing:
+            side.subscribe(missing)
+        return bool(missing)
+
+    def _filters_here(self) -> dict[bytes, int]:
+        """Filters that our own broker serves the foreign one with, and their options."""
+        qos = self.abilities.qos if self.abilities is not None else 0
+        options = qos | encode.NO_LOCAL | encode.RETAIN_AS_PUBLISHED | encode.RETAINED_NEVER
+        return dict.fromkeys((*self._to, self.fences.topic, self._marker), options)
 
     def _compared(self) -> None:
         if self._joint is not None:
@@ -540,11 +760,17 @@ class Attachment:
 
     def _let_go(self, farewell: bytes) -> None:
         """End every connection, on both sides."""
-        self._cancel("fence", "witness", "clients", "settle", "compared", "alone")
+        if self._side is not None:
+            self._attached_until = self._world.now
+        self._cancel("fence", "witness", "clients", "retained", "compared", "alone")
         self._is_fence_due = False
         if self._proxy is not None:
             self._proxy.lost()
         self._fences_in_a_row = 0
+        self._is_session_shown = self._is_fence_taken = False
+        self._common.connection_lost()
+        self._lacking.clear()
+        self._lacking_later.clear()
         self.fences.forget()
         if self._ladder is not None:
             self._ladder.close()
@@ -552,12 +778,13 @@ class Attachment:
         line, self._line = self._line, None
         side, self._side = self._side, None
         watch, self._watch = self._watch, None
+        reader, self._reader, self._comparison = self._reader, None, None
         joint, self._joint = self._joint, None
         if side is not None and joint is not None:
             self._side = side
             joint.release_all()
             self._side = None
-        for one in (line, watch):
+        for one in (line, watch, reader):
             if one is not None:
                 one.close(farewell)
         if side is not None:

@@ -55,7 +55,7 @@ class ExpectedEchoes:
         digest = hash(payload)
         if qos == 2 and packet_id in self._open:
             return  # the foreign broker recognises it
-        if qos == 1 and again:
+        if qos == 1 and (again or packet_id in self._open):
             # The foreign broker may pass it on once more, and we hear both.
             before = self._open.pop(packet_id, None)
             if before is None:
@@ -66,6 +66,11 @@ class ExpectedEchoes:
         if qos:
             self._open[packet_id] = entry
         self._add(topic, entry)
+
+    def may_have_gone(self, topic: bytes, payload: bytes, qos: int, packet_id: int) -> None:
+        """It is in flight in the journal, and may have been sent before a crash of ours."""
+        if packet_id not in self._open:
+            self.expect(topic, payload, qos, packet_id)
 
     def _next(self) -> int:
         self._serial += 1
@@ -115,10 +120,10 @@ class ExpectedEchoes:
         if len(self._repeats) > REMEMBERED_MAX:
             del self._repeats[next(iter(self._repeats))]
 
-    def fence_came_back(self, serial: int) -> tuple[int, list[int]]:
-        """A fence is here that was sent when `serial` was the last: how many echoes never came, and the packet
-        identifiers among them."""
-        missing = 0
+    def fence_came_back(self, serial: int) -> tuple[dict[bytes, int], list[int]]:
+        """A fence is here that was sent when `serial` was the last: how many echoes never came on which topic, and the
+        packet identifiers among them."""
+        missing: dict[bytes, int] = {}
         found: list[int] = []
         for topic in list(self._topics):
             waiting = self._topics[topic]
@@ -126,14 +131,14 @@ class ExpectedEchoes:
             if len(kept) == len(waiting):
                 continue
             found += [entry.packet_id for entry in waiting if 0 < entry.serial <= serial and entry.packet_id]
-            missing += len(waiting) - len(kept)
+            missing[topic] = len(waiting) - len(kept)
             if kept:
                 self._topics[topic] = kept
             else:
                 del self._topics[topic]
         for packet_id in found:
             self._open.pop(packet_id, None)
-        self._count -= missing
+        self._count -= sum(missing.values())
         return missing, found
 
     def clear(self) -> None:

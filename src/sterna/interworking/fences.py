@@ -66,6 +66,11 @@ class Fences:
         self._sent.clear()
 
     @property
+    def number(self) -> int:
+        """Of the last one."""
+        return self._number
+
+    @property
     def missing(self) -> int:
         return len(self._sent)
 

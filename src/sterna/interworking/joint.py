@@ -17,10 +17,13 @@ from sterna.interworking.echoes import ExpectedEchoes
 from sterna.interworking.fences import ROOT
 from sterna.interworking.marks import Marks
 from sterna.interworking.poison import Poison
+from sterna.interworking.ports import StoredValue
 from sterna.interworking.proxy.witness import Witness
-from sterna.interworking.retained import Found, RetainedComparison
+from sterna.interworking.retained import CommonValues, RetainedComparison
 from sterna.interworking.storms import StormGuard
+from sterna.mqtt import properties as prop
 from sterna.mqtt import wire
+from sterna.mqtt.client_packets import encode_publish
 from sterna.mqtt.framing import packet_end
 from sterna.mqtt.packets import MQTT_5, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, encode_acknowledgement
 
@@ -50,6 +53,12 @@ class Hands(Protocol):
     def fence_from_own(self, topic: bytes, payload: bytes) -> None:
         """A fence came through our own network: the foreign broker is part of it."""
 
+    def answered(self, packet_id: int) -> None:
+        """The foreign broker has a message that is not our own broker's: a fence, or a value that it lacked."""
+
+    def crossed(self, topic: bytes) -> None:
+        """A retained message came from the foreign broker while one of ours was on its way there."""
+
     def storm(self, topic: bytes, seconds: float) -> None: ...
     def refused(self, topic: bytes, code: int) -> None:
         """The foreign broker does not take a message."""
@@ -68,12 +77,14 @@ class Joint:
         echoes: ExpectedEchoes,
         storms: StormGuard,
         poison: Poison,
-        taken_out: set[int],
+        common: CommonValues,
+        taken_out: dict[int, int],
         counters: Counters,
         witness: Witness | None = None,
     ) -> None:
         """`wanted`: may a message on this topic come in from the foreign broker?  `taken_out`: identifiers of its
-        publications at QoS 2 that were taken out and not released yet.  `witness`: in proxy mode."""
+        publications at QoS 2 that were taken out and not released yet, with that of our message of which it is the
+        echo, or 0.  `witness`: in proxy mode."""
         self._version = abilities.version
         self._hands = hands
         self._wanted = wanted
@@ -84,10 +95,19 @@ class Joint:
         self._counters = counters
         self._witness = witness
         self._retain = abilities.retain_available
+        self._common = common
+        #: The flag of a live message tells whether it is retained; if not, only stored messages have it.
+        self._keeps_flag = abilities.retain_kept
         #: While retained messages are compared; None otherwise.
         self.comparison: RetainedComparison | None = None
-        #: Messages with the retain flag that come now are those the foreign broker had stored.
-        self.is_stored = False
+        #: A bridge has subscribed, and is sent stored messages like live ones.
+        self.awaits_stored = False
+        #: Until the foreign broker's retained messages are known, and its clients are back, publications of our own
+        #: broker wait here.
+        self.is_settling = True
+        self.is_held_out = False
+        self._waiting: list[bytes] = []
+        self.waiting_bytes = 0
         #: Publications of ours that the foreign broker has not acknowledged: packet identifier -> topic.
         self.outstanding: dict[int, bytes] = {}
         self._taken_out = taken_out
@@ -98,8 +118,8 @@ class Joint:
         self._held: dict[int, bytes] = {}
         self._held_until_release: dict[int, bytes] = {}
         self._passing: list[bytes] = []
-        #: In proxy mode: publications of our own broker, while clients of the foreign one come back to it; else None.
-        self._waiting: list[bytes] | None = None
+        #: The identifier of our message of which the packet at hand is the echo; 0: none, or it has none.
+        self._echo_of = 0
         self.now = 0.0
 
     # -- from the foreign broker --
@@ -120,7 +140,7 @@ class Joint:
         packet_id, _ = wire.read_two(data, body, stop)
         if kind == PUBREL:
             if packet_id in self._taken_out:
-                self._taken_out.discard(packet_id)
+                del self._taken_out[packet_id]
                 self._hands.to_broker(encode_acknowledgement(PUBCOMP, packet_id, 0, self._version))
                 if packet_id in self._held_until_release:
                     self._passing.append(self._held_until_release.pop(packet_id))
@@ -128,13 +148,23 @@ class Joint:
         elif packet_id in self.outstanding:
             self._acknowledged(kind, packet_id, data[body + 2] if stop - body > 2 else 0)
         elif kind == PUBACK:
-            return True  # of a fence
-        echoes = self._echoes
-        if echoes is not None and kind in (PUBACK, PUBCOMP) and echoes.is_still_expected(packet_id):
-            self._held[packet_id] = data[start:stop]
+            self._hands.answered(packet_id)
             return True
-        self._passing.append(data[start:stop])
+        if self._echoes is not None and kind in (PUBACK, PUBCOMP):
+            self._acknowledged_to_own(self._echoes, packet_id, data[start:stop])
+        else:
+            self._passing.append(data[start:stop])
         return True
+
+    def _acknowledged_to_own(self, echoes: ExpectedEchoes, packet_id: int, acknowledgement: bytes) -> None:
+        """HOT.  Our own broker hears of it when the echo cannot come any more."""
+        unreleased = [echo for echo, ours in self._taken_out.items() if ours == packet_id]
+        if unreleased:
+            self._held_until_release[unreleased[0]] = acknowledgement
+        elif echoes.is_still_expected(packet_id):
+            self._held[packet_id] = acknowledgement
+        else:
+            self._passing.append(acknowledgement)
 
     def release(self, packet_ids: Iterable[int]) -> None:
         """The echoes of these messages will not come."""
@@ -143,8 +173,10 @@ class Joint:
                 self._passing.append(self._held.pop(packet_id))
 
     def release_all(self) -> None:
-        """The connection has ended: our own broker may know of everything that the foreign one acknowledged."""
-        self._passing += [*self._held.values(), *self._held_until_release.values()]
+        """The connection has ended.  Our own broker may know of messages at QoS 1 that the foreign one acknowledged, or
+        they would come twice.  Those at QoS 2 stay in flight: after a crash nobody else would know of their echoes."""
+        waiting = (*self._held.values(), *self._held_until_release.values())
+        self._passing += [one for one in waiting if one[0] >> 4 == PUBACK]
         self._held.clear()
         self._held_until_release.clear()
         self.flush()
@@ -168,7 +200,7 @@ class Joint:
     def _comes_in(self, first: int, data: bytes, body: int, stop: int) -> bool:
         topic, place = wire.read_binary(data, body, stop)
         qos = first >> 1 & 3
-        packet_id = 0
+        packet_id = self._echo_of = 0
         if qos:
             packet_id, place = wire.read_two(data, place, stop)
         if qos == 2 and packet_id in self._taken_out:
@@ -180,7 +212,7 @@ class Joint:
         self._counters.held_back[reason] += 1
         if qos:
             if qos == 2:
-                self._taken_out.add(packet_id)
+                self._taken_out[packet_id] = self._taken_out.get(packet_id) or self._echo_of
             self._hands.to_broker(encode_acknowledgement(PUBACK if qos == 1 else PUBREC, packet_id, 0, self._version))
         return False
 
@@ -197,22 +229,35 @@ class Joint:
             return "fence"
         if not self._wanted(topic):
             return "not-asked-for"
-        comparison = self.comparison
-        payload = data[place:stop] if comparison is not None or self._echoes is not None else b""
-        is_ours = self._marks is not None and self._marks.is_ours(topic, data, start, place)
-        if comparison is not None and self.is_stored and first & 1:
-            # Also if it has our mark: the network may have lost it.
-            found = comparison.theirs(topic, payload)
-            return "" if found is Found.NEW else found
-        if is_ours:
+        if self._marks is not None and self._marks.is_ours(topic, data, start, place):
             return "has-our-mark"
+        payload = data[place:stop]
+        if first & 1 and not self._keeps_flag:
+            return "stored"  # `reader.py` reads these
         if self._echoes is not None and self._is_echo(self._echoes, first, packet_id, topic, payload):
             return "echo"
-        verdict = self._storms.came_in(topic, data[place:stop], self.now)
+        verdict = self._storms.came_in(topic, payload, self.now)
         if verdict.begins:
             self._counters.storms += 1
             self._hands.storm(topic, verdict.begins)
-        return "storm" if verdict.is_held else ""
+        if verdict.is_held:
+            return "storm"
+        if first & 1:
+            return self._retained_comes_in(topic, payload)
+        if not payload:
+            self._common.came_empty(topic)
+        return ""
+
+    def _retained_comes_in(self, topic: bytes, payload: bytes) -> str:
+        comparison = self.comparison
+        if comparison is not None:
+            if self.awaits_stored and (comparison.was_read(topic, payload) or self._common.is_coming(topic, payload)):
+                return "stored"  # sent for the subscription: a bridge cannot ask for live messages alone
+            comparison.came_live(topic, payload)
+        if topic in self.outstanding.values() and not self._common.has_gone(topic, payload):
+            self._hands.crossed(topic)
+        self._common.came_in(topic, payload)
+        return ""
 
     def _witnessed(self, witness: Witness, packet: bytes, first: int, data: bytes, body: int, stop: int) -> bytes:
         """HOT.  The packet, with the retain flag of the publication that it is, which plain 3.1.1 loses."""
@@ -237,6 +282,7 @@ class Joint:
         found = echoes.is_echo(topic, payload)
         if found is None:
             return False
+        self._echo_of = found
         if qos == 1:
             echoes.remember(packet_id, payload)
         acknowledgement = self._held.pop(found, None)
@@ -247,6 +293,26 @@ class Joint:
             else:
                 self._passing.append(acknowledgement)
         return True
+
+    # -- values that the foreign broker lacks --
+
+    def value_for_broker(self, value: StoredValue, packet_id: int) -> bytes:
+        """The packet that sets a retained value there."""
+        topic, payload = value.topic, value.payload
+        self._common.went_out(topic, payload)
+        self._storms.went_out(topic, payload, self.now)
+        if self._echoes is not None and self._wanted(topic):
+            self._echoes.expect(topic, payload)
+        self._counters.injected += 1
+        properties = value.properties
+        if value.expiry_s is not None:
+            properties += bytes((prop.MESSAGE_EXPIRY,)) + value.expiry_s.to_bytes(4, "big")
+        if self._marks is not None:
+            properties += self._marks.mark(topic)
+        qos = 1 if packet_id else 0
+        return encode_publish(
+            topic, payload, self._version, qos=qos, packet_id=packet_id, retain=self._retain, properties=properties
+        )
 
     # -- from our own broker --
 
@@ -259,8 +325,8 @@ class Joint:
             body, stop = packet_end(data, position, PACKET_BYTES_MAX)
             assert body, "our own broker writes whole packets"
             kind = data[position] >> 4
-            if kind == PUBLISH and self._waiting is not None:
-                self._wait(self._waiting, data[position:stop])
+            if (self.is_settling or self.is_held_out) and kind in (PUBLISH, PUBREL):
+                self._wait(data[position:stop])
             elif kind == PUBLISH:
                 passing.append(self._goes_out(data[position], data, position, body, stop))
             elif kind in _PASSING:
@@ -281,25 +347,32 @@ class Joint:
         return others
 
     def hold_out(self) -> None:
-        """Publications of our own broker are to wait."""
-        self._waiting = []
+        """In proxy mode: publications of our own broker wait for clients of the foreign one that come back to it."""
+        self.is_held_out = True
 
-    def _wait(self, waiting: list[bytes], packet: bytes) -> None:
-        if packet[0] & 0x06 or len(waiting) < WAITING_MAX:
-            waiting.append(packet)  # our own broker bounds those at QoS 1 and 2
+    def let_out(self) -> None:
+        """No longer."""
+        self.is_held_out = False
+        self._send_waiting()
+
+    def settled(self) -> None:
+        """The foreign broker's retained messages are known."""
+        self.is_settling = False
+        self._send_waiting()
+
+    def _wait(self, packet: bytes) -> None:
+        is_bounded = packet[0] >> 4 != PUBLISH or packet[0] & 0x06  # by our own broker
+        if is_bounded or len(self._waiting) < WAITING_MAX:
+            self._waiting.append(packet)
+            self.waiting_bytes += len(packet)
         else:
             self._counters.not_injected["no-room"] += 1
 
-    @property
-    def is_held_out(self) -> bool:
-        return self._waiting is not None
-
-    def let_out(self) -> None:
-        """No longer: those that waited go first."""
-        waiting, self._waiting = self._waiting or [], None
-        for packet in waiting:
-            body, stop = packet_end(packet, 0, PACKET_BYTES_MAX)
-            self._hands.to_broker(self._goes_out(packet[0], packet, 0, body, stop))
+    def _send_waiting(self) -> None:
+        """Publications that waited go to the foreign broker, unless there is another reason to wait."""
+        if not self.is_settling and not self.is_held_out:
+            waiting, self._waiting, self.waiting_bytes = self._waiting, [], 0
+            self.from_own(b"".join(waiting))
 
     def _goes_out(self, first: int, data: bytes, start: int, body: int, stop: int) -> bytes:
         """HOT.  The packet for the foreign broker; empty if there is none."""
@@ -319,8 +392,10 @@ class Joint:
                 self._counters.not_injected[reason] += 1
             self._keep_back(qos, packet_id)
             return b""
-        if first & 1 and self.comparison is not None:
-            self.comparison.sent(topic, payload)
+        if first & 1:
+            self._common.went_out(topic, payload)
+            if self.comparison is not None:
+                self.comparison.sent(topic, payload)
         self._storms.went_out(topic, payload, self.now)
         if self._echoes is not None and self._wanted(topic):
             self._echoes.expect(topic, payload, qos, packet_id, again=bool(first & _DUP))
@@ -345,8 +420,7 @@ class Joint:
             return "set-aside"
         if self._marks is not None and self._marks.is_ours(topic, properties, 0, len(properties)):
             return "has-our-mark"
-        is_compared = self.comparison is not None and first & 0x09 == 1
-        if is_compared and self.comparison is not None and self.comparison.is_theirs(topic, payload):
+        if first & 0x09 == 1 and self.comparison is not None and self.comparison.is_theirs(topic, payload):
             return "retained-same"
         return ""
 

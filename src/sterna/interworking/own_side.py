@@ -16,6 +16,8 @@ from sterna.mqtt.properties import Properties
 from sterna.mqtt.server_packets import decode_connack, decode_granted
 
 FOREVER = 0xFFFFFFFF
+#: Publications that wait until the foreign broker's retained messages are known; at more our own broker sends no more.
+WAITING_BYTES_MAX = 1024 * 1024
 _SUBSCRIBE_ID, _UNSUBSCRIBE_ID = 65535, 65534
 
 
@@ -56,8 +58,8 @@ class OwnSide:
     def open(self) -> None:
         abilities = self._abilities
         version = abilities.version
-        # One less than the foreign broker takes at once: a fence is to have room, too.
-        most = max(abilities.receive_maximum - 1, 1)
+        # Less than the foreign broker takes at once: a fence, and a value that it lacked, are to have room, too.
+        most = max(abilities.receive_maximum - 2, 1)
         values: Properties = {prop.SESSION_EXPIRY: FOREVER, prop.RECEIVE_MAXIMUM: most}
         if abilities.packet_bytes:
             values[prop.MAXIMUM_PACKET_SIZE] = max(abilities.packet_bytes - self._margin, 64)
@@ -88,6 +90,11 @@ class OwnSide:
         owed, self._owed = self._owed, []
         self.feed(b"".join(owed))
 
+    def settled(self) -> None:
+        """Publications that waited go to the foreign broker."""
+        self._joint.settled()
+        self.congested(now=False)
+
     def congested(self, *, now: bool) -> None:
         if self._connection is None:
             return
@@ -114,6 +121,8 @@ class OwnSide:
             return
         for packet in self._joint.from_own(data):
             self._other(packet)
+        if self._joint.waiting_bytes > WAITING_BYTES_MAX:
+            self.congested(now=True)
 
     def _other(self, packet: bytes) -> None:
         kind = packet[0] >> 4

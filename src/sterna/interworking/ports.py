@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -38,6 +38,17 @@ class World(Protocol):
 
     def report(self, event: str, fields: dict[str, Any]) -> None:
         """Something an operator may want to know; with a field `reason` it is a warning."""
+
+
+class StoredValue(NamedTuple):
+    """A retained message."""
+
+    topic: bytes
+    payload: bytes
+    qos: int
+    properties: bytes
+    """Those that travel with the message, encoded, without their length."""
+    expiry_s: int | None
 
 
 class InFlight(NamedTuple):
@@ -83,14 +94,29 @@ class OwnBroker(Protocol):
     def forget_exchanges(self) -> InFlight:
         """The foreign broker has lost its session; it is not connected."""
 
-    def in_doubt(self) -> list[tuple[int, bytes, bytes]]:
-        """Packet identifier, topic and payload of messages at QoS 2 that the foreign broker has received and not
+    def in_flight(self) -> list[tuple[int, int, bytes, bytes]]:
+        """Packet identifier, QoS, topic and payload of messages that were sent to the foreign broker and not
         completed."""
 
     def end_session(self) -> None: ...
 
     def retained(self, topic: bytes) -> bytes | None:
         """The network's value: empty if it was cleared, None if there never was one."""
+
+    def came_from_there(self, topic: bytes) -> bool:
+        """Is the network's value one that came from the foreign broker?"""
+
+    def retained_topics(self) -> Iterator[bytes]: ...
+
+    def stored(self, topic: bytes) -> StoredValue | None:
+        """The network's value with everything that belongs to it; empty if it was cleared."""
+
+    def may_wait(self, topic: bytes) -> bool:
+        """May the network's value be among the messages that wait for the foreign broker?"""
+
+    def retain(self, value: StoredValue, *, silently: bool) -> None:
+        """A value of the foreign broker becomes the network's; an empty one clears the topic.  `silently`: for later
+        subscribers only, as present ones have had it."""
 
     def takes(self, topic: bytes) -> bool:
         """Would it take a message on this topic?"""

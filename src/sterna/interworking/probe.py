@@ -2,7 +2,8 @@
 
 The levels of MQTT are tried from the best to the plainest (`LADDER`), until one is found on which our messages can be
 told from others.  Nothing is assumed from what is granted: messages are published, and what comes back is looked at.
-All topics are below the fence topic of this node; retained messages are cleared again.
+All topics are below the fence topic of this node; retained messages are cleared again, those of an earlier time that
+was broken off, too.
 """
 
 from __future__ import annotations
@@ -183,9 +184,10 @@ class Probe(ForeignLine):
             self._publish(b"kept", qos=1, packet_id=_KEPT_ID, retain=True)
 
     def _publish(
-        self, name: bytes, *, qos: int, packet_id: int = 0, retain: bool = False, payload: bytes = b"?"
+        self, name: bytes, *, qos: int, packet_id: int = 0, retain: bool = False, payload: bytes | None = None
     ) -> None:
         topic = self._topic + b"/heard/" + name if name != b"quiet" else self._topic + b"/quiet"
+        payload = self._caller.client_id if payload is None else payload
         self.write(
             encode.encode_publish(
                 topic, payload, self._version, qos=qos, packet_id=packet_id, retain=retain, properties=_PROPERTY
@@ -251,7 +253,7 @@ class Probe(ForeignLine):
         if qos:
             packet_id, place = wire.read_two(data, place, stop)
             self.write(encode_acknowledgement(PUBACK if qos == 1 else PUBREC, packet_id, 0, self._version))
-        if self._is_over:
+        if self._is_over or not data[place:stop].endswith(self._caller.client_id):
             return
         name = topic.rpartition(b"/")[2]
         self._heard[name] += 1

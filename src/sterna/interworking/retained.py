@@ -1,47 +1,190 @@
-"""Retained messages when a broker is attached: compared once, so that both sides end with the same values.
+"""Retained values on both sides of an attachment: which of two that differ is the newer one.
 
-The foreign broker's values come first.  A value that the network does not have is taken.  Where both have one and they
-differ, the network's stays and goes to the foreign broker: a conflict, which is counted.  Values that are equal go
-neither way.
+The rule is a three-way merge against the value that both sides last had in common.  If only one side has changed it,
+that side's value counts.  If both have, the network's stays and goes to the foreign broker: a conflict, which is
+counted.  An absent value is sent again: only a message clears one, for a broker that crashed lacks values, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
-#: Topics of which it is remembered what the foreign broker has; of further ones it gets the network's value again.
+#: Topics of which it is remembered what both sides have; of further ones the network's value counts as changed.
 KNOWN_MAX: Final = 1_000_000
+#: Topics on which an empty message came from the foreign broker since its values were last read.
+EMPTIED_MAX: Final = 10_000
 
 
 class Found(StrEnum):
-    NEW = "new"
+    """A value of the foreign broker, beside the network's."""
+
+    NEW = "retained-new"
+    """The foreign broker's is newer, or the only one."""
     SAME = "retained-same"
+    OLD = "retained-old"
+    """The network's is newer, and goes there."""
     CONFLICT = "retained-conflict"
+    """Both were changed; the network's goes there."""
+
+
+class NetworkValues(Protocol):
+    def retained(self, topic: bytes) -> bytes | None:
+        """The network's value: empty if it was cleared, None if there never was one."""
+
+    def came_from_there(self, topic: bytes) -> bool:
+        """Is the network's value one that came from the foreign broker?"""
+
+
+class CommonValues:
+    """Topic -> the value that both sides last had, for as long as the process lives.
+
+    A message that went there is common when a fence that was sent later has come back: before that the connection may
+    have taken it along.  A message that came from there must also be written down here by then.
+    """
+
+    def __init__(self, network: NetworkValues) -> None:
+        self._network = network
+        self._digests: dict[bytes, int] = {}
+        #: Topic -> digest, and whether it came from the foreign broker.
+        self._recent: dict[bytes, tuple[int, bool]] = {}
+        #: Number of a fence -> the messages before it.
+        self._under_way: dict[int, dict[bytes, tuple[int, bool]]] = {}
+        #: Topic -> the last message that came from the foreign broker, and that went there, on this connection.
+        self._came: dict[bytes, int] = {}
+        self._went: dict[bytes, int] = {}
+        self.emptied: dict[bytes, None] = {}
+
+    def get(self, topic: bytes) -> int | None:
+        return self._digests.get(topic)
+
+    def agreed(self, topic: bytes, payload: bytes) -> None:
+        """Both sides were seen to have it."""
+        self._put(topic, hash(payload))
+
+    def went_out(self, topic: bytes, payload: bytes) -> None:
+        """A message to be retained goes to the foreign broker."""
+        digest = self._went[topic] = hash(payload)
+        self._recent[topic] = digest, False
+        self._came.pop(topic, None)
+        if len(self._went) > KNOWN_MAX:
+            del self._went[next(iter(self._went))]
+
+    def has_gone(self, topic: bytes, payload: bytes) -> bool:
+        """Was it the last that went there on this connection?"""
+        return self._went.get(topic) == hash(payload)
+
+    def came_in(self, topic: bytes, payload: bytes) -> None:
+        """A message to be retained came from there; our own broker writes it down before it retains it."""
+        digest = self._came[topic] = hash(payload)
+        self._recent[topic] = digest, True
+        if len(self._came) > KNOWN_MAX:
+            del self._came[next(iter(self._came))]
+
+    def is_coming(self, topic: bytes, payload: bytes) -> bool:
+        """Was it the last that came from there on this connection?"""
+        return self._came.get(topic) == hash(payload)
+
+    def came_empty(self, topic: bytes) -> None:
+        """An empty message came without the retain flag, which not all brokers keep: it may clear the topic."""
+        self.emptied[topic] = None
+        if len(self.emptied) > EMPTIED_MAX:
+            del self.emptied[next(iter(self.emptied))]
+
+    def fence_sent(self, number: int) -> None:
+        self._under_way[number] = self._recent
+        self._recent = {}
+
+    def fence_came_back(self, number: int) -> None:
+        for earlier in [one for one in self._under_way if one <= number]:
+            for topic, (digest, came) in self._under_way.pop(earlier).items():
+                if not came or hash(self._network.retained(topic)) == digest:
+                    self._put(topic, digest)
+
+    def connection_lost(self) -> None:
+        self._recent = {}
+        self._under_way.clear()
+        self._came.clear()
+        self._went.clear()
+
+    def _put(self, topic: bytes, digest: int) -> None:
+        if len(self._digests) < KNOWN_MAX or topic in self._digests:
+            self._digests[topic] = digest
 
 
 class RetainedComparison:
-    def __init__(self, ours: Callable[[bytes], bytes | None]) -> None:
-        """`ours`: the network's value; empty if it was cleared, None if there is none."""
-        self._ours = ours
-        #: Topic -> digest of what the foreign broker has.
-        self._theirs: dict[bytes, int] = {}
+    """One reading of the foreign broker's values."""
 
-    def theirs(self, topic: bytes, payload: bytes) -> Found:
-        """The foreign broker has this value."""
-        ours = self._ours(topic)
-        if ours is not None and ours != payload:
-            return Found.CONFLICT
-        if len(self._theirs) < KNOWN_MAX:
-            self._theirs[topic] = hash(payload)
-        return Found.SAME if ours is not None else Found.NEW
+    def __init__(self, network: NetworkValues, common: CommonValues) -> None:
+        self._network = network
+        self._common = common
+        #: Topic -> digest of the value that the foreign broker has.
+        self._theirs: dict[bytes, int] = {}
+        #: The same for all values that were read, until they came on the connection of the session, too.
+        self._read: dict[bytes, int] = {}
+        self.conflicts: dict[bytes, None] = {}
+        #: Topics of which the network's value goes to the foreign broker.
+        self.old: dict[bytes, None] = {}
+        #: All values have been read; and: our own broker sends all of the network's for its subscription.
+        self.is_complete = self.is_resent = False
+        #: Topics on which an empty message had come when the reading began.
+        self.emptied = tuple(common.emptied)
+
+    def theirs(self, topic: bytes, payload: bytes, *, is_ours: bool) -> Found:
+        """The foreign broker has this value; `is_ours`: it has the mark of our network."""
+        if len(self._read) < KNOWN_MAX:
+            self._read[topic] = hash(payload)
+        found = self._compare(topic, payload, is_ours=is_ours)
+        if found in (Found.NEW, Found.SAME):
+            self._note(topic, payload)
+            self._common.agreed(topic, payload)
+        else:
+            self.old[topic] = None
+        if found is Found.CONFLICT:
+            self.conflicts[topic] = None
+        return found
+
+    def _compare(self, topic: bytes, payload: bytes, *, is_ours: bool) -> Found:
+        ours, common = self._network.retained(topic), self._common.get(topic)
+        if ours == payload or self._common.is_coming(topic, payload):
+            return Found.SAME
+        if ours is None:
+            return Found.NEW
+        if common is None and is_ours:
+            return Found.OLD
+        if self._is_changed_here(topic, ours):
+            return Found.CONFLICT if common is None or common != hash(payload) else Found.OLD
+        return Found.NEW
+
+    def _is_changed_here(self, topic: bytes, ours: bytes) -> bool:
+        """Since both sides had the same value.  One that came from there has not been changed."""
+        return self._common.get(topic) != hash(ours) and not self._network.came_from_there(topic)
+
+    def came_live(self, topic: bytes, payload: bytes) -> None:
+        """A message to be retained came in while the values are compared: had the network changed its own?"""
+        ours = self._network.retained(topic)
+        if ours is not None and ours != payload and not self.is_complete and self._is_changed_here(topic, ours):
+            self.conflicts[topic] = self.old[topic] = None
+        self._note(topic, payload)
+
+    def was_read(self, topic: bytes, payload: bytes) -> bool:
+        """It is asked once for each topic."""
+        if self._read.get(topic) != hash(payload):
+            return False
+        del self._read[topic]
+        return True
+
+    def has(self, topic: bytes) -> bool:
+        return topic in self._theirs
 
     def sent(self, topic: bytes, payload: bytes) -> None:
         """It goes to the foreign broker."""
+        self._note(topic, payload)
+
+    def _note(self, topic: bytes, payload: bytes) -> None:
         if len(self._theirs) < KNOWN_MAX or topic in self._theirs:
             self._theirs[topic] = hash(payload)
 
     def is_theirs(self, topic: bytes, payload: bytes) -> bool:
         """Does the foreign broker have this value already?  It is asked once for each topic."""
-        return self._theirs.pop(topic, None) == hash(payload)
+        return self.is_resent and self._theirs.pop(topic, None) == hash(payload)

@@ -41,6 +41,10 @@ class InterworkingSettings:
     """How often a fence goes through the broker.  Three that do not come back end the connection; a fence of another
     node of this network shows that the broker is attached twice."""
 
+    retained_s: Annotated[float, Allowed(0, 86400)] = 60.0
+    """How often the broker's retained messages are read again and compared with the network's, besides each time that
+    the broker is attached; 0: never.  Brokers of plain 3.1.1 do not say of a live message that it is retained."""
+
     pause_s: Annotated[float, Allowed(0.01, 3600)] = 1.0
     """Pause before a broker that cannot be reached or refuses is tried again; doubled each time, with jitter, ..."""
 

@@ -19,7 +19,7 @@ class Event(StrEnum):
     PAUSE_OVER = "the pause is over"
     ABLE = "the broker's abilities are known"
     ACCEPTED = "both sessions are open"
-    SETTLED = "the broker's retained messages have come"
+    SETTLED = "the broker's retained messages are read"
     LOST = "the connection failed or ended"
     OTHER_FENCE = "a fence of a node with a smaller name came"
     ALONE = "no such fence came for three intervals"
@@ -30,7 +30,7 @@ MEANING: dict[State, str] = {
     State.WAITING: "not connected; a pause that grows passes before the next try",
     State.ASKING: "finds out on a connection of its own which level the broker speaks and what it does",
     State.JOINING: "CONNECT is sent; then the session at our own node opens",
-    State.SETTLING: "subscribed at the broker; its retained messages come and are compared",
+    State.SETTLING: "subscribes at the broker; its retained messages are read and compared, and ours wait",
     State.ATTACHED: "messages flow both ways",
     State.STANDING_BY: "another node of this network is attached to the same broker; watches whether it still is",
     State.STOPPED: "the end",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sterna.broker.beginning import in_doubt
+from sterna.broker.foreign import is_foreign
 from sterna.broker.packets.ack_only_reader import AckOnlyReader
 from sterna.broker.session.connection import Connection
 from sterna.broker.session.session import Session
@@ -99,7 +100,7 @@ class MoveManager:
     def _recover(self) -> None:
         for session in list(self.broker.sessions.values()):
             session_transfer.raise_barrier(self.broker, session)
-            if session.is_fenced:
+            if session.is_fenced or is_foreign(session):
                 continue
             session.number = session.number or self._number_again(session)
             self.directory.learn(session.client_id, self.node, session.number, session.user)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import cast
 
 from sterna.broker.access.identity import FOREIGN_PREFIX
 from sterna.broker.broker import Broker
 from sterna.broker.foreign import InDoubt, forget_exchanges
 from sterna.broker.session.connection import ClientPeer, Connection
-from sterna.interworking.ports import InFlight, Output
+from sterna.interworking.ports import InFlight, Output, StoredValue
+from sterna.mqtt.message import NEVER, Message
 from sterna.mqtt.topics import is_control, is_reserved, is_topic_name
 
 
@@ -41,10 +44,15 @@ class ForeignSession:
         session = self._broker.sessions[self.client_id]
         return InFlight(*forget_exchanges(session, self._broker.log, self._in_doubt))
 
-    def in_doubt(self) -> list[tuple[int, bytes, bytes]]:
+    def in_flight(self) -> list[tuple[int, int, bytes, bytes]]:
         session = self._broker.sessions.get(self.client_id)
-        kept = session.in_doubt if session is not None else None
-        return [(packet_id, message.topic, message.payload) for packet_id, (message, _) in (kept or {}).items()]
+        if session is None:
+            return []
+        sent = {packet_id: entry for packet_id, entry in session.inflight.items() if entry is not None}
+        return [
+            (packet_id, min(message.qos, grant.qos), message.topic, message.payload)
+            for packet_id, (message, grant) in (sent | (session.in_doubt or {})).items()
+        ]
 
     def end_session(self) -> None:
         session = self._broker.sessions.get(self.client_id)
@@ -54,6 +62,45 @@ class ForeignSession:
     def retained(self, topic: bytes) -> bytes | None:
         message = self._broker.retained.get(topic) or self._broker.retained.cleared(topic)
         return None if message is None else message.payload
+
+    def came_from_there(self, topic: bytes) -> bool:
+        message = self._broker.retained.get(topic)
+        return message is not None and message.publisher == self.client_id
+
+    def retained_topics(self) -> Iterator[bytes]:
+        return (message.topic for message in self._broker.retained if not is_reserved(message.topic))
+
+    def stored(self, topic: bytes) -> StoredValue | None:
+        message = self._broker.retained.get(topic) or self._broker.retained.cleared(topic)
+        if message is None or (message.payload and not self._broker.retained.alive(message, self._broker.clock.wall)):
+            return None
+        left_s = None if message.expires_at == NEVER else max(1, int(message.expires_at - self._broker.clock.wall))
+        return StoredValue(topic, message.payload, message.qos, message.properties, left_s)
+
+    def may_wait(self, topic: bytes) -> bool:
+        session, message = self._broker.sessions.get(self.client_id), self._broker.retained.get(topic)
+        if session is None or not (session.inflight or session.queue):
+            return False
+        in_flight = [entry[0].offset for entry in session.inflight.values() if entry is not None]
+        first = min([*in_flight, *(offset for offset, _ in islice(session.queue, 1))], default=-1)
+        return message is None or message.offset >= first
+
+    def retain(self, value: StoredValue, *, silently: bool) -> None:
+        session = self._broker.sessions.get(self.client_id)
+        if session is None:
+            return
+        wall, expiry_s = self._broker.clock.wall, value.expiry_s
+        expires_at = NEVER if expiry_s is None else wall + expiry_s
+        message = Message(
+            value.topic, value.payload, value.qos, True, value.properties, expires_at, self.client_id,
+            self._broker.ingress.retained_stamp(value.topic, session),
+        )  # fmt: skip
+        if not self._broker.retained.has_room(message):
+            self._broker.counters.dropped("retained-full")
+        elif silently:
+            self._broker.ingress.retain_only(message)
+        else:
+            self._broker.ingress.publish(message)
 
     def takes(self, topic: bytes) -> bool:
         """HOT."""

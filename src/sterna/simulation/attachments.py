@@ -7,18 +7,37 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sterna.interworking.attachment import Attachment
-from sterna.interworking.foreign_line import ForeignLine
+from sterna.interworking.foreign_line import SUBACK, ForeignLine
+from sterna.interworking.ports import InFlight, Output, OwnConnection
 from sterna.interworking.proxy.proxy import Proxy
 from sterna.interworking.settings import InterworkingSettings
+from sterna.mqtt.client_packets import version_of
+from sterna.mqtt.packets import CONNECT, PUBLISH
 from sterna.node.companions import Companions
 from sterna.node.foreign_session import ForeignSession
+from sterna.simulation.client_packets import PacketReader, decode_publish
 from sterna.simulation.foreign_broker import ForeignBroker
-from sterna.simulation.kernel import Timer
+from sterna.simulation.kernel import Kernel, Timer
+from sterna.simulation.records import identity_of
 from sterna.simulation.relays import RelayWorld
 from sterna.simulation.streams import End
 
 if TYPE_CHECKING:
     from sterna.simulation.machine import Running
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Events between a node and the broker it is attached to, over all boots of the node."""
+
+    taken: set[str] = field(default_factory=set)
+    """First words of messages that the node took from the broker."""
+    subscribed_at: float | None = None
+    """When the node first confirmed what is to go to the broker."""
+    doubted: set[str] = field(default_factory=set)
+    """First words of messages that were in flight to the broker when the node was killed."""
+    sessions_lost: int = 0
+    """Sessions of the broker that the node found lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +47,7 @@ class Foreign:
     broker: ForeignBroker
     settings: InterworkingSettings = field(default_factory=InterworkingSettings)
     network: str = "simulated"
+    evidence: Evidence = field(default_factory=Evidence)
 
 
 class AttachmentWorld:
@@ -45,13 +65,14 @@ class AttachmentWorld:
             self.proxy = Proxy(settings.witness_window, repeats_doubts=settings.in_doubt == "repeat")
             host = Companions(running.broker, machine.name, self._version) if settings.extras else None
             self.relay = RelayWorld(running, foreign.broker, self.proxy, host)
+        self.own = _ObservedSession(running, foreign)
         self.attachment = Attachment(
             foreign.settings,
             foreign.network,
             machine.name,
             foreign.broker.address,
             self,
-            ForeignSession(running.broker, machine.name, foreign.settings.in_doubt),
+            self.own,
             running.kernel.dice(f"{machine.name} attachment {running.number}"),
             proxy=self.proxy,
         )
@@ -59,6 +80,11 @@ class AttachmentWorld:
     def _version(self) -> int:
         abilities = self.attachment.abilities
         return abilities.version if abilities is not None else 0
+
+    def killed(self) -> None:
+        """With the node: what it knew of messages that the broker had received is gone."""
+        for _, _, _, payload in self.own.in_flight():
+            self._foreign.evidence.doubted.add(identity_of(payload))
 
     @property
     def now(self) -> float:
@@ -85,6 +111,64 @@ class AttachmentWorld:
             self._running.work(line.connected, end)
         else:
             end.abort()
+
+
+class _ObservedSession(ForeignSession):
+    """The session of the broker at its node, with a witness to both ways."""
+
+    def __init__(self, running: Running, foreign: Foreign) -> None:
+        super().__init__(running.broker, running.machine.name, foreign.settings.in_doubt)
+        self._kernel = running.kernel
+        self._evidence = foreign.evidence
+
+    def open(self, output: Output) -> OwnConnection:  # type: ignore[override]
+        observed = _ObservedConnection(self._evidence, self._kernel, output)
+        observed.connection = super().open(observed)
+        return observed
+
+    def forget_exchanges(self) -> InFlight:
+        self._evidence.sessions_lost += 1
+        return super().forget_exchanges()
+
+
+class _ObservedConnection:
+    """Between the attachment and its node: a connection to the one, an output to the other."""
+
+    connection: OwnConnection
+
+    def __init__(self, evidence: Evidence, kernel: Kernel, output: Output) -> None:
+        self._evidence = evidence
+        self._kernel = kernel
+        self._output = output
+        self._version = 0
+        self._from_broker = PacketReader()
+        self._from_node = PacketReader()
+        self.close, self.abort = output.close, output.abort
+        self.pause_reading, self.resume_reading = output.pause_reading, output.resume_reading
+        self.get_write_buffer_size = output.get_write_buffer_size
+
+    def feed(self, data: bytes) -> None:
+        for first, body in self._from_broker.feed(data):
+            if first >> 4 == CONNECT:
+                self._version = version_of(body[6])
+            elif first >> 4 == PUBLISH:
+                self._evidence.taken.add(identity_of(decode_publish(first, body, self._version).payload))
+        self.connection.feed(data)
+
+    def write(self, data: bytes) -> None:
+        for first, _ in self._from_node.feed(data):
+            if first >> 4 == SUBACK and self._evidence.subscribed_at is None:
+                self._evidence.subscribed_at = self._kernel.now
+        self._output.write(data)
+
+    def lost(self) -> None:
+        self.connection.lost()
+
+    def congested(self) -> None:
+        self.connection.congested()
+
+    def writable(self) -> None:
+        self.connection.writable()
 
 
 class _ForeignStream:

@@ -6,13 +6,17 @@ calls: `publish` is one of them publishing, `heard` is what a subscriber to all 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from sterna.mqtt import packets, wire
+from sterna.mqtt import properties as prop
 from sterna.mqtt.client_packets import version_of
 from sterna.mqtt.packets import BRIDGE, MQTT_3_1_1, MQTT_5, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
+from sterna.mqtt.properties import Properties
+from sterna.mqtt.reasons import Reason
 from sterna.mqtt.topics import levels_of, matches
 from sterna.simulation.client_packets import PacketReader
 from sterna.simulation.kernel import Kernel
@@ -22,6 +26,8 @@ from sterna.simulation.streams import End
 PORT = 1883
 USER_PROPERTIES_MAX = 1000
 DUP = 0x08
+IN_FLIGHT_MAX = 20
+"""Messages at QoS 1 and 2 under way to one client, as with Mosquitto; the others wait for their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,11 @@ class Quirks:
     """It grants No Local and keeps to it."""
     qos: int = 2
     """The highest it grants; with 1, PUBLISH at QoS 2 is answered with PUBACK (RabbitMQ)."""
-    copies: bool = False
-    """A message comes once for each filter that matches (Mosquitto 5, NATS, ActiveMQ)."""
+    copies: tuple[int, ...] = ()
+    """Versions on which a message comes once for each filter that matches (Mosquitto on 5; NATS, ActiveMQ)."""
+    keeps_user_properties: bool = True
+    delivers_as_granted: bool = False
+    """At the QoS that was granted, also messages that were published at QoS 0 (aMQTT)."""
     retained_for_wildcards: bool = True
     retained_before_suback: bool = False
     """As aMQTT does."""
@@ -43,22 +52,32 @@ class Quirks:
     """A message at QoS 2 goes to subscribers when it is released (Mosquitto), not when it comes."""
     forgets: bool = False
     """Sessions are in memory: a restart ends them, and loses retained messages."""
+    queue_max: int = 0
+    """So many messages wait for a client that is away, and further ones are dropped (Mosquitto: 1,000); 0: all wait."""
+    keep_alive_s: int = 0
+    """It insists on this keep-alive (ejabberd: 30)."""
     dead: bool = False
     """It answers pings and passes nothing on."""
     refuses: bytes = b""
     """Filters that it answers with SUBACK 0x80."""
     hangs_up_on: bytes = b""
     """A topic that it cannot bear."""
+    denies: bytes = b""
+    """How topics begin that clients may not write to, but for those that are calls here."""
+    denial: Literal["silent", "code", "hangs up"] = "code"
+    """The answer to them: as if they were taken, which on 3.1.1 is Mosquitto's; a reason code where there is one; none
+    (RabbitMQ, Aedes)."""
 
 
 #: Real brokers, as far as the switches go.
 KINDS: dict[str, Quirks] = {
-    "mosquitto": Quirks(copies=True),
-    "rabbitmq": Quirks(levels=(4,), hangs_up=True, qos=1, retained_for_wildcards=False),
-    "nats": Quirks(levels=(4,), copies=True, passes_on_at_pubrel=False),
-    "aedes": Quirks(levels=(BRIDGE | 4, 4), forgets=True),
-    "amqtt": Quirks(levels=(4,), copies=True, retained_before_suback=True, forgets=True),
-    "ejabberd": Quirks(levels=(5, 4), copies=True, forgets=True),
+    "mosquitto": Quirks(copies=(5,)),
+    "rabbitmq": Quirks(levels=(4,), hangs_up=True, qos=1, retained_for_wildcards=False, denial="hangs up"),
+    "nats": Quirks(levels=(4,), copies=(4,), passes_on_at_pubrel=False),
+    "aedes": Quirks(levels=(BRIDGE | 4, 4), forgets=True, denial="hangs up"),
+    "amqtt": Quirks(levels=(4,), copies=(4,), retained_before_suback=True, delivers_as_granted=True, forgets=True),
+    "ejabberd": Quirks(levels=(5, 4), copies=(4, 5), keep_alive_s=30, forgets=True),
+    "activemq": Quirks(levels=(4,), copies=(4,), forgets=True),
 }
 
 
@@ -76,9 +95,13 @@ class Held:
 
     filters: dict[bytes, packets.FilterRequest] = field(default_factory=dict)
     inflight: dict[int, Message | None] = field(default_factory=dict)
+    waiting: deque[Message] = field(default_factory=deque)
+    window: int = IN_FLIGHT_MAX
     received: dict[int, Message] = field(default_factory=dict)
     next_id: int = 1
     lasting: bool = False
+    version: int = MQTT_3_1_1
+    is_bridge: bool = False
     wire: ForeignWire | None = None
 
 
@@ -91,6 +114,14 @@ class ForeignBroker:
         self.sessions: dict[bytes, Held] = {}
         self.retained: dict[bytes, Message] = {}
         self.heard: list[Message] = []
+        self.on_heard: Callable[[Message], None] = lambda _: None
+        """Told of what a subscriber to all topics gets."""
+        self.on_lost: Callable[[Message], None] = lambda _: None
+        """Told of what the broker itself loses on its way to a lasting session: it forgets it, or its queue is full."""
+        self.on_repeated: Callable[[Message], None] = lambda _: None
+        """Told of what it sends to a lasting session again."""
+        self.forgotten_at: list[float] = []
+        """When it has forgotten a lasting session."""
         self.up = False
         self.bridge: Callable[[Message], None] | None = None
         """Carries every message to another broker."""
@@ -115,10 +146,19 @@ class ForeignBroker:
         for session in self.sessions.values():
             session.wire = None
         if self.quirks.forgets if forgets is None else forgets:
-            self.sessions.clear()
-            self.retained.clear()
+            self._forget_everything()
         self.sessions = {name: held for name, held in self.sessions.items() if held.lasting}
         self.network.process_ended(self.name, power=False)
+
+    def _forget_everything(self) -> None:
+        for session in self.sessions.values():
+            if session.lasting:
+                self.forgotten_at.append(self.kernel.now)
+            for message in (*session.inflight.values(), *session.waiting):
+                if message is not None and session.lasting:
+                    self.on_lost(message)
+        self.sessions.clear()
+        self.retained.clear()
 
     def _accept(self, end: End) -> None:
         end.user = ForeignWire(self, end)
@@ -152,6 +192,7 @@ class ForeignBroker:
                 self.retained.pop(message.topic, None)
         if not message.topic.startswith(b"sterna/"):
             self.heard.append(message)
+            self.on_heard(message)
         if self.quirks.dead:
             return
         for session in list(self.sessions.values()):
@@ -162,9 +203,11 @@ class ForeignBroker:
         matching = [asked for name, asked in session.filters.items() if matches(levels_of(name), levels)]
         is_own = source is not None and session.wire is source
         heard = [asked for asked in matching if not (is_own and self._is_quiet(session, asked))]
-        for asked in heard if self.quirks.copies else heard[:1]:
-            keeps = asked.retain_as_published or (session.wire is not None and session.wire.is_bridge)
-            self.send(session, message._replace(qos=min(message.qos, asked.qos), retain=message.retain and keeps))
+        version = session.wire.version if session.wire is not None else session.version
+        for asked in heard if version in self.quirks.copies else heard[:1]:
+            keeps = asked.retain_as_published or session.is_bridge
+            qos = asked.qos if self.quirks.delivers_as_granted else min(message.qos, asked.qos)
+            self.send(session, message._replace(qos=qos, retain=message.retain and keeps))
 
     def _is_quiet(self, session: Held, asked: packets.FilterRequest) -> bool:
         if session.wire is not None and session.wire.is_bridge:
@@ -178,10 +221,19 @@ class ForeignBroker:
             return
         if session.wire is None and not session.lasting:
             return
-        packet_id = session.next_id
-        session.next_id = packet_id % 65535 + 1
-        session.inflight[packet_id] = message
-        if session.wire is not None:
+        is_full = self.quirks.queue_max and len(session.waiting) >= self.quirks.queue_max
+        if session.wire is None and is_full:
+            self.on_lost(message)
+            return
+        session.waiting.append(message)
+        self.go_on(session)
+
+    def go_on(self, session: Held) -> None:
+        """Send what waits, as far as the window goes."""
+        while session.wire is not None and session.waiting and len(session.inflight) < session.window:
+            packet_id = session.next_id
+            session.next_id = packet_id % 65535 + 1
+            message = session.inflight[packet_id] = session.waiting.popleft()
             session.wire.write_message(message, packet_id, dup=False)
 
 
@@ -242,7 +294,8 @@ class ForeignWire:
         first = 0x30 | message.qos << 1 | message.retain | (DUP if dup else 0)
         body = wire.binary(message.topic) + (wire.two(packet_id) if message.qos else b"")
         if self.version == MQTT_5:
-            body += wire.variable(len(message.properties)) + message.properties
+            properties = message.properties if self._broker.quirks.keeps_user_properties else b""
+            body += wire.variable(len(properties)) + properties
         self._write(packets.packet(first, body + message.payload))
 
     # -- packets --
@@ -256,14 +309,13 @@ class ForeignWire:
         packet_id = body[0] << 8 | body[1] if len(body) > 1 else 0
         if kind == PUBLISH:
             self._publish(first, body, session)
-        elif kind == PUBACK:
+        elif kind in (PUBACK, PUBCOMP):
             session.inflight.pop(packet_id, None)
+            self._broker.go_on(session)
         elif kind == PUBREC:
             if packet_id in session.inflight:
                 session.inflight[packet_id] = None
             self._acknowledge(PUBREL, packet_id)
-        elif kind == PUBCOMP:
-            session.inflight.pop(packet_id, None)
         elif kind == PUBREL:
             message = session.received.pop(packet_id, None)
             if message is not None and self._broker.quirks.passes_on_at_pubrel:
@@ -279,8 +331,8 @@ class ForeignWire:
         else:
             raise AssertionError(f"packet type {kind}")
 
-    def _acknowledge(self, kind: int, packet_id: int) -> None:
-        self._write(packets.encode_acknowledgement(kind, packet_id, 0, self.version))
+    def _acknowledge(self, kind: int, packet_id: int, code: int = 0) -> None:
+        self._write(packets.encode_acknowledgement(kind, packet_id, code, self.version))
 
     def _connect(self, body: bytes) -> None:
         quirks = self._broker.quirks
@@ -300,17 +352,22 @@ class ForeignWire:
             known = sessions.get(request.client_id)
         present = known is not None and not request.clean_start
         session = known if known is not None and present else Held()
-        session.lasting = not request.clean_start or bool(request.properties.get(0x11, 0))
+        session.lasting = not request.clean_start or bool(request.properties.get(prop.SESSION_EXPIRY, 0))
+        session.window = min(IN_FLIGHT_MAX, request.properties.get(prop.RECEIVE_MAXIMUM, IN_FLIGHT_MAX))
+        session.version, session.is_bridge = self.version, self.is_bridge
         sessions[request.client_id] = session
         session.wire = self
         # Before the watch sees packets of a lasting session, it is let in.
-        self._end.write(packets.encode_connack(self.version, present, 0))
+        values: Properties = {prop.SERVER_KEEP_ALIVE: quirks.keep_alive_s} if quirks.keep_alive_s else {}
+        self._end.write(packets.encode_connack(self.version, present, 0, values))
         self._session = session
         for packet_id, message in list(session.inflight.items()):
             if message is None:
                 self._acknowledge(PUBREL, packet_id)
             else:
+                self._broker.on_repeated(message)
                 self.write_message(message, packet_id, dup=True)
+        self._broker.go_on(session)
 
     def _publish(self, first: int, body: bytes, session: Held) -> None:
         quirks = self._broker.quirks
@@ -319,8 +376,12 @@ class ForeignWire:
         packet_id = 0
         if qos:
             packet_id, place = wire.read_two(body, place, len(body))
-        if topic == quirks.hangs_up_on:
+        is_denied = bool(quirks.denies) and topic.startswith(quirks.denies)
+        if topic == quirks.hangs_up_on or (is_denied and quirks.denial == "hangs up"):
             self.cut()
+            return
+        if is_denied:
+            self._deny(qos, packet_id)
             return
         properties = b""
         if self.version == MQTT_5:
@@ -337,6 +398,12 @@ class ForeignWire:
             if not quirks.passes_on_at_pubrel:
                 self._broker.take(message, self)
         self._acknowledge(PUBREC, packet_id)
+
+    def _deny(self, qos: int, packet_id: int) -> None:
+        """It goes nowhere; on 3.1.1 there is no word for that."""
+        code = Reason.NOT_AUTHORIZED if self._broker.quirks.denial == "code" else 0
+        if qos:
+            self._acknowledge(PUBACK if qos == 1 or self._broker.quirks.qos < 2 else PUBREC, packet_id, code)
 
     def _subscribe(self, body: bytes, session: Held) -> None:
         quirks = self._broker.quirks
