@@ -24,6 +24,7 @@ from sterna.simulation.chaos import (
     DEFAULTS,
     EXPRESSIONS,
     FAULT_PAUSE_S,
+    FOREIGN_BROKERS,
     GATEWAYS,
     LONG_OUTAGES,
     MOBILITIES,
@@ -33,7 +34,7 @@ from sterna.simulation.chaos import (
     Outcome,
     Plan,
 )
-from sterna.simulation.faults import KINDS, LONE_KINDS
+from sterna.simulation.faults import ALL_KINDS, FOREIGN_KINDS, KINDS, LONE_KINDS
 from sterna.simulation.kernel import Trace
 from sterna.simulation.move_model import MoveBounds, MoveModel
 from sterna.simulation.state_explorer import explore
@@ -71,7 +72,7 @@ def chaos(
     carry: Annotated[
         str, typer.Option(help=f"Messages that nodes keep for nodes that are away: {', '.join(CARRIES)}.")
     ] = NOT_CARRIED,
-    faults: Annotated[str, typer.Option(help=f"Only these, with commas: {', '.join(KINDS)}.")] = "",
+    faults: Annotated[str, typer.Option(help=f"Only these, with commas: {', '.join(ALL_KINDS)}.")] = "",
     fault_pause: Annotated[float, typer.Option(min=0.01, help="Mean seconds between two faults.")] = FAULT_PAUSE_S,
     publish_pause: Annotated[
         float, typer.Option(min=0.001, help="Mean seconds between what one publisher sends (times nodes).")
@@ -79,6 +80,9 @@ def chaos(
     roamers: Annotated[int, typer.Option(min=0, help="Clients that turn up at one node after the other.")] = ROAMERS,
     gateways: Annotated[int, typer.Option(min=0, help="Gateways with clients behind them, which die too.")] = GATEWAYS,
     expressions: Annotated[int, typer.Option(min=0, help="Subscriptions that compute.")] = EXPRESSIONS,
+    foreign_brokers: Annotated[
+        int, typer.Option(min=0, help="Brokers of other makes, each with a node beside it; at most as many as nodes.")
+    ] = FOREIGN_BROKERS,
     server_references: Annotated[
         bool, typer.Option("--server-references", help="Tell clients that are moved by plan where to go.")
     ] = False,
@@ -100,7 +104,7 @@ def chaos(
         seed,
         nodes=nodes,
         seconds=round(minutes * 60, 3),
-        faults=_kinds(faults, strategy),
+        faults=_kinds(faults, strategy, foreign_brokers),
         fault_pause_s=fault_pause,
         publish_pause_s=publish_pause,
         strategy="" if strategy == ALONE else _one_of(strategy, (*STRATEGIES, ANY, ALONE), "--strategy"),
@@ -110,6 +114,7 @@ def chaos(
         roamers=0 if strategy == ALONE else roamers,
         gateways=0 if strategy == ALONE else gateways,
         expressions=0 if strategy == ALONE else expressions,
+        foreign_brokers=0 if strategy == ALONE else min(foreign_brokers, nodes),
         server_references=server_references,
         owner_unreachable=_one_of(owner_unreachable, OWNER_UNREACHABLE, "--owner-unreachable"),
         owner_absent_s=owner_absent,
@@ -212,7 +217,7 @@ def replay_command(plan: Plan) -> str:
         words += ["--carry", plan.carry]
     if plan.mobility:
         words += ["--mobility", plan.mobility]
-    if plan.faults != (KINDS if plan.strategy else LONE_KINDS):
+    if plan.faults != _kinds("", plan.strategy or ALONE, plan.foreign_brokers):
         words += ["--faults", ",".join(plan.faults)]
     if plan.fault_pause_s != FAULT_PAUSE_S:
         words += ["--fault-pause", repr(plan.fault_pause_s)]
@@ -220,7 +225,7 @@ def replay_command(plan: Plan) -> str:
         words += ["--publish-pause", repr(plan.publish_pause_s)]
     if plan.strategy:
         words += ["--roamers", str(plan.roamers), "--gateways", str(plan.gateways)]
-        words += ["--expressions", str(plan.expressions)]
+        words += ["--expressions", str(plan.expressions), "--foreign-brokers", str(plan.foreign_brokers)]
     if plan.server_references:
         words.append("--server-references")
     if plan.owner_unreachable != DEFAULTS.owner_unreachable:
@@ -282,10 +287,12 @@ def _summary(outcome: Outcome) -> str:
     )
 
 
-def _kinds(text: str, strategy: str) -> tuple[str, ...]:
-    if not text:
-        return LONE_KINDS if strategy == ALONE else KINDS
-    return tuple(_one_of(kind.strip(), KINDS, "--faults") for kind in text.split(","))
+def _kinds(text: str, strategy: str, foreign_brokers: int) -> tuple[str, ...]:
+    if text:
+        return tuple(_one_of(kind.strip(), ALL_KINDS, "--faults") for kind in text.split(","))
+    if strategy == ALONE:
+        return LONE_KINDS
+    return (*KINDS, *FOREIGN_KINDS) if foreign_brokers else KINDS
 
 
 def _one_of(value: str, known: tuple[str, ...], option: str) -> str:

@@ -24,6 +24,7 @@ from sterna.simulation import checkers
 from sterna.simulation.clients import Client, Habits
 from sterna.simulation.computed import Computation
 from sterna.simulation.faults import LONE_KINDS, Faults
+from sterna.simulation.foreign_scenario import ROUNDS_S, ForeignScenario
 from sterna.simulation.gateway_scenario import GatewayScenario
 from sterna.simulation.kernel import Trace
 from sterna.simulation.machine import Machine, MachineSettings, Running
@@ -48,6 +49,7 @@ from sterna.vocabulary.errors import MigrationError
 ROAMERS = 1
 GATEWAYS = 1
 EXPRESSIONS = 1
+FOREIGN_BROKERS = 2
 FAULT_PAUSE_S = 0.8
 PUBLISH_PAUSE_S = 0.4
 QUIET_STEP_S = 0.5
@@ -94,6 +96,8 @@ class Plan:
     """Each with clients behind it; gateways die too."""
     expressions: int = 0
     """Subscriptions that compute, each with publishers of its own."""
+    foreign_brokers: int = 0
+    """Brokers of other makes, each beside a node that is attached to it; at most as many as nodes."""
     server_references: bool = False
     """Clients that are moved by plan are told where to go."""
     owner_unreachable: str = DEFAULTS.owner_unreachable
@@ -173,6 +177,8 @@ class Chaos:
         self._gateways = [GatewayScenario(self.scene, f"gateway{number}") for number in range(1, plan.gateways + 1)]
         self._publishers += [gateway.publisher for gateway in self._gateways]
         self._computations = [Computation(self.scene, number) for number in range(plan.expressions)]
+        attached = self.scene.machines[: plan.foreign_brokers]
+        self._foreign = [ForeignScenario(self.scene, machine, number) for number, machine in enumerate(attached, 1)]
 
     def _roamer(self, number: int) -> Roamer:
         scene = self.scene
@@ -259,6 +265,8 @@ class Chaos:
             gateway.start(until)
         for computation in self._computations:
             computation.start(until)
+        for foreign in self._foreign:
+            foreign.start(until)
         if self._roamers or self._gateways:
             scene.kernel.after(1.0, self._order_a_move, until)
         self._faults.start(until)
@@ -294,9 +302,14 @@ class Chaos:
             machine.boot()
         for gateway in self._gateways:
             gateway.machine.boot()
+        for foreign in self._foreign:
+            foreign.broker.boot()
         for client in scene.clients:
             client.come()
         self._wait_until_quiet(scene.clients)
+        if self._foreign:
+            scene.run(ROUNDS_S)
+            self._wait_until_quiet(scene.clients)
         return [
             Violation("unanswered", f"{client.name}: {client.unfinished} things have no answer", (client.name,))
             for client in scene.clients
@@ -312,6 +325,7 @@ class Chaos:
             scene.run(QUIET_STEP_S)
             busy = any(client.unfinished or not client.is_welcome for client in clients) or bool(self._strangers())
             busy = busy or any(hands_over(machine) for machine in scene.machines)
+            busy = busy or not all(foreign.is_quiet for foreign in self._foreign)
             moved, before = before != (now := self._movement(clients)), now
             quiet = 0.0 if busy or moved else quiet + QUIET_STEP_S
             stuck = 0.0 if moved else stuck + QUIET_STEP_S
@@ -344,13 +358,20 @@ class Chaos:
                 records.new_sessions[client] = sorted([*records.new_sessions.get(client, []), *instants])
             for client, instants in gateway.machine.connected.items():
                 records.connected[client] = instants
+        auditors = [(auditor.name, auditor.domain) for auditor in self._auditors]
+        for foreign in self._foreign:
+            foreign.note()
+            if foreign.broker.quirks.retained_for_wildcards:  # others are not compared
+                auditors.append((f"{foreign.broker.name}a", NETWORK))
+                records.arrivals[f"{foreign.broker.name}a"] = foreign.retained()
         return [
             *checkers.check_delivery(records),
-            *checkers.retained_values(records, [(auditor.name, auditor.domain) for auditor in self._auditors]),
+            *checkers.retained_values(records, auditors),
             *checkers.wills_published(records, {machine.name: machine.troubles for machine in scene.machines}),
             *(found for machine in scene.machines for found in nothing_left_over(machine)),
             *one_owner(scene.machines),
             *(found for computation in self._computations for found in computation.check()),
+            *(found for foreign in self._foreign for found in foreign.check()),
             *self._strangers(),
             *self._out_of_bounds,
         ]

@@ -98,7 +98,7 @@ def _too_often(records: Records, publication: Publication, qos: int, times: int)
     if qos == 1:
         return False
     # At QoS 1 a publisher that was not answered sends again, and a broker cannot know that it is the same message.
-    if publication.qos == 1:
+    if publication.qos == 1 or publication.identity in records.repeated:
         return times > max(1, publication.sends)
     return times > (max(1, publication.sends) if publication.publisher in records.went_back else 1)
 
@@ -121,9 +121,12 @@ def _twice(
 
 
 def _crashes_before(records: Records, arrival: Arrival, said_at: str = "") -> int:
-    """Of the node that sent it, and of the one where it was said, as far as they matter."""
+    """Of the node that sent it, and of the one where it was said, as far as they matter.
+
+    A foreign broker that lost its session is given messages again at any QoS."""
     crashes = [at for node in {arrival.node, said_at} for at in records.crashes.get(node, ())]
-    return 0 if arrival.qos else sum(at <= arrival.at for at in crashes)
+    lives = sum(at <= arrival.at for at in records.forgetting.get(arrival.node, ()))
+    return lives if arrival.qos else lives + sum(at <= arrival.at for at in crashes)
 
 
 def nothing_twice(records: Records) -> Iterable[Violation]:

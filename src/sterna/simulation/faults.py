@@ -138,6 +138,29 @@ class Faults:
             self._kernel.tell(f"nothing gets from {one} to {other}")
             self._for_a_while(2.0, lambda: network.mend(one, other))
 
+    def crash_a_foreign_broker(self) -> None:
+        """One that is up, if any is."""
+        brokers = [broker for broker in self._scene.foreign_brokers if broker.up]
+        if brokers:
+            broker = self._dice.choice(brokers)
+            self._kernel.tell(f"{broker.name} is killed")
+            broker.kill()
+            self._for_a_while(1.0, broker.boot)
+
+    def _attached(self) -> tuple[str, str] | None:
+        """A node and the foreign broker beside it, if there are any."""
+        pairs = [(machine.name, machine.foreign.broker.name) for machine in self._scene.machines if machine.foreign]
+        return self._dice.choice(pairs) if pairs else None
+
+    def break_an_attachment(self) -> None:
+        if pair := self._attached():
+            self._break(*pair)
+
+    def cut_off_a_foreign_broker(self) -> None:
+        if pair := self._attached():
+            node, broker = pair
+            self._for_a_while(2.0, self._scene.network.partition([[node], [broker]]))
+
     def disk_full(self) -> None:
         machine = self._dice.choice(self._scene.machines)
         if not machine.disk.full:
@@ -182,7 +205,13 @@ _KINDS: dict[str, Callable[[Faults], None]] = {
     "one-way": Faults.cut_one_way,
     "disk-full": Faults.disk_full,
     "clock": Faults.set_a_clock,
+    "foreign-crash": Faults.crash_a_foreign_broker,
+    "foreign-break": Faults.break_an_attachment,
+    "foreign-cut": Faults.cut_off_a_foreign_broker,
 }
-KINDS = tuple(_KINDS)
+ALL_KINDS = tuple(_KINDS)
+FOREIGN_KINDS = ("foreign-crash", "foreign-break", "foreign-cut")
+"""The faults of foreign brokers and of the way to them."""
+KINDS = tuple(kind for kind in _KINDS if kind not in FOREIGN_KINDS)
 LONE_KINDS = tuple(kind for kind in KINDS if kind not in ("link-break", "partition", "one-way"))
 """The faults of nodes without neighbours."""

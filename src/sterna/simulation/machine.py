@@ -153,6 +153,8 @@ class Machine:
         self.troubles.append(self.kernel.now)
         self.crashes.append(self.kernel.now)
         running.alive = False
+        if running.attached is not None:
+            running.attached.killed()
         self.kernel.tell(f"{self.name} {'loses power' if power else 'is killed'}")
         self.disk.crash(running.committer.writing, running.committer.saving)
         self.network.process_ended(self.name, power=power)

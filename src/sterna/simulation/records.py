@@ -105,6 +105,10 @@ class Records:
     """Acts of brokers that a client saw and that none may do."""
     crashes: dict[str, list[float]] = field(default_factory=dict)
     """node -> when its process was killed."""
+    forgetting: dict[str, list[float]] = field(default_factory=dict)
+    """foreign broker -> when it lost its session: messages in doubt are sent to it again, as the settings say."""
+    repeated: set[str] = field(default_factory=set)
+    """Messages that a foreign broker of QoS 1 sent again: nobody can tell them from new ones."""
     wandering: set[str] = field(default_factory=set)
     """Clients behind a gateway: it sends again what a node has not answered, to another node if it has to, and gets
     new sessions in their place."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sterna.node.node import Node
 from sterna.simulation.clients import Client, Habits
+from sterna.simulation.foreign_broker import ForeignBroker
 from sterna.simulation.gateway import GatewayMachine
 from sterna.simulation.kernel import Kernel, Trace
 from sterna.simulation.links import MakeSettings
@@ -25,6 +26,7 @@ class SimulatedWorld:
     network: Network
     machines: list[Machine] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
+    foreign_brokers: list[ForeignBroker] = field(default_factory=list)
     records: Records = field(default_factory=Records)
 
     def add_machine(

@@ -1,0 +1,232 @@
+"""A foreign broker in a scenario of random faults: the node beside it, its own clients, and what must be true of it.
+
+Its kind is one that was measured, with some of its peculiarities turned round.  Its clients are calls: one publishes,
+one hears everything.  The records have both of them like any other client, so that every promise about messages is
+checked across brokers, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from sterna.interworking.fences import FILTER, topic_of
+from sterna.interworking.settings import InterworkingSettings
+from sterna.interworking.states import State
+from sterna.mqtt.packets import BRIDGE, MQTT_3_1_1
+from sterna.mqtt.topics import levels_of, matches
+from sterna.simulation.attachments import Foreign
+from sterna.simulation.foreign_broker import KINDS, ForeignBroker, Message, Quirks
+from sterna.simulation.machine import Machine
+from sterna.simulation.membership import NETWORK
+from sterna.simulation.population import TOPICS
+from sterna.simulation.records import Arrival, Publication, Span, Violation, identity_of
+from sterna.simulation.world import SimulatedWorld
+
+SETTINGS = InterworkingSettings(fence_s=1.0, retained_s=2.0, pause_s=0.2, pause_max_s=1.0, answer_s=3.0)
+ROUNDS_S = 3 * SETTINGS.retained_s
+"""Retained values of one broker are in the network after one reading, and at the others after another."""
+PUBLISH_PAUSE_S = 0.6
+FORGETFUL = 0.25
+"""Share of the brokers whose sessions end with their process."""
+TURNED = 0.1
+"""How likely one of a broker's peculiarities is turned round."""
+FEW = 5
+"""Messages that wait for a client of a broker that keeps few."""
+
+
+class ForeignScenario:
+    def __init__(self, scene: SimulatedWorld, machine: Machine, number: int) -> None:
+        self._scene = scene
+        self._records = scene.records
+        self.machine = machine
+        name = f"broker{number}"
+        self._dice = dice = scene.kernel.dice(name)
+        self.broker = ForeignBroker(scene.kernel, scene.network, name, any_quirks(dice))
+        self.foreign = Foreign(self.broker, SETTINGS, NETWORK)
+        machine.foreign = self.foreign
+        scene.foreign_brokers.append(self.broker)
+        self._publisher, self.subscriber = f"{name}p", f"{name}s"
+        self._retained = b"r/" + self._publisher.encode()
+        self._number = 0
+        self._had: set[str] = set()
+        self._is_subscribed = False
+        self.broker.on_heard, self.broker.on_lost, self.broker.on_repeated = self._heard, self._lost, self._repeated
+        self._records.forgetting[name] = self.broker.forgotten_at
+        scene.kernel.tell(f"{name} beside {machine.name} is {self.broker.quirks}")
+
+    def start(self, until: float) -> None:
+        self.broker.boot()
+        self._scene.kernel.after(self._dice.random(), self._publish, until)
+
+    # -- its clients --
+
+    def _publish(self, until: float) -> None:
+        kernel, dice = self._scene.kernel, self._dice
+        if kernel.now >= until:
+            return
+        if self.broker.up:
+            for _ in range(dice.choice((1, 1, 4))):
+                is_kept = dice.random() < 0.1
+                topic = self._retained if is_kept else dice.choice(TOPICS)
+                self._publish_one(topic, 2 if is_kept else dice.choice((0, 1, 1, 2, 2)), retain=is_kept)
+        kernel.after(dice.expovariate(1 / PUBLISH_PAUSE_S), self._publish, until)
+
+    def _publish_one(self, topic: bytes, qos: int, *, retain: bool) -> None:
+        """The broker says that it has it.  It is owed to the network if our session there wants it."""
+        self._number += 1
+        qos = min(qos, self.broker.quirks.qos)
+        now = self._scene.kernel.now
+        is_shown = retain and _shows_retained(self.broker.quirks)
+        found = Publication(
+            f"{self._publisher}/{self._number}", self._publisher, NETWORK, self._number, topic, qos, is_shown
+        )
+        found.sent_at, found.sends, found.nodes = now, 1, {self.machine.name}
+        found.acknowledged_at = now if self._is_wanted(topic) else None
+        self._records.publications[found.identity] = found
+        self._scene.kernel.tell(f"{self.broker.name} takes {found.identity} at QoS {qos} on {topic.decode()}")
+        self.broker.publish(topic, found.identity.encode(), qos, retain=retain)
+
+    def _is_wanted(self, topic: bytes) -> bool:
+        levels = levels_of(topic)
+        return any(
+            session.lasting and any(matches(levels_of(one), levels) for one in session.filters)
+            for session in self.broker.sessions.values()
+        )
+
+    def _heard(self, message: Message) -> None:
+        kernel, subscribed_at = self._scene.kernel, self.foreign.evidence.subscribed_at
+        if subscribed_at is not None and not self._is_subscribed:
+            self._is_subscribed = True
+            self._records.spans.append(Span(self.subscriber, NETWORK, b"#", self.broker.quirks.qos, subscribed_at))
+        identity = identity_of(message.payload)
+        kernel.tell(f"{self.broker.name} passes on {identity} at QoS {message.qos}")
+        # To have it retained there is to publish it, also if it came before as a message that was not.
+        is_copy = message.retain and identity in self._had
+        self._had.add(identity)
+        if message.retain and not identity.startswith("node"):
+            # A value of a broker that does not say what is retained was read, and may overtake messages that wait.
+            self._records.handed_over.setdefault(self.subscriber, set()).add(identity)
+        arrival = Arrival(kernel.now, message.topic, identity, message.qos, is_copy, self.broker.name)
+        self._records.arrived(self.subscriber, arrival)
+
+    def _lost(self, message: Message) -> None:
+        """The broker itself has lost it, on its way to us."""
+        found = self._records.publications.get(identity_of(message.payload))
+        if found is not None and found.publisher == self._publisher:
+            self._scene.kernel.tell(f"{self.broker.name} has lost {found.identity}")
+            found.acknowledged_at = None
+
+    def _repeated(self, message: Message) -> None:
+        """At QoS 1 nobody can tell it from another one; the echo of a message of the network neither."""
+        found = self._records.publications.get(identity_of(message.payload))
+        if found is not None and (found.publisher == self._publisher or message.qos == 1):
+            found.sends += 1
+            if message.qos == 1:
+                self._records.repeated.add(found.identity)
+
+    # -- when it is quiet --
+
+    @property
+    def is_quiet(self) -> bool:
+        """Joined, and nothing waits on either side."""
+        running = self.machine.running
+        if running is None or running.attached is None or not self.broker.up:
+            return False
+        attachment = running.attached.attachment
+        session = running.broker.sessions.get(f"$interwork/{self.machine.name}".encode())
+        if attachment.state != State.ATTACHED or session is None or session.inflight or session.queue:
+            return False
+        held = self.broker.sessions.values()
+        return not any(one.inflight or one.waiting for one in held) and not attachment.view()["expected_echoes"]
+
+    def note(self) -> None:
+        """For the checkers: what may have been lost although it was acknowledged, as it was counted."""
+        if self.broker.forgotten_at:
+            doubted = self.foreign.evidence.doubted
+            self._records.in_flight.setdefault(self.subscriber, set()).update(doubted)
+
+    def check(self) -> list[Violation]:
+        return [*self._no_loops(), *self._tables(), *self._counted()]
+
+    def _no_loops(self) -> list[Violation]:
+        """A message of its own clients never comes back, and one of the network never comes in from here."""
+        name, found = self.broker.name, []
+        publications = self._records.publications
+        restored = bool(self.broker.forgotten_at)  # values that it lost are set there again
+        heard = [identity_of(one.payload) for one in self.broker.heard if not (one.retain and restored)]
+        own = [identity for identity in heard if identity.startswith(f"{self._publisher}/")]
+        found += [
+            Violation("crossed twice", f"{identity} came back to {name}", (identity, name))
+            for identity in sorted({one for one in own if own.count(one) > 1})
+        ]
+        for identity in sorted(self.foreign.evidence.taken):
+            known = publications.get(identity)
+            # An echo at QoS 1 that is repeated after a crash of the node is a message that comes twice, as it may.
+            is_repeat = known is not None and identity in self._records.repeated
+            if known is None or (known.publisher != self._publisher and not is_repeat):
+                found.append(Violation("echo", f"{identity} came in from {name}", (identity, name)))
+        return found
+
+    def _tables(self) -> list[Violation]:
+        """Both sessions have the subscriptions that the settings say, and nothing else is left at the broker."""
+        running, name, found = self.machine.running, self.broker.name, []
+        assert running is not None
+        if not self.is_quiet:
+            view = running.attached.attachment.view() if running.attached is not None else {}
+            return [Violation("not attached", f"{self.machine.name} to {name}: {view}", (name, self.machine.name))]
+        ours = set(running.broker.sessions[f"$interwork/{self.machine.name}".encode()].subscriptions)
+        fences = topic_of(NETWORK, self.machine.name)
+        if {one for one in ours if not one.startswith(fences)} != {b"#"}:
+            found.append(Violation("tables", f"{self.machine.name} serves {name} with {ours}", (name,)))
+        theirs = [set(session.filters) for session in self.broker.sessions.values() if session.lasting]
+        if theirs != [{b"#", FILTER}]:
+            found.append(Violation("tables", f"{name} has sessions with {theirs}", (name,)))
+        if left := [topic for topic in self.broker.retained if topic.startswith(b"sterna/")]:
+            found.append(Violation("tables", f"{name} retains {left}", (name,)))
+        return found
+
+    def _counted(self) -> list[Violation]:
+        """Sessions that were lost are counted: once each, unless the broker or the node died in between."""
+        counted, forgotten, crashes = (
+            self.foreign.evidence.sessions_lost,
+            self.broker.forgotten_at,
+            self.machine.crashes,
+        )
+        if counted > len(forgotten) * (1 + len(crashes)) or (forgotten and not counted and not crashes):
+            detail = f"{self.broker.name} forgot {len(forgotten)} sessions, {counted} were counted"
+            return [Violation("counted", detail, (self.broker.name,))]
+        return []
+
+    def retained(self) -> list[Arrival]:
+        """As somebody finds it who subscribes now."""
+        now = self._scene.kernel.now
+        return [
+            Arrival(now, message.topic, identity_of(message.payload), message.qos, retain=True, node=self.broker.name)
+            for message in self.broker.retained.values()
+            if not message.topic.startswith(b"sterna/")
+        ]
+
+
+def any_quirks(dice: Random) -> Quirks:
+    """Those of a broker that was measured, and some turned round.
+
+    Brokers that deliver messages of QoS 0 at a higher one are left out: their echo may outlive a crash of the node that
+    sent them, and nothing is promised at QoS 0 then.
+    """
+    measured = KINDS[dice.choice(sorted(KINDS))]
+    turned: dict[str, Any] = {
+        name: not getattr(measured, name)
+        for name in ("hangs_up", "no_local", "keeps_user_properties", "retained_before_suback", "passes_on_at_pubrel")
+        if dice.random() < TURNED
+    }
+    forgets = dice.random() < FORGETFUL
+    queue_max = FEW if dice.random() < TURNED else 0
+    return replace(measured, **turned, forgets=forgets, queue_max=queue_max, delivers_as_granted=False)
+
+
+def _shows_retained(quirks: Quirks) -> bool:
+    """Can a client find out that a message is retained, live or stored?"""
+    has_flag = 5 in quirks.levels and (quirks.no_local or quirks.keeps_user_properties)
+    return has_flag or BRIDGE | MQTT_3_1_1 in quirks.levels or quirks.retained_for_wildcards
