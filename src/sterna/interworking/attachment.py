@@ -130,6 +130,7 @@ class Attachment:
         #: Until then messages wait for clients of the proxy to come back.
         self._clients_by = 0.0
         self._messages_seen = -1
+        self._settling_since = 0.0
         self._said: set[str] = set()
         #: When messages last flowed, before this connection; 0: not since this start.
         self._attached_until = 0.0
@@ -319,6 +320,7 @@ class Attachment:
         assert line is not None
         assert self._joint is not None
         self._enter(Event.ACCEPTED)
+        self._settling_since = self._world.now
         if self._is_new and self._side is not None and self._marker in self._own.filters():
             self._side.unsubscribe([self._marker])
         self._world.later(0.0, self._subscribe)
@@ -495,6 +497,9 @@ class Attachment:
         if line is None or joint is None or abilities is None or not line.is_open:
             return
         is_awaited = self._hears_itself or self.state == State.SETTLING
+        if self.state == State.SETTLING:
+            # Of a broker that is slow its session is not to be taken.
+            is_awaited = is_awaited and self._world.now - self._settling_since > self._settings.answer_s
         if self.fences.missing >= fences.MISSING_MAX and is_awaited and not self._has_heard_messages():
             self._give_up_on(line)
             return
@@ -545,7 +550,8 @@ class Attachment:
     def _give_up_on(self, line: SessionLine) -> None:
         missing = f"{self.fences.missing} fences did not come back from {self.fences.topic.decode()}"
         is_read = self._comparison is not None and self._comparison.is_complete
-        if self.state == State.SETTLING and is_read and self._is_fence_taken and not self._is_new:
+        is_waiting = self._joint is not None and bool(self._joint.incoming)
+        if self.state == State.SETTLING and is_read and self._is_fence_taken and not is_waiting and not self._is_new:
             # It takes fences and does not send them; its answer to an earlier CONNECT, which said so, did not reach us.
             self._is_doubtful = True
             line.fail(f"the broker has lost its session and did not say so: {missing}")

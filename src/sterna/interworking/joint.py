@@ -28,6 +28,7 @@ from sterna.mqtt.framing import packet_end
 from sterna.mqtt.packets import MQTT_5, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, encode_acknowledgement
 
 _PASSING: Final = frozenset((PUBACK, PUBREC, PUBREL, PUBCOMP))
+_COMPLETING: Final = frozenset((PUBACK, PUBCOMP))
 _REFUSED: Final = 0x80
 _DUP: Final = 0x08
 PACKET_BYTES_MAX: Final = 268_435_460
@@ -110,6 +111,8 @@ class Joint:
         self.waiting_bytes = 0
         #: Publications of ours that the foreign broker has not acknowledged: packet identifier -> topic.
         self.outstanding: dict[int, bytes] = {}
+        #: Publications of the foreign broker that our own has not completed: a fence may wait behind them.
+        self.incoming: set[int] = set()
         self._taken_out = taken_out
         #: Identifiers of our own broker's publications at QoS 2 that were kept back.
         self._kept_back: set[int] = set()
@@ -208,6 +211,8 @@ class Joint:
         else:
             reason = self._reason_against(first, packet_id, topic, data, place, stop)
         if not reason:
+            if qos:
+                self.incoming.add(packet_id)
             return True
         self._counters.held_back[reason] += 1
         if qos:
@@ -335,6 +340,8 @@ class Joint:
                     self._kept_back.discard(packet_id)
                     self._hands.answer_own(encode_acknowledgement(PUBCOMP, packet_id, 0, self._version))
                 else:
+                    if kind in _COMPLETING:
+                        self.incoming.discard(packet_id)
                     passing.append(data[position:stop])
                     if self._witness is not None and kind in (PUBACK, PUBREC):
                         self._witness.safe(packet_id)

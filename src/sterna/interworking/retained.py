@@ -122,6 +122,8 @@ class RetainedComparison:
         self._theirs: dict[bytes, int] = {}
         #: The same for all values that were read, until they came on the connection of the session, too.
         self._read: dict[bytes, int] = {}
+        #: Topic -> digest of the network's value that a newer one of the foreign broker takes the place of.
+        self._replaced: dict[bytes, int] = {}
         self.conflicts: dict[bytes, None] = {}
         #: Topics of which the network's value goes to the foreign broker.
         self.old: dict[bytes, None] = {}
@@ -135,6 +137,9 @@ class RetainedComparison:
         if len(self._read) < KNOWN_MAX:
             self._read[topic] = hash(payload)
         found = self._compare(topic, payload, is_ours=is_ours)
+        ours = self._network.retained(topic)
+        if found is Found.NEW and ours is not None:
+            self._replaced[topic] = hash(ours)
         if found in (Found.NEW, Found.SAME):
             self._note(topic, payload)
             self._common.agreed(topic, payload)
@@ -186,5 +191,7 @@ class RetainedComparison:
             self._theirs[topic] = hash(payload)
 
     def is_theirs(self, topic: bytes, payload: bytes) -> bool:
-        """Does the foreign broker have this value already?  It is asked once for each topic."""
-        return self.is_resent and self._theirs.pop(topic, None) == hash(payload)
+        """Does the foreign broker have this value already, or a newer one?  It is asked once for each."""
+        if not self.is_resent:
+            return False
+        return hash(payload) in (self._replaced.pop(topic, None), self._theirs.pop(topic, None))
