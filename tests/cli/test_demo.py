@@ -39,6 +39,8 @@ def test_messages_appear_in_spark_while_nodes_are_killed_and_none_is_lost(tmp_pa
         assert f"QoS {qos}: 1,000 sent, 1,000 received, 0 lost, 0 duplicated" in after
     if may_be_at_a_distance():
         assert re.search(r"sent ([\d,]+), received \1, lost 0, QoS 2 duplicated 0, clients disconnected 0\n", after)
+    assert "after the restart: 1,000 of 1,000 arrived there, 0 repeated" in after
+    assert re.search(r"east has counted   taken 1, injected \d+, connections 2, sessions_lost 0, storms 0", after)
     assert list(tmp_path.glob("sterna-demo-*")) == []
 
 

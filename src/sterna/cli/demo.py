@@ -1,10 +1,11 @@
-"""`sterna demo`: three nodes, real clients, a Spark query, kill -9, a client that is moved, a crowd, and what was lost.
+"""`sterna demo`: nodes, real clients, Spark, kill -9, a client that is moved, a Mosquitto, a crowd, and what was lost.
 
 Everything here is what a user could type; the demo types it, shows it, and cleans up after itself.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -12,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import paho.mqtt.client as paho
 import typer
@@ -25,6 +27,7 @@ from paho.mqtt.properties import Properties
 from rich.console import Console
 
 from sterna.cli.demo_crowd import crowd
+from sterna.cli.demo_mosquitto import DemoMosquitto, find_mosquitto
 from sterna.cli.demo_spark import SparkCounts
 from sterna.measure.harness.ports import free_ports
 from sterna.vocabulary.errors import SternaError
@@ -37,6 +40,8 @@ PACE_S = 0.002
 """Between two messages: long enough to watch."""
 TRAVELLED = 1_000
 """Messages at each QoS while a client is moved."""
+WAITING = 1_000
+"""Messages for a broker of another make while it is down."""
 PATIENCE_S = 240.0
 SPARK_PATIENCE_S = 150.0
 SPARK_MOMENT_S = 4.0
@@ -48,7 +53,7 @@ def demo(
         float, typer.Option("--spark-patience", min=0.0, help="Seconds to wait for Spark before going on without it.")
     ] = SPARK_PATIENCE_S,
 ) -> None:
-    """Start three nodes, talk to them with real clients, watch in Spark, kill two, move a client, count losses.
+    """Start three nodes, talk to them with real clients, watch in Spark, kill two, move a client, join a Mosquitto.
 
     Then a crowd appears far from a node, gets one of its own, and leaves (as root only)."""
     with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
@@ -69,9 +74,10 @@ def demo(
             _table(spark, north)
             _nothing_lost(north, middle, south, spark)
             _moved(north, middle, south)
+            _joined_by_mosquitto(running, Path(directory), north, south)
             _network(south)
     with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
-        crowd(Path(directory), console, 7)
+        crowd(Path(directory), console, 8)
     console.print("\n[bold]Where to look next[/]")
     console.print("  .venv/bin/sterna node                       a broker on 127.0.0.1:1883, data in ./sterna-data")
     console.print("  .venv/bin/sterna sub -t 'plant/#' -v        and .venv/bin/sterna pub -t plant/1 -m hello")
@@ -84,7 +90,8 @@ def demo(
 class DemoNode:
     """A real node in a process of its own."""
 
-    def __init__(self, directory: Path, name: str, neighbour: DemoNode | None = None) -> None:
+    def __init__(self, directory: Path, name: str, neighbour: DemoNode | None = None, more: str = "") -> None:
+        """`more`: further tables of its configuration."""
         self.name = name
         self.port, self.admin_port, self.link_port, feed_port = free_ports(4)
         self.feed = f"127.0.0.1:{feed_port}"
@@ -97,7 +104,7 @@ class DemoNode:
             f'[admin]\nbind = "127.0.0.1:{self.admin_port}"\n'
             f'[network]\nname = "demo"\nbind = "127.0.0.1:{self.link_port}"\nneighbours = [{neighbours}]\n'
             f'[feed]\nbind = "{self.feed}"\n'
-            "[migration]\nserver_references = true\n"
+            f"[migration]\nserver_references = true\n{more}"
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -253,6 +260,57 @@ def _moved(north: DemoNode, middle: DemoNode, south: DemoNode) -> None:
     console.print()
 
 
+def _joined_by_mosquitto(running: ExitStack, directory: Path, north: DemoNode, south: DemoNode) -> None:
+    """A broker of another make becomes part of the network as it is, and is restarted."""
+    program = find_mosquitto()
+    if program is None:
+        console.print("[bold]6. A broker of another make joins[/]\n   left out: Mosquitto is not installed\n")
+        return
+    console.print(f"[bold]6. A Mosquitto joins the network, and is restarted while {WAITING:,} messages come for it[/]")
+    mosquitto = DemoMosquitto(program, directory)
+    running.callback(mosquitto.stop)
+    mosquitto.start()
+    table = f'[interworking]\nbroker = "{mosquitto.address}"\nfence_s = 1.0\npause_max_s = 1.0\n'
+    east = DemoNode(directory, "east", south, table)
+    running.callback(east.stop)
+    console.print("   $ sterna interwork --broker MOSQUITTO                                 (as node east)")
+    east.start()
+    _wait_until(lambda: _interworking(east)["state"] == "attached", "east to be attached")
+    there: list[str] = []
+    here: list[str] = []
+    with _paho("demo-here", north, here) as ours, _paho("demo-there", mosquitto, there) as theirs:
+        _wait_until(lambda: bool(ours.is_connected() and theirs.is_connected()), "both to connect")
+        for client in (ours, theirs):
+            granted: list[int] = []
+            client.on_subscribe = lambda _client, _data, packet_id, _reasons, _properties, to=granted: to.append(
+                packet_id
+            )
+            client.subscribe("joined/#", 2)
+            _wait_until(lambda granted=granted: bool(granted), "the subscription")
+        ours.publish("joined/north", "hello", 2)
+        theirs.publish("joined/mosquitto", "hello", 2)
+        _wait_until(lambda: len(here) >= 2 and len(there) >= 2, "one message each way")
+        console.print(f"   a client of north has            {', '.join(sorted(here))}")
+        console.print(f"   a client of Mosquitto has        {', '.join(sorted(there))}")
+        mosquitto.stop()
+        for number in range(WAITING):
+            ours.publish("joined/later", f"{number}", 2)
+        mosquitto.start()
+        _wait_until(lambda: len(set(there)) >= WAITING + 2, "what waited to arrive", lambda: len(set(there)))
+    found = _interworking(east)
+    repeated = len(there) - len(set(there))
+    console.print(f"   after the restart: {WAITING:,} of {WAITING:,} arrived there, {repeated} repeated")
+    shown = {name: found[name] for name in ("taken", "injected", "connections", "sessions_lost", "storms")}
+    console.print(f"   east has counted   {', '.join(f'{name} {count}' for name, count in shown.items())}\n")
+
+
+def _interworking(node: DemoNode) -> dict[str, Any]:
+    address = f"http://127.0.0.1:{node.admin_port}/interworking"
+    with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
 def _follow(client: paho.Client, by_port: dict[int, str], journey: list[str]) -> None:
     """Go where a node says that the client is to go; paho connects again by itself, to the address it has."""
 
@@ -319,7 +377,7 @@ def _publish(publisher: paho.Client, topic: str, numbers: range) -> None:
 
 
 @contextmanager
-def _paho(name: str, node: DemoNode, received: list[str]) -> Iterator[paho.Client]:
+def _paho(name: str, node: DemoNode | DemoMosquitto, received: list[str]) -> Iterator[paho.Client]:
     """A client that keeps its session across reconnects, as a device would."""
     client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=MQTTProtocolVersion.MQTTv5)
     client.max_queued_messages_set(0)
@@ -342,7 +400,7 @@ def _lasting() -> Properties:
 
 def _network(node: DemoNode) -> None:
     address = f"127.0.0.1:{node.admin_port}"
-    console.print(f"[bold]6. The network, as {node.name} sees it[/]   $ sterna network --admin {address}")
+    console.print(f"[bold]7. The network, as {node.name} sees it[/]   $ sterna network --admin {address}")
     subprocess.run([sys.executable, "-m", "sterna", "network", "--admin", address], check=True)
 
 
