@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,54 +19,21 @@ from .certificates import Authority
 from .clients import Paho, Refused
 from .conftest import Join
 from .foreign_brokers import KINDS, ForeignProcess, needs, present
+from .interworking_networks import (
+    TABLE,
+    Detour,
+    InterworkingNetwork,
+    Load,
+    attached,
+    check_that_it_is_quiet,
+    view,
+    wait_for_fences,
+    wait_until_attached,
+)
 from .networks import LiveNetwork, hears
 from .nodes import LiveNode, wait_until
 
 MESSAGES = 10
-_TABLE = """
-[admin]
-bind = "127.0.0.1:0"
-[journal]
-durability = "os"
-[interworking]
-broker = "{broker}"
-fence_s = 0.5
-pause_s = 0.2
-pause_max_s = 2.0
-{more}
-"""
-
-
-def attached(directory: Path, broker: str, more: str = "") -> LiveNode:
-    return LiveNode(directory, _TABLE.format(broker=broker, more=more))
-
-
-def view(node: LiveNode) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(node.ask("/interworking")[1])
-    return found
-
-
-def wait_until_attached(node: LiveNode) -> None:
-    wait_until(lambda: view(node)["state"] == "attached", "the node is attached", 120)
-
-
-def wait_for_fences(node: LiveNode, count: int = 3) -> None:
-    """So many fences have passed the broker since."""
-    before = view(node)["fences_sent"]
-    wait_until(lambda: view(node)["fences_sent"] >= before + count, "fences pass", 120)
-
-
-class InterworkingNetwork(LiveNetwork):
-    """Nodes in a row, each attached to a broker of its own."""
-
-    def __init__(self, directory: Path, brokers: dict[str, ForeignProcess], strategy: str) -> None:
-        self._brokers = brokers
-        names = sorted(brokers)
-        super().__init__(directory, [a + b for a, b in itertools.pairwise(names)], strategy)
-
-    def make(self, name: str, neighbours: list[str], strategy: str, more: str = "") -> LiveNode:
-        table = f'[interworking]\nbroker = "{self._brokers[name].address}"\nfence_s = 0.5\npause_s = 0.2\n'
-        return super().make(name, neighbours, strategy, more + table)
 
 
 @pytest.mark.parametrize("strategy", ["subscription-flooding", "publication-flooding"])
@@ -95,7 +60,7 @@ def test_every_pair_of_brokers_and_nodes_exchanges_messages_once_and_in_order_an
         _exchange(clients)
         for name, client in clients.items():
             _check_received(name, client, clients)
-        _check_that_it_is_quiet(network)
+        check_that_it_is_quiet(network)
         network.check_logs()
 
 
@@ -115,20 +80,6 @@ def _check_received(name: str, client: Paho, clients: dict[str, Paho]) -> None:
     topics = [f"m/{source}/{qos}" for source in clients for qos in (0, 1, 2)]
     assert {topic: found[topic] for topic in topics} == {topic: list(range(MESSAGES)) for topic in topics}, name
     assert len(client.messages) == wanted, name
-
-
-def _check_that_it_is_quiet(network: LiveNetwork) -> None:
-    def counts() -> dict[str, Any]:
-        return {
-            name: (found["taken"], found["injected"], found["storms"], found["in_doubt"], found["failures"])
-            for name, node in network.nodes.items()
-            for found in [view(node)]
-        }
-
-    before = counts()
-    for node in network.nodes.values():
-        wait_for_fences(node, 4)
-    assert counts() == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,40 +139,6 @@ def test_abilities_are_found_and_shown(tmp_path: Path, kind: str) -> None:
             assert view(node)["round_trip_ms"] is not None
 
 
-class _Load:
-    """A publisher that is told of each message, and a subscriber on the other side, both with lasting sessions."""
-
-    def __init__(self, join: Join, source: int, target: int, qos: int, name: str) -> None:
-        self.topic = f"load/{name}/{qos}"
-        self._subscriber = join(target, version=4, client_id=f"s-{name}-{qos}", persistent=True)
-        self._subscriber.subscribe(self.topic, qos)
-        self._publisher = join(source, version=4, client_id=f"p-{name}-{qos}")
-        self._stop = threading.Event()
-        self.sent = 0
-        self._qos = qos
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._publisher.publish(self.topic, f"{self.sent}", self._qos)
-            self.sent += 1
-            self._stop.wait(0.005)
-
-    def check(self) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        wanted = {f"{number}".encode() for number in range(self.sent)}
-        wait_until(
-            lambda: {bytes(message.payload) for message in self._subscriber.messages} >= wanted,
-            f"{len(wanted)} messages of {self.topic}",
-            120,
-        )
-        found = Counter(bytes(message.payload) for message in self._subscriber.messages)
-        twice = [word for word, count in found.items() if count > 1]
-        assert self._qos == 1 or not twice, f"{self.topic}: {len(twice)} came twice"
-
-
 def test_kill_9_of_the_node_between_a_mosquitto_and_the_network_loses_nothing_and_repeats_nothing_at_qos_2(
     tmp_path: Path, join: Join
 ) -> None:
@@ -233,7 +150,7 @@ def test_kill_9_of_the_node_between_a_mosquitto_and_the_network_loses_nothing_an
         for node in network.nodes.values():
             wait_until_attached(node)
         loads = [
-            _Load(join, source.port, target.port, qos, name)
+            Load(join, source.port, target.port, qos, name)
             for name, source, target in (("ab", one, other), ("ba", other, one))
             for qos in (1, 2)
         ]
@@ -395,42 +312,9 @@ def test_a_broker_that_lets_the_account_read_nothing_is_named(tmp_path: Path) ->
         _troubles(node, "may the account read there?")
 
 
-class _Detour:
-    """A port that leads to another one, as an alias of a machine does."""
-
-    def __init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
-        self.leads_to = 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                one, _ = self._listening.accept()
-            except OSError:
-                return
-            try:
-                other = socket.create_connection(("127.0.0.1", self.leads_to))
-            except OSError:
-                one.close()
-                continue
-            for source, target in ((one, other), (other, one)):
-                threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
-
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        with source, target, suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-
-    def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-
 def test_the_node_itself_is_no_foreign_broker_whatever_it_is_called(tmp_path: Path) -> None:
-    detour = _Detour()
-    toml = _TABLE.format(broker=f"127.0.0.1:{detour.port}", more="")
+    detour = Detour()
+    toml = TABLE.format(broker=f"127.0.0.1:{detour.port}", more="")
     node = LiveNode(tmp_path, toml + '[[listener]]\nbind = "127.0.0.1:0"\n')
     try:
         node.launch()

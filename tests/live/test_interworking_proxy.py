@@ -21,11 +21,11 @@ from .certificates import Authority
 from .clients import Paho, Refused, Will
 from .conftest import Join
 from .foreign_brokers import KINDS, ForeignProcess, needs, present
+from .interworking_networks import view, wait_for_fences, wait_until_attached
 from .networks import LiveNetwork
 from .nodes import LiveNode, wait_until
 from .steadfast import Steadfast
 from .test_interworking import http_port as http_port
-from .test_interworking import view, wait_for_fences, wait_until_attached
 
 MESSAGES = 10
 _LISTENERS = '[[listener]]\nbind = "127.0.0.1:0"\n[[listener]]\nbind = "127.0.0.1:0"\nserves = "node"\n'
