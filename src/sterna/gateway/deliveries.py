@@ -53,11 +53,14 @@ class Deliveries:
         "open",
         "orphans",
         "owed",
+        "repeats_first",
     )
 
     def __init__(self, window: int) -> None:
         self._window = window
         self._memory = 2 * window
+        #: Does the node send again what is in flight before anything new?  Brokers of other makes need not.
+        self.repeats_first = True
         #: Messages that the client takes before it answers; the node counts those that it knows of.
         self.client_window = 65535
         #: identifier -> how far its exchange has come.
@@ -79,7 +82,8 @@ class Deliveries:
         """HOT.  PUBLISH at QoS 1 or 2, by its first byte."""
         if not first & 0x08 and not self._fresh:
             self._fresh = True
-            self._forget_at_qos_1(self._unrepeated)
+            if self.repeats_first:
+                self._forget_at_qos_1(self._unrepeated)
         if self.orphans and packet_id in self.orphans:
             return HOLD
         stage = self.open.get(packet_id, 0)

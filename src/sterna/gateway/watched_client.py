@@ -91,6 +91,7 @@ class WatchedClient(GatewayClient):
         watcher: Watcher,
     ) -> None:
         super().__init__(context, registry, endings, client, address)
+        self.deliveries.repeats_first = False
         self._watcher = watcher
         self._tickets: dict[int, Ticket] = {}
         #: Last words of the foreign broker that the client has not had: packet identifier, packet.
