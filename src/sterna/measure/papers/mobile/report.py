@@ -55,7 +55,7 @@ def experiment(
         typer.Option(help="Where runs are done.  [default: spark if it is installed]"),
     ] = None,
 ) -> MeasurementReport:
-    """Brokers that move, on a simulated radio: MFT-PubSub, AODV and others (1 to 2 hours; --quick: 3 minutes)."""
+    """Brokers that move, on a simulated radio: MFT-PubSub, AODV and others (2 to 3 hours; --quick: 3 minutes)."""
     sizes = [known(name, {name: name for name in CONFIGURATIONS}, "configuration", "--configuration")
              for name in configuration or CONFIGURATIONS]  # fmt: skip
     protocols = [known(name, {name: name for name in PROTOCOLS}, "protocol", "--protocol")
