@@ -87,6 +87,11 @@ class ForeignProcess:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def write(self, name: str, template: str) -> str:
         file = self.directory / name
         words = {"port": self.port, "other": self.other, "directory": self.directory, "more": self.more}
