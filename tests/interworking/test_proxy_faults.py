@@ -141,3 +141,66 @@ def test_a_broker_that_forgets_everything_when_it_is_killed_loses_nothing_that_o
     scene.run(SECONDS + 2.0)
     scene.rest()
     _check(scene, ["node0s", "node1s"], exact=False)
+
+
+# -- a fault at each packet of an exchange, in turn --
+
+FAULTS = ("cut", "broker killed", "node killed")
+
+
+def _exchange(scene: ProxyScene, qos: int) -> None:
+    """One message of a relayed client, and one for its reader."""
+    scene.relayed[0].publish(b"t/r", qos)
+    scene.publishers[0].publish(b"t/n", qos)
+
+
+def _finish(scene: ProxyScene) -> None:
+    scene.run(0.5)
+    scene.wait(lambda: scene.brokers[0].up and scene.machines[0].running is not None)
+    scene.settle()
+    scene.wait(lambda: all(not client.unfinished for client in (*scene.relayed, *scene.readers)))
+    scene.settle()
+
+
+def _quiet_scene(kind: str) -> ProxyScene:
+    scene = ProxyScene(replace(KINDS[kind], forgets=False), seed=0)
+    scene.begin()
+    return scene
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("kind", ["mosquitto", "nats"])
+def test_nothing_is_lost_or_doubled_whichever_packet_a_fault_hits(kind: str, qos: int, fault: str) -> None:
+    """Packets of the relayed clients and of the attachment, both ways, are counted at the broker."""
+    scene = _quiet_scene(kind)
+    scene.at_packet(-1, lambda: False)
+    _exchange(scene, qos)
+    scene.run(0.3)
+    assert scene.packets >= 10 * qos, "the sessions do not last"
+    for number in range(1, scene.packets + 1):
+        scene = _quiet_scene(kind)
+        _hit(scene, fault, number)
+        _exchange(scene, qos)
+        _finish(scene)
+        for side in ("node0s", "reader0"):
+            counts = scene.counts(side)
+            where = f"{kind}, QoS {qos}, {fault} at packet {number}, {side}: {counts}"
+            assert set(counts) == {"relayed0/1", "node0p/1"}, where
+            assert qos < 2 or set(counts.values()) == {1}, where
+
+
+def _hit(scene: ProxyScene, fault: str, number: int) -> None:
+    broker, machine, kernel = scene.brokers[0], scene.machines[0], scene.kernel
+
+    def strike() -> bool:
+        if fault == "broker killed":
+            kernel.after(0.0, broker.kill)
+            kernel.after(1.0, broker.boot)
+        elif fault == "node killed":
+            kernel.after(0.0, machine.kill)
+            kernel.after(1.0, machine.boot)
+        return True
+
+    scene.at_packet(number, strike)
