@@ -16,7 +16,7 @@ from sterna.adaptation.settings import AdaptationTuning
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a pass came to.  The standing belongs into the next picture."""
+    """The result of a pass.  The standing belongs into the next picture."""
 
     judgements: tuple[Judgement, ...]
     standing: Standing

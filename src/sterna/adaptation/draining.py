@@ -117,7 +117,7 @@ class DrainingTuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a worker sees of its node at one moment."""
+    """A worker's view of its node at one moment."""
 
     alive: bool = False
     """The process runs."""
@@ -173,7 +173,7 @@ class NodeLife:
         return self._take(event, now) if (self.state, event) in LIFE else None
 
     def look(self, facts: Facts, now: float) -> tuple[Do, ...]:
-        """What the facts ask for."""
+        """Do as the facts ask."""
         event = _SEEN[self.state](self, facts, now)
         if event is None:
             return ()

@@ -1,4 +1,4 @@
-"""What a coordinator knows about its region at one moment: workers, their nodes, gateways, and who serves whom.
+"""A coordinator's knowledge of its region at one moment: workers, their nodes, gateways, and who serves whom.
 
 A picture never changes.  Every decision is a function of a picture, so that a dry run, an explanation, a replay and a
 test are the same call.  `Observations` gathers reports and makes pictures of them: of two reports the later one counts,
@@ -27,7 +27,7 @@ MEASURED_MAX = 64
 
 
 class NodeState(StrEnum):
-    """What a worker's node is doing.  `adaptation/draining.py` has the table of the last four."""
+    """States of a worker's node.  `adaptation/draining.py` has the table of the last four."""
 
     OFF = "off"
     STARTING = "starting"

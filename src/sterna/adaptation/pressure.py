@@ -24,7 +24,7 @@ COUNTED: Final = frozenset({NodeState.STARTING, NodeState.SERVING})
 
 
 class Gain(NamedTuple):
-    """What one gateway saves."""
+    """The saving of one gateway."""
 
     milliseconds: float
     distance_ms: float

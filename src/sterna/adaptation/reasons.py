@@ -1,7 +1,7 @@
 """Decisions as records: what is to be done, by which rule, with the numbers that rule looked at.
 
-A record holds all numbers of its rule, so that a reader can reckon the decision again.  What was considered and left
-undone is a record too: `Left`.
+A record holds all numbers of its rule, so that a reader can reckon the decision again.  `Left` is the
+record of a gateway or worker that was considered and left as it is.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Geography:
         return found
 
     def one_way_s(self, source: Location, target: Location, rng: Random) -> float:
-        """What one packet takes."""
+        """The time of one packet."""
         base, links = self.way(source, target)
         return (base + sum(link.sample_ms(rng) for link in links)) / 1000
 

@@ -29,7 +29,7 @@ class Participant:
         self.at = at
         self.vivaldi = Vivaldi(rng, settings)
         self.lie: Coordinate | None = None
-        """What it says about itself, if that is not true."""
+        """Its own word about itself, if that is not true."""
 
     @property
     def told(self) -> Coordinate:
@@ -59,9 +59,11 @@ class World:
         self.edges = [self._at_site(region, site, "edge") for region in regions() for site in range(SITES)]
         self.workers = self.clouds + self.edges
         self.gateways = [self._at_site(region, site, "gateway") for region in regions() for site in range(SITES)]
-        for liar in self.rng.sample(self.gateways, round(shape.liars * len(self.gateways))):
+        # Dice of their own: the packets of a world with liars are those of one without.
+        dice = Random(f"{seed}/liars")
+        for liar in dice.sample(self.gateways, round(shape.liars * len(self.gateways))):
             # It claims to be sure, and to be anywhere.
-            place = tuple(self.rng.uniform(-0.5, 0.5) for _ in range(settings.dimensions))
+            place = tuple(dice.uniform(-0.5, 0.5) for _ in range(settings.dimensions))
             liar.lie = Coordinate(place, 0.0, 0.01)
 
     @property

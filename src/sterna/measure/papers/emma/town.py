@@ -70,7 +70,7 @@ class Served(Host):
 
 @dataclass(slots=True)
 class Second:
-    """What one second was like."""
+    """One second of a run."""
 
     nodes: int
     latency_ms: dict[str, float]

@@ -27,7 +27,7 @@ def bench(
     gateways: Annotated[int, typer.Option(min=1, max=50_000, help="Gateways that report.")] = 5000,
     workers: Annotated[int, typer.Option(min=2, max=1000, help="Workers, a fifth of which run a node.")] = 200,
 ) -> MeasurementReport:
-    """What a coordinator's pass costs: a picture, a judgement on every gateway and the pressure on every worker."""
+    """The cost of a coordinator's pass: a picture, a judgement on every gateway and the pressure on every worker."""
     name = f"{gateways} x {workers}"
     rows = measure_parts({name: lambda: _measured(gateways, workers, name)}, means.say)
     title = "A coordinator's pass"
