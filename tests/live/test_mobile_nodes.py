@@ -193,7 +193,7 @@ def test_the_two_laptops_of_the_documentation_hear_each_other(tmp_path: Path) ->
         for (name, toml), space in zip(files, "ab", strict=True):
             directory = tmp_path / name
             directory.mkdir()
-            (directory / "convoy.key").write_text("a key for two laptops\n")
+            (directory / "secret").write_text("a key for two laptops\n")
             # As printed, but for the doors of clients: they are outside the namespace here.
             doors = toml.replace('bind = "127.0.0.1:1883"', f'bind = "unix:{directory}/mqtt"')
             admin = f'[admin]\nbind = "unix:{directory}/admin"\n'

@@ -8,6 +8,7 @@ from sterna.routing.strategies import STRATEGIES
 from sterna.simulation.chaos import Chaos, Plan
 from sterna.simulation.faults import KINDS
 from sterna.simulation.kernel import Kernel
+from sterna.simulation.moving_cost import measure
 from sterna.simulation.network import Network
 from sterna.simulation.reach import REACH_M, Place, Reach
 
@@ -92,3 +93,10 @@ def test_places_stay_inside_the_square_and_end_in_a_line() -> None:
     assert reach.changes > 10
     reach.stop()
     assert [reach.hears("n0", name) for name in names] == [True, True, False, False, False, False]
+
+
+def test_a_network_at_rest_costs_each_node_the_same_whatever_its_size() -> None:
+    small, large = measure(5, "mobile"), measure(20, "mobile")
+    assert large.hello_bytes_s + large.link_bytes_s < 1.3 * (small.hello_bytes_s + small.link_bytes_s)
+    assert large.parent_changes == 1
+    assert large.frames < 4 * 20

@@ -37,6 +37,7 @@ from sterna.simulation.chaos import (
 from sterna.simulation.faults import ALL_KINDS, FOREIGN_KINDS, KINDS, LONE_KINDS
 from sterna.simulation.kernel import Trace
 from sterna.simulation.move_model import MoveBounds, MoveModel
+from sterna.simulation.moving_cost import measure
 from sterna.simulation.state_explorer import explore
 
 EXPLAINED_MAX = 5
@@ -155,6 +156,26 @@ def moves(
         typer.echo("\n".join([f"broken: {found.problem}; {took}; it came so:", *found.trace]))
         raise typer.Exit(1)
     typer.echo(f"every promise kept in {'all' if found.is_complete else 'the first'} {took}")
+
+
+@app.command("moving-cost")
+def moving_cost(
+    nodes: Annotated[str, typer.Option(help="Numbers of nodes, with commas.")] = "5,33,66",
+    strategies: Annotated[str, typer.Option(help=f"With commas: {', '.join(STRATEGIES)}.")] = "mobile",
+) -> None:
+    """Measure the control traffic of nodes that move: bytes while nothing moves, frames when one node does."""
+    for strategy in strategies.split(","):
+        _one_of(strategy, tuple(STRATEGIES), "--strategies")
+    if not all(number.isdigit() and 2 <= int(number) <= 100 for number in nodes.split(",")):
+        raise typer.BadParameter("write numbers from 2 to 100, with commas", param_hint="--nodes")
+    for number in nodes.split(","):
+        for strategy in strategies.split(","):
+            cost = measure(int(number), strategy)
+            typer.echo(
+                f"{cost.nodes} nodes, {strategy}: hellos {cost.hello_bytes_s:.0f} B/s and links "
+                f"{cost.link_bytes_s:.0f} B/s per node; one node moves: {cost.frames} frames, "
+                f"{cost.frame_bytes:.0f} bytes, {cost.parent_changes} changes of parent"
+            )
 
 
 def _run_all(plan: Plan, wanted: range, trace: Path | None, *, json: bool) -> list[int]:

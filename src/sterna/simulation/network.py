@@ -56,6 +56,8 @@ class Network:
         self._listeners: dict[str, Accept] = {}
         self._mailboxes: dict[str, Received] = {}
         self._next_port = 40_000
+        #: Bytes sent to everybody, each once.
+        self.said_bytes = 0
         #: Ends that hold bytes a cut kept from arriving.
         self.stalled: dict[End, None] = {}
 
@@ -184,6 +186,7 @@ class Network:
 
     def send_to_all(self, source: str, data: bytes) -> None:
         """As multicast does: to every open mailbox but the sender's."""
+        self.said_bytes += len(data)
         for address in list(self._mailboxes):
             if address != source:
                 self.send_datagram(source, address, data)
