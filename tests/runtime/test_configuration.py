@@ -117,7 +117,7 @@ def test_an_unknown_variable_is_an_error_with_the_nearest_name() -> None:
         ("[[listener]]\nport = 1883", "[[listener]] port: unknown key; did you mean bind?"),
         ("[admin]\naddress = '127.0.0.1'", "[admin] address: unknown key; did you mean bind?"),
         ("[persistence]\nfile = 'x'", "[persistence]: unknown table; use one of node, journal, limits,"),
-        ("[[listener]]\nprotocol = 'x'", "[[listener]] protocol: unknown key; use one of bind, transport,"),
+        ("[[listener]]\nprotocol = 'x'", "[[listener]] protocol: unknown key; use one of serves, bind, transport,"),
         ("[limits]\nin_flight = 1", "[limits] in_flight: unknown key; did you mean inflight?"),
     ],
 )
