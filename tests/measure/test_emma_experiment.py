@@ -32,6 +32,7 @@ def test_the_playbooks_are_those_of_the_thesis() -> None:
     assert sum(event.kind == "start" for event in factories(scaled=False).events) == 10
 
 
+@pytest.mark.slow
 def test_a_run_repeats_itself() -> None:
     def run() -> Town:
         return Town(emma(scaled=True, step_s=30.0), AdaptationTuning(), "coordinates", 3).run()
