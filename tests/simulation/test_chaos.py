@@ -229,6 +229,7 @@ DEFAULTS_THAT_BROKE = [
     (463, "subscription-flooding", "static"),
     (534, "publication-flooding", "static"),
     (542, "advertisement", "static"),
+    (836, "advertisement", "static"),
 ]
 
 

@@ -513,8 +513,8 @@ class Computations:
             while computation.coming:
                 self._take_again(computation, computation.coming.popleft())
             if computation.part is not None:
-                computation.owed = computation.part.replayed
-                # The other nodes' messages may have come while this one was away.
+                # Its answer may have waited for other nodes, or theirs have come meanwhile.  None is said twice.
+                computation.owed = True
                 computation.said = computation.said or b""
             self._look_after(computation)
         self.calls.go_on([computation for computation in self._by_text.values() if computation.calls])

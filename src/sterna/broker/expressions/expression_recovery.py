@@ -147,7 +147,7 @@ class ExpressionRecovery:
         coming = part.coming
         while coming and coming[0].offset <= upto:
             message = coming.popleft()
-            part.replayed = part.take(message.topic, message.payload, taken_us(message)) or part.replayed
+            part.take(message.topic, message.payload, taken_us(message))
             part.taken = message.offset
             self._computations.parts.changed[part.name] = part
         if not coming:

@@ -75,7 +75,6 @@ class ExpressionPart:
         "moved",
         "name",
         "naming",
-        "replayed",
         "settings",
         "since_us",
         "taken",
@@ -113,8 +112,6 @@ class ExpressionPart:
         #: The last message at QoS 1 and 2 it has taken; and, during a replay, those that it may not have.
         self.taken = -1
         self.coming: deque[Message] = deque()
-        #: Messages came again, after a crash.
-        self.replayed = False
         #: When the next value may expire, or the window ends, if somebody is to look then.
         self.due_us = 0
         self.deadline: Deadline | None = None
