@@ -41,6 +41,7 @@ class TalkingWorker:
         self.serves: dict[str, int] = {}
         self.since = talk.now
         self.alive = True
+        self.is_deaf = False
         self.carried_out: list[object] = []
 
     def report(self) -> None:
@@ -66,7 +67,7 @@ class TalkingWorker:
 
     def came(self, data: bytes) -> None:
         letter = self.mail.read(control_topic("net", TO_WORKERS, self.name), data)
-        if not self.alive or letter is None or not isinstance(letter.word, Order):
+        if not self.alive or self.is_deaf or letter is None or not isinstance(letter.word, Order):
             return
         order = letter.word
         answer = self.desk.came(order, letter.sender, self.talk.now)

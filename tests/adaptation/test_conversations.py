@@ -127,6 +127,23 @@ def test_figure_6_3_two_gateways_start_a_node_and_are_moved_to_it() -> None:
     assert {one.node for one in picture.gateways.values()} == {"edge"}
 
 
+def test_an_order_that_a_worker_does_not_hear_is_said_again_and_not_given_twice() -> None:
+    talk = Talk()
+    edge_town(talk)
+    boss = talk.add_coordinator("boss", QUICK)
+    talk.workers["edge"].is_deaf = True
+    for name in ("g1", "g2"):
+        talk.add_gateway(name, "cloud", {"cloud": 60.0, "edge": 10.0}, OFTEN)
+    while not talk.heard("StartNode"):
+        talk.run(0.1)
+    talk.run(4)
+    assert len(talk.heard("StartNode")) >= 4
+    assert [one["id"] for one in boss.orders.view()] == [1]
+    talk.workers["edge"].is_deaf = False
+    talk.run(20)
+    assert talk.workers["edge"].carried_out == [StartNode()]
+
+
 @pytest.mark.parametrize("act", [False, True])
 def test_a_dry_run_and_a_frozen_coordinator_decide_and_order_nothing(act: bool) -> None:
     talk = Talk()

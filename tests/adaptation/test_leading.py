@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from sterna.adaptation.leading import Leadership, LeadingTuning
+from sterna.adaptation.words import Leading
 
 TUNING = LeadingTuning(say_s=1.0, lead_after_s=5.0, settle_s=4.0)
 
@@ -99,3 +100,17 @@ def test_all_remember_that_an_operator_froze_the_region() -> None:
     assert region.all[other].frozen
     region.all[other].freeze(False)
     assert region.all[other].may_act(region.now)
+
+
+def test_a_leader_does_not_heed_one_of_an_older_term_and_heeds_one_of_a_newer() -> None:
+    one = Leadership("a", TUNING, Random(1), 0.0)
+    one.learned(6)
+    for step in range(100):
+        one.tick(step / 10)
+    assert (one.is_leading, one.term) == (True, 7)
+    one.heard("z", Leading(6, frozen=True), 10.0)
+    assert (one.leader, one.term, one.frozen) == ("a", 7, False)
+    one.heard("z", Leading(7), 10.0)
+    assert (one.leader, one.term) == ("z", 7)
+    one.heard("b", Leading(7), 10.0)
+    assert one.leader == "z"

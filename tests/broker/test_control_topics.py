@@ -80,18 +80,23 @@ def test_a_will_on_a_control_topic_is_refused() -> None:
 
 
 def test_a_client_that_is_no_longer_named_hears_nothing_more() -> None:
-    node = LoneNode()
-    let_in(node)
-    worker, other = node.join("worker"), node.join("other")
+    """Also if it is spoken to at another node, where everything is as it was."""
+    town = Town("AB")
+    town.connect("AB")
+    for name in "AB":
+        let_in(town[name])
+    worker, boss = town["A"].join("worker"), town["B"].join("boss")
     assert worker.subscribe(TOPIC, 0) == 0
-    other.publish(TOPIC, b"1", 0)
-    assert worker.take(Publish).payload == b"1"
-    let_in(node, users=("somebody",))
-    other.publish(TOPIC, b"2", 0)
-    assert node.dropped("not-authorized") == 1
-    let_in(node)
-    other.publish(TOPIC, b"3", 0)
-    assert worker.take(Publish).payload == b"3"
+    heard = []
+    for users in (("anonymous",), ("somebody",), ("anonymous",)):
+        let_in(town["A"], users=users)
+        boss.publish(TOPIC, b"for " + users[0].encode(), 0)
+        town.pass_time(0.1)
+        heard.append(worker.payloads())
+    assert heard == [[b"for anonymous"], [], [b"for anonymous"]]
+    let_in(town["A"], users=("somebody",))
+    worker.publish(TOPIC, b"x", 0)
+    assert town["A"].dropped("not-authorized") == 1
 
 
 def test_filters_that_keep_messages_at_qos_0_do_not_keep_control_words() -> None:
