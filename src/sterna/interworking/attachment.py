@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
 from typing import Any, Final
@@ -49,6 +50,50 @@ CLIENTS_LOOK_S: Final = 0.05
 NAMED_MAX: Final = 10
 
 
+@dataclass(slots=True)
+class _SessionProof:
+    """Is the session that the foreign broker has the one that we had?"""
+
+    is_doubtful: bool = False
+    """It is not, though the broker says so."""
+    fence_id: int = 0
+    """The identifier of the last fence."""
+    is_fence_taken: bool = False
+    """The broker has acknowledged it."""
+    is_shown: bool = False
+    """A fence came back on this connection: the session has our subscriptions."""
+    settling_since: float = 0.0
+    messages_seen: int = -1
+
+
+@dataclass(slots=True)
+class _LackingValues:
+    """Retained messages that the broker is still to get."""
+
+    topics: deque[bytes] = field(default_factory=deque)
+    later: list[bytes] = field(default_factory=list)
+    """The same, while older messages wait for the broker."""
+    sending: int = 0
+    """The identifier of the one under way."""
+
+
+@dataclass(slots=True)
+class _RelayedClients:
+    """In proxy mode, what waits for clients and what clients wait for."""
+
+    last_fence: bytes = b""
+    """A broker that does not send it back has passed on what came before it when the next one is due."""
+    is_fence_due: bool = False
+    clients_by: float = 0.0
+    """Until then messages wait for clients to come back."""
+
+
+def _marker_of(topic: bytes, filters: list[bytes]) -> bytes:
+    """A filter of the session at our own broker that shows, after a restart, too, what the foreign broker's session is
+    subscribed to: a bridge that subscribes again is sent all retained messages as if they were live."""
+    return topic + b"/from/%08x" % crc32(b"\n".join(filters))
+
+
 class Attachment:
     def __init__(
         self,
@@ -78,9 +123,7 @@ class Attachment:
         self._from = disjoint_filters(settings.from_broker)
         self._to = [topic_filter.encode() for topic_filter in settings.to_broker]
         self._wanted = FilterSet(self._from)
-        #: A filter of the session at our own broker that shows, after a restart, too, what the foreign broker's session
-        #: is subscribed to: a bridge that subscribes again is sent all retained messages as if they were live.
-        self._marker = topic + b"/from/%08x" % crc32(b"\n".join(self._from))
+        self._marker = _marker_of(topic, self._from)
         self._sent = FilterSet(self._to)
         self.state = State.WAITING
         self.abilities: Abilities | None = None
@@ -105,32 +148,16 @@ class Attachment:
         self._watch: Watch | None = None
         self._reader: RetainedReader | None = None
         self._comparison: RetainedComparison | None = None
-        #: Topics of retained messages that the broker is still to get, and the identifier of the one under way.
-        self._lacking: deque[bytes] = deque()
-        #: The same, while older messages wait for the broker.
-        self._lacking_later: list[bytes] = []
-        self._sending = 0
+        self._lacking = _LackingValues()
         #: The foreign broker's session is new: it has no subscriptions, and perhaps no retained messages of ours.
         self._is_new = True
         #: The connection is only to end an older session there.
         self._is_sweeping = False
         #: This process has subscribed there.
         self._has_subscribed = False
-        #: The session that the broker has is not the one that we had, though it says so.
-        self._is_doubtful = False
-        #: The identifier of the last fence; and: the broker has acknowledged it.
-        self._fence_id = 0
-        self._is_fence_taken = False
-        #: A fence has shown that the broker's session has our subscriptions.
-        self._is_session_shown = False
+        self._proof = _SessionProof()
         self._fences_in_a_row = 0
-        #: A broker that does not send it back has passed on what came before it when the next one is due.
-        self._last_fence = b""
-        self._is_fence_due = False
-        #: Until then messages wait for clients of the proxy to come back.
-        self._clients_by = 0.0
-        self._messages_seen = -1
-        self._settling_since = 0.0
+        self._relayed = _RelayedClients()
         self._said: set[str] = set()
         #: When messages last flowed, before this connection; 0: not since this start.
         self._attached_until = 0.0
@@ -216,7 +243,7 @@ class Attachment:
             self._world.report("foreign broker examined", {"broker": self.broker, **abilities.shown()})
         self.abilities = abilities
         self._enter(Event.ABLE)
-        self._join(sweep=self._is_doubtful or not self._own.has_session())
+        self._join(sweep=self._proof.is_doubtful or not self._own.has_session())
 
     def _join(self, *, sweep: bool) -> None:
         """Connect as the client that keeps its session.  `sweep`: what an earlier life of ours left there goes first,
@@ -273,7 +300,7 @@ class Attachment:
         self._is_new = not session_present
         if self._is_new and self._proxy is not None:
             self._proxy.session_lost()
-        self._is_doubtful = False
+        self._proof.is_doubtful = False
         if self._is_new:
             self._start_anew()
         elif self.abilities is not None and self.abilities.loop_prevention == EXPECTED_ECHOES:
@@ -320,7 +347,7 @@ class Attachment:
         assert line is not None
         assert self._joint is not None
         self._enter(Event.ACCEPTED)
-        self._settling_since = self._world.now
+        self._proof.settling_since = self._world.now
         if self._is_new and self._side is not None and self._marker in self._own.filters():
             self._side.unsubscribe([self._marker])
         self._world.later(0.0, self._subscribe)
@@ -446,29 +473,37 @@ class Attachment:
             emptied = self._common.emptied
             topics = self._own.retained_topics()
             lacking = (topic for topic in topics if not comparison.has(topic) and topic not in emptied)
-        self._lacking = deque(topic for topic in dict.fromkeys((*comparison.old, *lacking)) if topic in self._sent)
+        self._lacking.topics = deque(
+            topic for topic in dict.fromkeys((*comparison.old, *lacking)) if topic in self._sent
+        )
         self._send_next()
 
     def _send_next(self) -> None:
         line, joint, abilities = self._line, self._joint, self.abilities
-        self._sending = 0
-        while self._lacking and not self._sending and line is not None and joint is not None and abilities is not None:
-            topic = self._lacking.popleft()
+        lacking.sending = 0
+        while (
+            self._lacking.topics
+            and not lacking.sending
+            and line is not None
+            and joint is not None
+            and abilities is not None
+        ):
+            topic = self._lacking.topics.popleft()
             if self._own.may_wait(topic):
-                self._lacking_later.append(topic)  # or it would come before older ones
+                lacking.later.append(topic)  # or it would come before older ones
                 continue
             value = self._own.stored(topic)
             if value is None or self._common.has_gone(topic, value.payload):
                 continue
             if value.qos and abilities.receive_maximum > 1:
-                self._sending = line.free_packet_id()
-            line.write(joint.value_for_broker(value, self._sending))
+                lacking.sending = line.free_packet_id()
+            line.write(joint.value_for_broker(value, lacking.sending))
 
     def answered(self, packet_id: int) -> None:
-        if packet_id == self._sending:
+        if packet_id == self._lacking.sending:
             self._send_next()
-        elif packet_id == self._fence_id:
-            self._is_fence_taken = True
+        elif packet_id == self._proof.fence_id:
+            self._proof.is_fence_taken = True
 
     def _name_conflicts(self, comparison: RetainedComparison) -> None:
         if topics := [topic.decode(errors="replace") for topic in comparison.conflicts]:
@@ -480,13 +515,13 @@ class Attachment:
 
     def crossed(self, topic: bytes) -> None:
         """Each side has the other's value now: with the next fence the network's goes there once more."""
-        self._lacking_later.append(topic)
+        self._lacking.later.append(topic)
         self.counters.held_back[Found.CONFLICT] += 1
 
     def _settle_if_known(self) -> None:
         """The foreign broker's retained messages are known, and its session has our subscriptions."""
         is_read = self._comparison is not None and self._reader is None
-        is_shown = self._is_session_shown or (self._is_new and not self._hears_itself)
+        is_shown = self._proof.is_shown or (self._is_new and not self._hears_itself)
         if self.state == State.SETTLING and is_read and is_shown:
             self._world.later(0.0, self._settled)
 
@@ -499,13 +534,13 @@ class Attachment:
         is_awaited = self._hears_itself or self.state == State.SETTLING
         if self.state == State.SETTLING:
             # Of a broker that is slow its session is not to be taken.
-            is_awaited = is_awaited and self._world.now - self._settling_since > self._settings.answer_s
+            is_awaited = is_awaited and self._world.now - self._proof.settling_since > self._settings.answer_s
         if self.fences.missing >= fences.MISSING_MAX and is_awaited and not self._has_heard_messages():
             self._give_up_on(line)
             return
         qos = 1 if abilities.receive_maximum > 1 else 0
-        self._fence_id, self._is_fence_taken = line.free_packet_id(), False
-        line.write(self._next_fence(abilities, qos, self._fence_id))
+        self._proof.fence_id, self._proof.is_fence_taken = line.free_packet_id(), False
+        line.write(self._next_fence(abilities, qos, self._proof.fence_id))
         if not self._hears_itself:
             self._common.fence_came_back(self.fences.number - 1)
             self._fence_passed()
@@ -513,20 +548,20 @@ class Attachment:
                 self.fences.forget()
         if self._side is not None:
             self._side.feed(encode.PINGREQ_BYTES)
-        if self._lacking_later and not self._sending:
-            self._lacking.extend(self._lacking_later)
-            self._lacking_later.clear()
+        if self._lacking.later and not self._lacking.sending:
+            self._lacking.topics.extend(self._lacking.later)
+            self._lacking.later.clear()
             self._send_next()
         self._after("fence", self._settings.fence_s, self._fence)
 
     def _fence_soon(self) -> None:
         """Clients wait to hear what became of their publications."""
-        if self.state == State.ATTACHED and self._hears_itself and not self._is_fence_due:
-            self._is_fence_due = True
+        if self.state == State.ATTACHED and self._hears_itself and not self._relayed.is_fence_due:
+            self._relayed.is_fence_due = True
             self._after("witness", WITNESS_FENCE_S, self._fence_for_witness)
 
     def _fence_for_witness(self) -> None:
-        self._is_fence_due = False
+        self._relayed.is_fence_due = False
         is_needed = self._proxy is not None and self._proxy.witness.needs_fence
         if is_needed and self.state == State.ATTACHED and not self.fences.missing:
             self._fence()
@@ -537,23 +572,32 @@ class Attachment:
         self.counters.fences_sent += 1
         if self._proxy is not None:
             if not self._hears_itself:
-                self._proxy.witness.fence_back(self._last_fence)
-            self._last_fence = payload
+                self._proxy.witness.fence_back(self._relayed.last_fence)
+            self._relayed.last_fence = payload
             self._proxy.witness.fence_sent(payload)
         return encode.encode_publish(self.fences.topic, payload, abilities.version, qos=qos, packet_id=packet_id)
 
     def _has_heard_messages(self) -> bool:
         """Since this was asked last: a fence comes after everything that waited there."""
-        before, self._messages_seen = self._messages_seen, self.counters.taken + self.counters.held_back.total()
-        return before != self._messages_seen
+        before, self._proof.messages_seen = (
+            self._proof.messages_seen,
+            self.counters.taken + self.counters.held_back.total(),
+        )
+        return before != self._proof.messages_seen
 
     def _give_up_on(self, line: SessionLine) -> None:
         missing = f"{self.fences.missing} fences did not come back from {self.fences.topic.decode()}"
         is_read = self._comparison is not None and self._comparison.is_complete
         is_waiting = self._joint is not None and bool(self._joint.incoming)
-        if self.state == State.SETTLING and is_read and self._is_fence_taken and not is_waiting and not self._is_new:
+        if (
+            self.state == State.SETTLING
+            and is_read
+            and self._proof.is_fence_taken
+            and not is_waiting
+            and not self._is_new
+        ):
             # It takes fences and does not send them; its answer to an earlier CONNECT, which said so, did not reach us.
-            self._is_doubtful = True
+            self._proof.is_doubtful = True
             line.fail(f"the broker has lost its session and did not say so: {missing}")
         else:
             line.fail(f"connected but dead: {missing}")
@@ -582,7 +626,7 @@ class Attachment:
                 if self._joint is not None:
                     self._joint.release(packet_ids)
                 if self.state == State.SETTLING:
-                    self._is_session_shown = True
+                    self._proof.is_shown = True
                     self._settle_if_known()
                 self._fence_passed()
         elif self.fences.heard_other(fence, now):
@@ -671,7 +715,7 @@ class Attachment:
             self._send_lacking(comparison)
         if self._proxy is not None:
             self._proxy.attached()
-            self._clients_by = self._world.now + self._settings.answer_s
+            self._relayed.clients_by = self._world.now + self._settings.answer_s
             self._let_out()
         self._after("compared", COMPARED_FENCES * self._settings.fence_s, self._compared)
         self._world.report(
@@ -683,7 +727,7 @@ class Attachment:
         joint = self._joint
         if joint is None or self._proxy is None or not joint.is_held_out:
             return
-        if self._proxy.are_clients_back or self._world.now >= self._clients_by:
+        if self._proxy.are_clients_back or self._world.now >= self._relayed.clients_by:
             joint.let_out()
         else:
             self._after("clients", CLIENTS_LOOK_S, self._let_out)
@@ -769,14 +813,14 @@ class Attachment:
         if self._side is not None:
             self._attached_until = self._world.now
         self._cancel("fence", "witness", "clients", "retained", "compared", "alone")
-        self._is_fence_due = False
+        self._relayed.is_fence_due = False
         if self._proxy is not None:
             self._proxy.lost()
         self._fences_in_a_row = 0
-        self._is_session_shown = self._is_fence_taken = False
+        self._proof.is_shown = self._proof.is_fence_taken = False
         self._common.connection_lost()
-        self._lacking.clear()
-        self._lacking_later.clear()
+        self._lacking.topics.clear()
+        self._lacking.later.clear()
         self.fences.forget()
         if self._ladder is not None:
             self._ladder.close()

@@ -201,9 +201,7 @@ class NodeServer:
             descriptors.sockets, configuration.limits, self.broker.counters.refused, self._deserted.set
         )
         self._listeners = Listeners(self, descriptors.backlog, shared=shared_ports)
-        relay = self.interworking.relay if self.interworking is not None else None
-        #: For clients of a foreign broker, in proxy mode.
-        self._relaying = Listeners(relay, descriptors.backlog) if relay is not None else None
+        self._relaying = self._new_relaying()
         self._admin = AdminPort(self, guard(configuration.admin))
         self.backups = Backups(self._back_up if self._durable else None)
         self._verifiers = Verifiers(self._verified)
@@ -236,6 +234,11 @@ class NodeServer:
         sockets = max(1, self._descriptors.sockets // 2)
         name = configuration.node.name
         return Interworking(table, network_name, name, self._node, self.report, self.after_work, sockets)
+
+    def _new_relaying(self) -> Listeners | None:
+        """For clients of a foreign broker, in proxy mode."""
+        relay = self.interworking.relay if self.interworking is not None else None
+        return Listeners(relay, self._descriptors.backlog) if relay is not None else None
 
     def _next_epoch(self, last: int) -> int:
         """Greater than any before, even if the disk that counted them is gone: other nodes would take what comes from
