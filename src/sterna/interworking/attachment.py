@@ -480,15 +480,12 @@ class Attachment:
 
     def _send_next(self) -> None:
         line, joint, abilities = self._line, self._joint, self.abilities
+        lacking = self._lacking
         lacking.sending = 0
         while (
-            self._lacking.topics
-            and not lacking.sending
-            and line is not None
-            and joint is not None
-            and abilities is not None
+            lacking.topics and not lacking.sending and line is not None and joint is not None and abilities is not None
         ):
-            topic = self._lacking.topics.popleft()
+            topic = lacking.topics.popleft()
             if self._own.may_wait(topic):
                 lacking.later.append(topic)  # or it would come before older ones
                 continue
