@@ -76,6 +76,7 @@ def claims_broken(faults: tuple[str, ...], seeds: range = range(12)) -> set[str]
     return set()
 
 
+@pytest.mark.slow
 def test_a_node_that_expects_no_echo_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExpectedEchoes, "is_echo", lambda *_: None)
     assert "echo" in claims_broken(())
