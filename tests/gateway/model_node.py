@@ -45,6 +45,20 @@ class ModelNetwork:
         self.unbearable = b"?"
         #: What every CONNECT is answered with instead of being welcome.
         self.refusal = b""
+        #: A connection whose client is still served through another, and its CONNECT.
+        self.second: tuple[ModelConnection, packets.Connect] | None = None
+
+    def hand_over(self) -> bool:
+        """The session goes from the node that has it to the one its client is connected to as well; False: to none."""
+        if self.second is None:
+            return False
+        (connection, connect), self.second = self.second, None
+        session = self.sessions[connect.client_id]
+        assert session.connection is not None
+        session.connection.say(gateway_packets.Stopped())
+        session.connection = None
+        connection.welcome(connect)
+        return True
 
     def accept(self, server: str) -> ModelConnection:
         return ModelConnection(self, server)
@@ -99,6 +113,7 @@ class ModelConnection:
         self.connect: packets.Connect | None = None
         self.heard: list[tuple[int, bytes]] = []
         self._frozen = False
+        self._is_second = False
         self.disconnect: bytes | None = None
 
     @property
@@ -108,6 +123,8 @@ class ModelConnection:
 
     def lost(self) -> None:
         """The wire is gone."""
+        if self._network.second is not None and self._network.second[0] is self:
+            self._network.second = None
         session, self._session = self._session, None
         if session is None or session.connection is not self:
             return
@@ -143,9 +160,14 @@ class ModelConnection:
             word = gateway_packets.decode(body, 0, len(body))
             if isinstance(word, gateway_packets.Hello):
                 self._network.hellos.append(word)
+                self._is_second = word.is_second
             return
         if kind == packets.CONNECT:
-            self._welcome(packets.decode_connect(body, 0, len(body), 100))
+            connect = packets.decode_connect(body, 0, len(body), 100)
+            if self._is_second:
+                self._network.second = self, connect
+            else:
+                self.welcome(connect)
             return
         assert self._session is not None, "a packet before CONNECT"
         assert self._session.connection is self
@@ -163,7 +185,7 @@ class ModelConnection:
         else:
             self._exchange(kind, body)
 
-    def _welcome(self, connect: packets.Connect) -> None:
+    def welcome(self, connect: packets.Connect) -> None:
         self.connect = connect
         network = self._network
         if network.refusal:
@@ -242,7 +264,7 @@ class ModelConnection:
             self.end.write(packets.encode_unsuback(packet_id, bytes(len(left.filters)), self.version))
 
     def say(self, control: gateway_packets.Control) -> None:
-        self._frozen |= isinstance(control, gateway_packets.Redirect)
+        self._frozen |= isinstance(control, gateway_packets.Redirect | gateway_packets.Stopped)
         self.end.write(gateway_packets.encode(control))
 
     def dismiss(self, code: int, server: str = "") -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from sterna.gateway.servers import Servers
 from sterna.gateway.settings import Patience
-from sterna.mqtt.gateway_packets import Cancel, Farewell, Prepare, Redirect
+from sterna.mqtt import gateway_packets, packets
+from sterna.mqtt.gateway_packets import Cancel, Farewell, Prepare, Redirect, Stopped
 from sterna.mqtt.packets import packet
 from sterna.simulation.client_packets import LastWords
 
@@ -107,11 +108,14 @@ def test_a_planned_move_takes_a_second_connection_and_loses_nothing(version: int
         old.node.say(Prepare("b:1"))
         town.pass_time(0.1)
         assert [wire.server for wire in town.wires if not wire.over] == ["a:1", "b:1"]
-        assert len(town.network.hellos) == 2
+        assert [hello.is_second for hello in town.network.hellos] == [False, True]
     client.publish(b"before", 2)
     old.move(upwards=12)
     town.network.publish(b"x", b"last of the old", 1)
-    old.node.say(Redirect("b:1"))
+    if prepared:
+        assert town.network.hand_over()
+    else:
+        old.node.say(Redirect("b:1"))
     client.publish(b"meanwhile", 1)
     old.move()
     client.publish(b"and this", 0)
@@ -138,6 +142,58 @@ def test_a_cancelled_move_leaves_everything_as_it_was() -> None:
     client.publish(b"m", 1)
     client.talk()
     assert len(town.network.accepted) == 1
+
+
+def test_a_node_that_has_stopped_and_goes_on_gets_what_the_client_said_meanwhile() -> None:
+    town = Town()
+    client = connected(town)
+    old = town.wire()
+    old.node.say(Prepare("b:1"))
+    town.pass_time(0.1)
+    old.node.end.write(gateway_packets.encode(Stopped()))
+    old.move()
+    for qos in range(3):
+        client.publish(b"%d" % qos, qos)
+    town.pass_time(0.1)
+    assert town.network.accepted == [], "the node would not have read it"
+    old.node.say(Cancel())
+    client.talk()
+    assert [payload for _, payload, _ in town.network.accepted] == [b"0", b"1", b"2"]
+    assert not client.pending
+    assert [wire.server for wire in town.wires if not wire.over] == ["a:1"]
+
+
+def test_a_node_that_does_not_take_the_client_changes_nothing_for_it() -> None:
+    town = Town()
+    client = connected(town)
+    old = town.wire()
+    town.network.refusal = packets.encode_connack(4, False, 5)
+    old.node.say(Prepare("b:1"))
+    town.pass_time(0.1)
+    second = next(wire for wire in town.wires if wire.server == "b:1")
+    assert town.network.second is not None
+    second.node.welcome(town.network.second[1])
+    town.pass_time(0.1)
+    client.publish(b"m", 1)
+    client.talk()
+    assert town.wire() is old
+    assert not client.pending
+
+
+def test_a_client_that_goes_when_its_session_has_come_says_goodbye_there() -> None:
+    """What the old node has sent is still on its way."""
+    town = Town()
+    client = connected(town, 5, will=LastWords(b"w", b"will", 0, False))
+    old = town.wire()
+    old.node.say(Prepare("b:1"))
+    town.pass_time(0.1)
+    assert town.network.hand_over()
+    new = next(wire for wire in town.wires if wire.server == "b:1")
+    new.move()
+    client.send(b"\xe0\x00")
+    town.pass_time(1)
+    assert town.network.wills == []
+    assert new.node.disconnect is not None
 
 
 def test_a_prepared_connection_that_broke_is_made_again() -> None:

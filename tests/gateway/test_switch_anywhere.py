@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.mqtt.gateway_packets import Redirect
+from sterna.mqtt.gateway_packets import Prepare, Redirect
 
 from .model_client import ModelClient
 from .town import Town
@@ -64,3 +64,55 @@ def test_a_change_of_nodes_at_any_byte_is_not_noticed(version: int, planned: boo
     while moments < LONGER_THAN_THE_CONVERSATION and conversation(version, moments, planned=planned):
         moments += 1
     assert moments > 180
+
+
+ALL = 1 << 30
+#: Bytes that pass in a step: from the old node, and from the new one.
+SPEEDS = [(1, ALL), (ALL, 1), (7, 7), (ALL, ALL)]
+
+
+def stream(version: int, moment: int, speeds: tuple[int, int]) -> bool:
+    """A message at each QoS in turn with every step, while the session changes its node at one of them; False if the
+    conversation was over by then."""
+    town = Town()
+    town.network.window = 100  # else messages at QoS 0 overtake others
+    client = ModelClient(town, version)
+    client.connect()
+    client.subscribe(b"x")
+    client.talk()
+    old = town.wire()
+    old.node.say(Prepare("b:1"))
+    town.pass_time(0.1)
+    changed = False
+    sent: list[tuple[bytes, int]] = []
+    for step in range(80):
+        changed |= step == moment and town.network.hand_over()
+        if step < 40:
+            sent.append((b"down%d" % step, step % 3))
+            town.network.publish(b"x", *sent[-1])
+            client.publish(b"up%d" % step, step % 3)
+        town.tick(0.01)
+        for wire in list(town.wires):
+            wire.move(ALL, speeds[wire is not old])
+        client.hear()
+    client.talk(3)
+    assert client.received == sent, "no gap, no repetition, and in order"
+    assert not client.pending
+    assert town.network.second is None or not changed
+    accepted = [(payload, qos) for _, payload, qos in town.network.accepted if qos and payload.startswith(b"up")]
+    assert list(dict.fromkeys(accepted)) == [(b"up%d" % step, step % 3) for step in range(40) if step % 3]
+    assert len([one for one in accepted if one[1] == 2]) == len({one for one in accepted if one[1] == 2})
+    live = [wire.server for wire in town.wires if not wire.over]
+    assert live == (["b:1"] if changed else ["a:1", "b:1"])
+    return changed
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("speeds", SPEEDS)
+def test_a_session_that_moves_leaves_no_gap_whichever_node_is_heard_first(
+    version: int, speeds: tuple[int, int]
+) -> None:
+    moments = 0
+    while moments < LONGER_THAN_THE_CONVERSATION and stream(version, moments, speeds):
+        moments += 1
+    assert moments == 80

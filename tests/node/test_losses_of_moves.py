@@ -71,12 +71,9 @@ def test_a_message_arrives_or_is_counted_once(
     received += loose(client)
     assert received == sorted(received, key=int)
     lost, counted = 40 - len(received), dropped(town)
-    assert lost > 0 or not stalled
+    assert lost > 0 or not stalled or names == "ABC"  # it passes what comes from C on, and has held it
     assert set(counted) <= {"moving"}
-    if names == "AB":  # the old node does not know when the new one has it
-        assert lost <= counted.get("moving", 0) <= stalled + 1
-    else:
-        assert lost == counted.get("moving", 0)
+    assert lost <= counted.get("moving", 0) <= stalled + 1  # the old node does not know when the new one has it
 
 
 def test_what_waits_for_a_client_that_does_not_come_is_counted(strategy: str) -> None:

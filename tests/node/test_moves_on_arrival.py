@@ -103,6 +103,26 @@ def test_a_client_that_takes_its_time_is_sent_on_after_a_while() -> None:
     assert (again.payload, again.dup) == (b"1", True)
 
 
+def test_a_client_that_is_far_away_gets_the_time_that_its_answers_take() -> None:
+    town = row("subscription-flooding")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    publisher = town["B"].join("p")
+    far_s = 2 * town.migration.drain_s
+    for number in range(2):
+        publisher.publish("t", b"%d" % number, 1)
+        (sent,) = client.messages()
+        if number:
+            town["A"].network.moving.plans.move(b"c", "C")
+        town.pass_time(far_s)
+        assert not client.wire.closed
+        client.send(Puback(sent.packet_id))
+        town.settle()
+    town.pass_time(0.02)
+    assert client.wire.closed, "at once when it has"
+    assert town["C"].resume("c").messages() == []
+
+
 def test_a_client_that_subscribes_to_something_else_before_it_is_sent_stays() -> None:
     town = row("subscription-flooding")
     client = town["A"].resume("c")

@@ -9,12 +9,27 @@ from town import Town
 
 from sterna.simulation.gateway import GatewayMachine
 from sterna.simulation.machine import Machine
+from sterna.simulation.network import Path
 from sterna.simulation.network_checkers import one_owner
 
 CLIENT = "node1s"
 AWAY_S = 1.5
 
+FAR_S = 0.08
+WAYS: dict[str, tuple[str, str] | None] = {
+    "all near": None,
+    "gateway far from the old node": ("gateway", "node1"),
+    "gateway far from the new node": ("gateway", "node2"),
+    "nodes far from each other": ("node1", "node2"),
+}
+"""Which hosts of a move are far from each other."""
+
 Fault = Callable[[Town], None]
+
+
+def lengthen(town: Town, way: str) -> None:
+    if ends := WAYS[way]:
+        town.scene.network.set_path(*ends, Path(latency_s=FAR_S))
 
 
 def crash(name: str, *, power: bool) -> Fault:
@@ -48,8 +63,9 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def begun(size: int, seed: int, *, gateway: bool = False) -> Town:
+def begun(size: int, seed: int, *, gateway: bool = False, way: str = "all near") -> Town:
     town = Town(size, "subscription-flooding", seed=seed, gateway=gateway)
+    lengthen(town, way)
     town.begin()
     for machine in town.scene.machines:
         assert machine.running is not None

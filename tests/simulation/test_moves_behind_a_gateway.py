@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from faulty_moves import CLIENT, FAULTS, Fault, begun, checked, crash, ordered
-from test_moves_under_faults import PLANNED, at_message
+from faulty_moves import CLIENT, FAULTS, WAYS, Fault, begun, checked, crash, ordered
+from test_moves_under_faults import FIRST, PLANNED, at_message
 from town import Town
 
 from sterna.mqtt import gateway_packets
 
-WORDS = ("Hello", "Prepare", "Redirect")
-QUICK = ("MigSync", "Redirect")
+WORDS = ("Hello", "Prepare", "Stopped")
+QUICK = ("MigSync", "Stopped")
 WITH_GATEWAY: dict[str, Fault] = {
     **FAULTS,
     "the gateway is killed": crash("gateway", power=False),
@@ -65,6 +65,21 @@ def at_word(kind: str, town: Town, fault: Fault, *, before: bool) -> Iterator[li
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_message_of_the_protocol(size: int, kind: str, fault: str, before: bool) -> None:
     town = begun(size, len(kind) + 3 * len(fault), gateway=True)
+    with at_message(kind, town, WITH_GATEWAY[fault], before=before) as heard:
+        ordered(town)
+        checked(town, heard, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [True, False], ids=["instead of it", "after it"])
+@pytest.mark.parametrize("fault", WITH_GATEWAY)
+@pytest.mark.parametrize("kind", [FIRST, *PLANNED])
+@pytest.mark.parametrize("way", list(WAYS)[1:])
+def test_a_message_of_the_protocol_where_some_way_is_long(way: str, kind: str, fault: str, before: bool) -> None:
+    """The client may come to its new node before that has heard of it, and long after it is prepared."""
+    if kind == FIRST and way == "nodes far from each other":
+        pytest.skip("the client is there first")
+    town = begun(2, len(kind) + 7 * len(fault) + len(way), gateway=True, way=way)
     with at_message(kind, town, WITH_GATEWAY[fault], before=before) as heard:
         ordered(town)
         checked(town, heard, kind)

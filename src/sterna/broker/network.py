@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from sterna.mqtt.message import Message
+from sterna.vocabulary.identity import Identity
 
 if TYPE_CHECKING:
     from sterna.broker.session.connection import Connection
@@ -34,6 +35,9 @@ class BrokerNetwork(Protocol):
 
     def publish_run(self, topic: bytes, payloads: list[bytes]) -> None:
         """Several, of one topic that is not shared elsewhere."""
+
+    def loose_mark(self, origin: str) -> Identity | None:
+        """See `LooseNumbers`."""
 
     def wants_elsewhere(self, topic: bytes) -> bool: ...
     def is_shared(self, topic: bytes) -> bool:

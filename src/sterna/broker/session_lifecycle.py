@@ -178,13 +178,15 @@ class SessionLifecycle:
         session.window = min(self._limits.inflight, found.get(prop.RECEIVE_MAXIMUM, 65535))
         session.window_bytes = self._limits.inflight_bytes
         session.is_losing = False
+        session.round_trip_s, session.timed_id = 0.0, 0
         session.taken_back.clear()
         session.packet_bytes_max = found.get(prop.MAXIMUM_PACKET_SIZE, 0)
         session.alias_maximum = min(found.get(prop.TOPIC_ALIAS_MAXIMUM, 0), self._limits.topic_aliases)
         session.aliases = {} if session.alias_maximum else None
         needs = (session.version, session.packet_bytes_max > 0, session.aliases is not None)
         if session.subscriptions and needs != session.needs:
-            self._routes.forget_all()  # they are sorted by it
+            session.needs = needs
+            self._routes.sort_anew(session)
         session.needs = needs
         connection.admit(session)
         waiting = session.outbox.transport

@@ -88,6 +88,7 @@ class GatewayClient:
         "_limits",
         "_node_congested",
         "_node_heard_at",
+        "_node_stopped",
         "_node_window",
         "_owes_pingresp",
         "_parting",
@@ -138,6 +139,8 @@ class GatewayClient:
         self._direct = False
         #: Publications that node takes before it answers.
         self._node_window = 65535
+        #: It takes only acknowledgements: the session is on its way to another node.
+        self._node_stopped = False
         #: That node has answered something.
         self._fruitful = False
         #: Identifiers of our own requests to subscribe again; and: its session is new and may lack subscriptions.
@@ -300,7 +303,7 @@ class GatewayClient:
         packet_id = data[body] << 8 | data[body + 1]
         if kind in (PUBACK, PUBREC, PUBCOMP):
             return self._acknowledge(kind, packet_id, stop - body > 2 and data[body + 2] >= 0x80)
-        if kind == PUBREL and self._up is not None and not self._restoring:
+        if kind == PUBREL and self._up is not None and not self._restoring and not self._node_stopped:
             # It frees a place in the node's window, so it does not wait behind what waits for one.
             self.ledger.add(packet_id, data[position:stop])
             return True
@@ -543,6 +546,7 @@ class GatewayClient:
     def _attach(self, upstream: Upstream, welcome: Connack) -> None:
         self._up = upstream
         self._held = False
+        self._node_stopped = False
         self._node_congested = False
         self._node_window = welcome.properties.get(prop.RECEIVE_MAXIMUM, 65535)
         self._node_heard_at = self._context.now
@@ -558,7 +562,7 @@ class GatewayClient:
 
     def _send_more(self) -> None:
         up = self._up
-        if up is None or self._restoring:
+        if up is None or self._restoring or self._node_stopped:
             return
         waiting = self.ledger.to_send(self._node_window)
         if waiting:
@@ -574,12 +578,30 @@ class GatewayClient:
         self._up = None
         self._direct = False
         self._held = False
+        self._node_stopped = False
         self._node_congested = False
         self._restoring.clear()
         self._context.attached -= 1
         self._context.counters.resent += self.ledger.interrupted()
         self.deliveries.interrupted()
         self._listen()
+
+    def node_stopped(self) -> None:
+        """The session leaves its node: requests wait for the one that has it in the end."""
+        self._node_stopped = True
+        self._direct = False
+
+    def node_goes_on(self) -> None:
+        if self._node_stopped:
+            self._node_stopped = False
+            self._go_on()
+
+    def hear_again(self, upstream: Upstream) -> None:
+        """Packets of a node that came before it was this client's."""
+        if upstream is self._up:
+            self._hear()
+            if upstream.incoming.size:
+                self.from_node(upstream, upstream.incoming.take())
 
     @property
     def is_stuck(self) -> bool:
@@ -736,7 +758,10 @@ class GatewayClient:
         self.state = ClientState.LEAVING
         self._timer.cancel()
         self._close()
-        if self._up is not None and not self._restoring:
+        self.tether.switch()  # a node that has the session already is the one to be told
+        if self.state != ClientState.LEAVING:
+            return
+        if self._up is not None and not self._restoring and not self._node_stopped:
             self._send_more()
             self._depart()
         elif self._lingers():

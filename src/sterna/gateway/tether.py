@@ -49,7 +49,11 @@ class Tether:
         #: The node whose connection is in use or being made; it stays the first to ask when that is lost.
         self.server: str | None = None
         self.upstream: Upstream | None = None
+        #: To the node that the session is to come to, and its CONNACK: the session is there.
         self.prepared: Upstream | None = None
+        self._welcome: Connack | None = None
+        #: The node in use has sent all that it had for the client.
+        self._has_stopped = False
         #: The node has sent the client away without saying where to.
         self.unwelcome = False
         self._admitted = False
@@ -90,20 +94,25 @@ class Tether:
         self._timer = self._context.later(self._context.servers.pause(self.server, self._attempt), self._dial)
 
     def opened(self, upstream: Upstream) -> None:
-        if upstream is self.prepared:
-            upstream.wait()
+        if upstream is self.prepared and (self._is_clean() or not upstream.hello):
+            upstream.wait()  # it would not come with its session, or the node would not wait for that
         else:
             self._greet(upstream)
 
+    def _is_clean(self) -> bool:
+        """In 3.1.1 a session that begins clean cannot last, so it does not begin so."""
+        return self._wish.clean and not (self._admitted if self._wish.version == MQTT_5 else self.raised)
+
     def _greet(self, upstream: Upstream) -> None:
-        wish = self._wish
-        # In 3.1.1 a session that begins clean cannot last, so it does not begin so.
-        clean = wish.clean and not (self._admitted if wish.version == MQTT_5 else self.raised)
-        upstream.greet(wish.connect(clean=clean, expiry_s=self._expiry_s, window=self._context.patience.window))
+        wish, window = self._wish, self._context.patience.window
+        upstream.greet(wish.connect(clean=self._is_clean(), expiry_s=self._expiry_s, window=window))
 
     # -- the handshake --
 
     def said(self, upstream: Upstream, data: bytes) -> None:
+        if upstream is self.prepared and upstream.phase == UpstreamPhase.LIVE:
+            upstream.incoming.add(data)  # what the node in use has sent goes first
+            return
         if upstream.phase == UpstreamPhase.LIVE:
             self._client.from_node(upstream, data)
             return
@@ -129,6 +138,9 @@ class Tether:
             self.said(upstream, data[stop:])
 
     def _answered(self, upstream: Upstream, packet: bytes, welcome: Connack) -> None:
+        if upstream is self.prepared:
+            self._answered_there(upstream, welcome)
+            return
         if not welcome.code:
             self._welcomed(upstream, packet, welcome)
             return
@@ -172,11 +184,15 @@ class Tether:
 
     def broken(self, upstream: Upstream, reason: str) -> None:
         if upstream is self.prepared:
-            self.prepared = None
+            self.prepared = self._welcome = None
             return
         if upstream is not self.upstream:
             return
         self.upstream = None
+        if self._welcome is not None:
+            self.switch()
+            return
+        self.cancel()
         context = self._context
         if upstream.live_since:
             self._lost_live(upstream, reason)
@@ -230,47 +246,95 @@ class Tether:
         return False
 
     def prepare(self, server: str) -> None:
-        """A second connection, in case it is needed soon."""
+        """Connect the client to the node that its session is to go to; it is served here until it has come there."""
         self.cancel()
-        self.prepared = Upstream(self._context, self, server)
+        if not self._wish.exchanges:  # nobody else can prove who this client is
+            self.prepared = Upstream(self._context, self, server, is_second=True)
 
     def cancel(self) -> None:
-        if self.prepared is not None:
-            self.prepared.abort()
-            self.prepared = None
+        prepared, self.prepared, self._welcome = self.prepared, None, None
+        if prepared is not None:
+            prepared.abort()
+
+    def stays(self) -> None:
+        """The session does not go there after all."""
+        self.cancel()
+        self._has_stopped = False
+        self._client.node_goes_on()
+
+    def stopped(self) -> None:
+        """The node in use has nothing more for the client."""
+        self._has_stopped = True
+        self._client.node_stopped()
+        if self._welcome is not None:
+            self.switch()
+
+    def _answered_there(self, upstream: Upstream, welcome: Connack) -> None:
+        """By the node that the session is to go to.  If it does not take the client, nothing has changed for it."""
+        if welcome.code or not welcome.session_present:
+            self.cancel()
+            return
+        self._context.servers.reached(upstream.server)
+        upstream.live()
+        self._welcome = welcome
+        if self._has_stopped:
+            self.switch()
+        elif upstream.transport is not None:
+            upstream.transport.pause_reading()
+
+    def switch(self) -> None:
+        """To the node that has the session now, if it is connected there."""
+        ready, welcome = self.prepared, self._welcome
+        if ready is None or welcome is None:
+            return
+        old, self.upstream, self.prepared, self._welcome = self.upstream, ready, None, None
+        if old is not None:
+            self._leave(old)
+        self._client.detached()
+        self._moves_to(ready.server, old)
+        self._client.attached(ready, welcome)
+        self._client.hear_again(ready)
+
+    def _leave(self, old: Upstream) -> None:
+        if self._context.now - old.live_since > PROVEN_S and old.live_since:
+            self._hops = 0
+        if old.hello and old.live_since:
+            old.write(gateway_packets.encode(Drained()))
+        old.close()
+
+    def _moves_to(self, server: str, old: Upstream | None) -> None:
+        context = self._context
+        context.counters.redirections += 1
+        context.report("client redirected", self._wish, node=old.server if old is not None else None, to=server)
+        self.server = server
+        self._has_stopped = False
+        self._attempt = 0
+        self._hops += 1
 
     def redirect(self, server: str) -> None:
         """The session is there now, or this node wants to be left alone."""
         if self._wish.exchanges:
             self._client.dismiss(Reason.SERVER_BUSY, "nobody else can prove who this client is")
             return
-        context = self._context
+        if self._welcome is not None and self.prepared is not None and self.prepared.server == server:
+            self.switch()
+            return
         old, self.upstream = self.upstream, None
         if old is not None:
-            if context.now - old.live_since > PROVEN_S and old.live_since:
-                self._hops = 0
-            if old.hello and old.live_since:
-                old.write(gateway_packets.encode(Drained()))
-            old.close()
+            self._leave(old)
         self._client.detached()
-        context.counters.redirections += 1
-        context.report("client redirected", self._wish, node=old.server if old is not None else None, to=server)
-        self.server = server
-        self._attempt = 0
-        self._hops += 1
-        ready, self.prepared = self.prepared, None
-        if ready is not None and ready.server == server and ready.phase <= UpstreamPhase.WAITING:
-            self.upstream = ready
-            if ready.phase == UpstreamPhase.WAITING:
-                self._greet(ready)
+        self._moves_to(server, old)
+        if self.prepared is not None and self.prepared.server == server and self._welcome is None:
+            self.upstream, self.prepared = self.prepared, None
+            if self.upstream.phase == UpstreamPhase.WAITING:
+                self._greet(self.upstream)
             return
-        if ready is not None:
-            ready.abort()
+        self.cancel()
         if self._hops > HOPS_MAX:
             self._hops = 0
             self._attempt = 1
             self._timer.cancel()
-            self._timer = context.later(context.patience.retry_max_s, self._dial)
+            self._timer = self._context.later(self._context.patience.retry_max_s, self._dial)
         else:
             self._dial()
 

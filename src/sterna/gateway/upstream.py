@@ -63,6 +63,7 @@ class Upstream:
         "greeted",
         "hello",
         "incoming",
+        "is_second",
         "live_since",
         "phase",
         "server",
@@ -70,10 +71,12 @@ class Upstream:
         "transport",
     )
 
-    def __init__(self, context: GatewayContext, caller: UpstreamOwner, server: str) -> None:
+    def __init__(self, context: GatewayContext, caller: UpstreamOwner, server: str, *, is_second: bool = False) -> None:
         self._context = context
         self._caller = caller
         self.server = server
+        #: The client is served through another one until its session has come to this node.
+        self.is_second = is_second
         self.phase: int = UpstreamPhase.DIALLING
         self.transport: PeerTransport | None = None
         self.incoming = Incoming()
@@ -96,7 +99,7 @@ class Upstream:
         self.transport = transport
         self.phase = UpstreamPhase.WAITING
         if self.hello:
-            hello = Hello(self._context.name, gateway_packets.VERSION, self._caller.address)
+            hello = Hello(self._context.name, gateway_packets.VERSION, self._caller.address, self.is_second, True)
             transport.write(gateway_packets.encode(hello))
         self._caller.opened(self)
 

@@ -14,7 +14,7 @@ from sterna.broker.transfer.session_transfer import Staged, Transferred
 from sterna.migration import missed_messages
 from sterna.migration.directory import Directory
 from sterna.migration.messages import WHOLE, MigAck, MigRefuse, MigSync, MigSyncAck, MigTo, MigToAck, Pull
-from sterna.migration.move_side import AGAIN_S, MoveSide
+from sterna.migration.move_side import AGAIN_S, NOT_COME, MoveSide
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.publisher_order import PublisherOrder
 from sterna.migration.session_pages import State, check_size, put_together, write_down
@@ -69,6 +69,8 @@ class Arrival(MoveSide):
         self.client = client
         self.source = source
         self.by_plan = False
+        #: A gateway connected its client here while it was served there, and tells this node when it goes away.
+        self.was_led = False
         #: The client is here: as whom, and whether it wants the session at all.
         self.user: str | None = None
         self.ends = False
@@ -114,6 +116,9 @@ class Arrival(MoveSide):
             and self._session.may_repeat
             and self._host.router.link_to(self.source) is not None
         )
+
+    def given_up_because(self) -> str:
+        return NOT_COME if self.state is Arriving.PREPARED else super().given_up_because()
 
     def begin(self, *, pull: bool) -> None:
         if pull:
@@ -303,6 +308,7 @@ class Arrival(MoveSide):
             put_together(self._states),
             last.unsaid,
             self._barrier,
+            _vector(last.loose),
         )
         try:
             session_transfer.complete(self._broker, session, came, self._host.node)
@@ -325,7 +331,7 @@ class Arrival(MoveSide):
     def old_owner_is_done(self, word: MigAck) -> bool:
         if self.state is Arriving.SERVING and self._session is not None:
             session_transfer.acknowledged_before(self._broker, self._session, word.acknowledged, word.received)
-            if word.is_gone:
+            if word.is_gone and not self.was_led:
                 self._client_is_gone(word.politely)
         return self.on(On.MIGACK)
 

@@ -14,7 +14,7 @@ from sterna.broker.session.subscriptions import SubscriptionFields, subscription
 from sterna.broker.transfer import session_transfer
 from sterna.broker.transfer.expression_transfer import parts_of
 from sterna.migration.messages import MigAbort, MigAck, MigSync, MigTo
-from sterna.migration.move_side import AGAIN_S, MoveSide
+from sterna.migration.move_side import AGAIN_S, NOT_COME, MoveSide
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.session_pages import PAGE_BYTES, Pages
 from sterna.migration.tables import LEAVING, Do, Leaving, On
@@ -22,8 +22,8 @@ from sterna.operators.grammar import is_expression
 from sterna.vocabulary.errors import JournalError
 from sterna.vocabulary.identity import BEFORE_ALL, VersionVector
 
-#: Why a session stays where it is, though its client was sent to another node.
-NOT_COME = "its client did not come there"
+#: How often a client could have answered before it is no longer waited for.
+ROUND_TRIPS = 2.0
 #: Size of a subscription besides its filter.
 FIELDS_BYTES = 16
 
@@ -32,9 +32,17 @@ class ClientsOnTheWay(Protocol):
     """Notices of a move to clients and to their gateways."""
 
     def is_led(self, connection: Connection, target: str) -> bool:
-        """Is there a gateway that takes the client to that node?"""
+        """Is there a gateway that connects the client to that node while it is served here?"""
 
-    def prepare(self, session: Session, target: str) -> bool: ...
+    def is_redirected(self, connection: Connection, target: str) -> bool:
+        """Is there a gateway that can only be told to leave this node for that one?"""
+
+    def prepare(self, session: Session, target: str) -> None:
+        """Have its gateway make a connection to that node."""
+
+    def stopped(self, session: Session) -> None:
+        """All that this node had for it has been sent."""
+
     def cancel(self, session: Session) -> None: ...
     def farewell(self, connection: Connection, target: str) -> bytes: ...
 
@@ -63,10 +71,11 @@ class Departure(MoveSide):
     ) -> None:
         self.target = target
         in_doubt = session.leaving is not None
-        #: Its client is served here until it is sent to the other node, and the session follows it.
-        self._on_arrival = (
-            by_plan and session.connection is not None and not owner.clients.is_led(session.connection, target)
-        )
+        #: Its client is served here until it has come to the other node, and the session follows it.
+        connection = session.connection if by_plan else None
+        self._on_arrival = connection is not None and not owner.clients.is_redirected(connection, target)
+        #: A gateway connects it there, and it need not be sent.
+        self._is_led = connection is not None and owner.clients.is_led(connection, target)
         may_go_at_once = not in_doubt and not self._on_arrival and not _computes(session)
         #: Many of them together would have the other node read everybody anew again and again.
         may_go_at_once = may_go_at_once and not any(one.target == target for one in owner.departures.values())
@@ -92,6 +101,7 @@ class Departure(MoveSide):
         #: How far everybody had come when we asked; None if there was no need to.
         self._frontiers: VersionVector | None = None
         self._ours: VersionVector = {}
+        self._loose: VersionVector = {}
         self._was_frozen = in_doubt
         self._kept_up = False
         #: It was connected when the last page was made, and was not when its client was to be sent on.
@@ -113,7 +123,13 @@ class Departure(MoveSide):
     def state(self) -> Leaving:
         return Leaving(self._machine.state)
 
+    @property
+    def is_led(self) -> bool:
+        return self._is_led
+
     def begin(self) -> None:
+        if self._is_led:
+            self._prepare()
         _FIRST[self.state](self)
         self._ask_again_later()
 
@@ -185,7 +201,8 @@ class Departure(MoveSide):
             self.on(On.MIGTOACK)
 
     def _prepare(self) -> None:
-        self._prepared = self._owner.clients.prepare(self.session, self.target)
+        self._prepared = True
+        self._owner.clients.prepare(self.session, self.target)
 
     def _catch_up(self) -> None:
         """Serve the session until nothing is left that the other node has not heard.
@@ -241,11 +258,20 @@ class Departure(MoveSide):
     # -- the client goes first --
 
     def _settle(self) -> None:
-        """Nothing that it has acknowledged is to be sent to it again where it goes."""
+        """Nothing that it has acknowledged is to be sent to it again where it goes.  A gateway sees to that itself."""
+        if self._is_led:
+            self._settled()
+            return
         self._stop_sending()
-        self._drained_by = self._broker.now + self._host.settings.drain_s
-        self._host.later(self._host.settings.drain_s, self._host.look_again)
+        self._host.later(self._wait_for_client(), self._host.look_again)
         self._host.once(self._is_settled, self._settled)
+
+    def _wait_for_client(self) -> float:
+        """Let it acknowledge: for so many seconds, from now on."""
+        drain_s = max(self._host.settings.drain_s, ROUND_TRIPS * self.session.round_trip_s)
+        drain_s = min(drain_s, max(self._host.settings.drain_s, self._host.settings.patience_s / 4))
+        self._drained_by = self._broker.now + drain_s
+        return drain_s
 
     def _is_settled(self) -> bool:
         session = self.session
@@ -264,7 +290,7 @@ class Departure(MoveSide):
 
     def _call(self) -> None:
         session = self.session
-        if session.connection is not None:
+        if session.connection is not None and not self._is_led:
             farewell = self._owner.clients.farewell(session.connection, self.target)
             session_transfer.call(self._broker, session, farewell, self._host.grace_s)
 
@@ -281,9 +307,9 @@ class Departure(MoveSide):
         session = self.session
         session.leaving = (self.target, self.number)
         self._stop_sending()
-        self._drained_by = self._broker.now + self._host.settings.drain_s
+        drain_s = self._wait_for_client()
         if session.shares:
-            self._host.later(self._host.settings.drain_s, self._host.look_again)
+            self._host.later(drain_s, self._host.look_again)
         self._host.once(self._is_drained, self._drained)
 
     def _drained(self) -> None:
@@ -306,7 +332,7 @@ class Departure(MoveSide):
             self._broker.turns.ask(self._changed_its_mind)
             return
         self._was_frozen = True
-        self._drained_by = self._broker.now + self._host.settings.drain_s
+        self._wait_for_client()
         self._held = set(self._host.router.own.held())
         self._kept_up = session_transfer.freeze(self._broker, session, self._acknowledged_some)
         self._broker.log.leaving(session)
@@ -342,9 +368,12 @@ class Departure(MoveSide):
             return
         # Not more than was published: others compare it with how far they have read.
         self._ours[self._host.node] = self._host.frontier()
+        self._loose = self._host.router.loose_vector()
         session_transfer.stopped(
             self._broker, self.session, kept_up=self._kept_up, is_heard_elsewhere=not self._at_once
         )
+        if self._is_led:
+            self._owner.clients.stopped(self.session)
         self._in_flight = set(self.session.inflight)
         try:
             self._pages = Pages(self._broker, self._host.node, self.session)
@@ -395,7 +424,8 @@ class Departure(MoveSide):
         if beginning is not None and state.beginning is not None:  # its age: the clocks of two nodes differ
             age_s = self._broker.running_clock - beginning.began_at
             state = structs.replace(state, beginning=structs.replace(state.beginning, began_at=age_s))
-        return structs.replace(page, session=state, gone_s=gone_s, vector=_entries(self._ours), unsaid=unsaid)
+        vectors = {"vector": _entries(self._ours), "loose": _entries(self._loose)}
+        return structs.replace(page, session=state, gone_s=gone_s, unsaid=unsaid, **vectors)
 
     def acknowledged(self, page: int) -> None:
         if self._page is not None and self._page.page == page:
@@ -425,7 +455,7 @@ class Departure(MoveSide):
             return
         connection = self.session.connection
         parting = connection.parting if connection is not None else None
-        if parting is None or parting.is_over or self._broker.now >= self._drained_by:
+        if parting is None or parting.is_over or self._is_led or self._broker.now >= self._drained_by:
             self.on(On.PARTED)
             return
         if not self.session.may_repeat:

@@ -126,7 +126,9 @@ class MigSync(msgspec.Struct, tag=5, array_like=True, frozen=True):
     vector: Marks = []
     """what it has been served up to;"""
     unsaid: bytes | None = None
-    """packets at QoS 0 that came for its client after that was sent on; None: it has not been."""
+    """packets at QoS 0 that came for its client after that was sent on; None: it has not been;"""
+    loose: Marks = []
+    """up to which body of each node it has been given messages at QoS 0."""
 
 
 class MigSyncAck(msgspec.Struct, tag=6, array_like=True, frozen=True):

@@ -17,12 +17,13 @@ from sterna.broker.session.session import Session
 from sterna.broker.transfer import session_transfer
 from sterna.migration import messages
 from sterna.migration.arrival import Arrival
-from sterna.migration.departure import NOT_COME, ClientsOnTheWay, Departure
+from sterna.migration.departure import ClientsOnTheWay, Departure
 from sterna.migration.directory import Directory, Whose
 from sterna.migration.fenced_sessions import FencedSessions
 from sterna.migration.identifier_users import ANOTHER_USERS, IdentifierUsers
 from sterna.migration.messages import Digests
 from sterna.migration.move_dispatch import MoveDispatch
+from sterna.migration.move_side import NOT_COME
 from sterna.migration.new_sessions import NewSessions
 from sterna.migration.node_absence import NodeAbsence
 from sterna.migration.node_move_host import NodeMoveHost
@@ -185,7 +186,9 @@ class MoveManager:
         """Messages that may be repeated, or would overtake others, wait; the client does not."""
         client, connection = session.client_id, session.connection
         arrival = self.arrivals.get(client)
-        if arrival is not None and arrival.awaits_word:
+        if arrival is not None and connection is not None and connection.is_second:
+            arrival.was_led = True  # its gateway knows what it has had
+        elif arrival is not None and arrival.awaits_word:
             arrival.hold_back()
         if connection is None or not self.publisher_order.holds_up(client):
             return True
@@ -228,18 +231,19 @@ class MoveManager:
         parked = self._waiting.still_there(client)
         if not parked:
             return
-        if self.is_at_home(client):
+        session = self.broker.sessions.get(client)
+        is_served_elsewhere = self._waiting.only_second(client)
+        if self.is_at_home(client) and not (is_served_elsewhere and session is None):
             self._waiting.release(client)
             return
-        session = self.broker.sessions.get(client)
-        if self._is_in_doubt_for_long(client):
+        if self._is_in_doubt_for_long(client) and not is_served_elsewhere:
             self._owner_unreachable(client, self.departures[client].target)
             return
         if client in self.arrivals:
             self.arrivals[client].on(On.CAME)
             return  # it is looked at again when that is settled
-        if session is not None:
-            return  # until those are met who may know better
+        if session is not None or is_served_elsewhere:
+            return  # until those are met who may know better, or its session comes
         owner, _ = self.directory.get(client)
         if not owner:
             return  # until we have met somebody who may know better
@@ -353,6 +357,8 @@ class MoveManager:
         """The client's session is here, or will not come this way."""
         if arrival.served and not arrival.awaits_word:
             arrival.send_again()
+        elif not arrival.served:
+            self._waiting.fail_second(arrival.client)
         if arrival.state is Arriving.SERVING:
             self._waiting.release(arrival.client)
         elif arrival.reason == "user":

@@ -12,6 +12,8 @@ from sterna.migration.tables import Arriving, Do, Leaving, Machine, On, Table
 AGAIN_S = 0.005
 
 
+#: Why a session stays where it is, though its client was to come to another node.
+NOT_COME = "its client did not come there"
 #: How often a pause is doubled.
 DOUBLINGS_MAX = 10
 

@@ -22,12 +22,12 @@ from sterna.broker.session.session import Session
 from sterna.migration.departure import Departure
 from sterna.migration.directory import Directory
 from sterna.migration.messages import Evacuate, Migrate
-from sterna.migration.move_side import has_room
+from sterna.migration.move_side import NOT_COME, has_room
 from sterna.migration.node_move_host import NodeMoveHost
 from sterna.migration.tables import Leaving
 from sterna.mqtt import gateway_packets
 from sterna.mqtt import properties as prop
-from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect
+from sterna.mqtt.gateway_packets import Cancel, Prepare, Redirect, Stopped
 from sterna.mqtt.packets import MQTT_5, encode_disconnect, encode_redirection
 from sterna.mqtt.reasons import Reason
 from sterna.vocabulary.errors import MigrationError
@@ -166,7 +166,11 @@ class PlannedMoves:
     # -- what clients are told --
 
     def is_led(self, connection: Connection, target: str) -> bool:
-        return bool(connection.gateway and self._host.router.paths.clients_of(target))
+        return connection.may_be_led and bool(self._host.router.paths.clients_of(target))
+
+    def is_redirected(self, connection: Connection, target: str) -> bool:
+        is_led = self.is_led(connection, target)
+        return not is_led and bool(connection.gateway and self._host.router.paths.clients_of(target))
 
     def farewell(self, connection: Connection, target: str) -> bytes:
         if self.evacuation is not None and connection.session is not None:
@@ -180,17 +184,15 @@ class PlannedMoves:
         bare = encode_disconnect(code)
         return connection.within_limit(encode_redirection(code, server) if server else bare, bare)
 
-    def prepare(self, session: Session, target: str) -> bool:
-        """Have a gateway open the way to the new node; False if there is none."""
-        server = self._host.router.paths.clients_of(target)
-        if session.connection is None or not session.connection.gateway or not server:
-            return False
-        session.connection.send(gateway_packets.encode(Prepare(server)))
-        return True
+    def prepare(self, session: Session, target: str) -> None:
+        if server := self._host.router.paths.clients_of(target):
+            _tell(session, Prepare(server))
+
+    def stopped(self, session: Session) -> None:
+        _tell(session, Stopped())
 
     def cancel(self, session: Session) -> None:
-        if session.connection is not None and session.connection.gateway:
-            session.connection.send(gateway_packets.encode(Cancel()))
+        _tell(session, Cancel())
 
     def is_open_to(self, client: bytes) -> bool:
         return self.evacuation is None or client in self.evacuation.staying
@@ -218,6 +220,9 @@ class PlannedMoves:
     def departed(self, departure: Departure) -> None:
         if not departure.by_plan:
             return
+        connection = departure.session.connection
+        if departure.is_led and departure.reason == NOT_COME and connection is not None:
+            connection.may_be_led = False  # its gateway does not go there; next time it is told to leave
         client, evacuation = departure.session.client_id, self.evacuation
         if departure.state is Leaving.GONE:
             if evacuation is not None:
@@ -313,3 +318,9 @@ class PlannedMoves:
             session.will = None
             evacuation.sent_away += 1
             self._broker.lifecycle.end(session.connection, self.farewell(session.connection, target), graceful=True)
+
+
+def _tell(session: Session, word: gateway_packets.Control) -> None:
+    """To the gateway through which the client came."""
+    if session.connection is not None and session.connection.gateway:
+        session.connection.send(gateway_packets.encode(word))

@@ -20,8 +20,9 @@ class MigrationSettings:
     and if it is back in time nothing is lost.  Messages of the old session are added
     [when the node is back](migration.md#when-the-old-owner-is-back)."""
     drain_s: Annotated[float, Allowed(0, 10)] = 0.15
-    """How long a client that is moved by plan may take to acknowledge what it was sent, before it is sent on or, behind
-    a gateway, from when its session stops.  The new node sends the rest again."""
+    """How long a plain client that is moved by plan may take to acknowledge what it was sent, before it is sent on:
+    this long or twice its round trip, if that is more and not over a quarter of `patience_s`.  The new node sends the
+    rest again."""
     retry_s: Annotated[float, Allowed(0.02, 60)] = 0.5
     """Time without an answer after which a node sends its message again."""
     patience_s: Annotated[float, Allowed(0.1, 3600)] = 10.0

@@ -59,6 +59,16 @@ class WaitingClients:
             if parked.connection.state != ConnectionState.CLOSED:
                 parked.then()
 
+    def only_second(self, client: bytes) -> bool:
+        """Is it still served through other connections, so that no session need be brought here?"""
+        return all(parked.connection.is_second for parked in self._parked.get(client, ()))
+
+    def fail_second(self, client: bytes) -> None:
+        """The session does not come: where its client is served nothing has changed."""
+        for parked in [one for one in self._parked.get(client, ()) if one.connection.is_second]:
+            parked.connection.fail(Reason.SERVER_UNAVAILABLE, "its session stays where it is")
+        self.still_there(client)
+
     def fail(self, client: bytes, code: int, reason: str) -> None:
         for parked in self._parked.pop(client, ()):
             parked.connection.fail(code, reason)

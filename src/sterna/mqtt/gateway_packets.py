@@ -1,8 +1,8 @@
 """Packets between a gateway and a node on the connection of a client: they use MQTT's reserved packet type 0.
 
 A connection whose first packet is HELLO comes from a gateway; the client's own CONNECT follows it.  From then on the
-node may send PREPARE, CANCEL, REDIRECT and FAREWELL between MQTT packets, and the gateway DRAINED.  HELLO gives no
-privilege: it says only that whoever is there can follow a redirection without its client noticing.
+node may send PREPARE, STOPPED, CANCEL, REDIRECT and FAREWELL between MQTT packets, and the gateway DRAINED.  HELLO
+gives no privilege: it says only that whoever is there can follow a redirection without its client noticing.
 
 On the wire: 0x00, the remaining length, and a MessagePack array [kind, fields...] of at most `BODY_MAX` bytes.  Fields
 that a later version adds at the end are skipped; anything else that does not fit is a `ProtocolError`.
@@ -38,16 +38,25 @@ class Hello(msgspec.Struct, tag=1, array_like=True, frozen=True):
     version: int
     #: Where the client itself connects from, for the node's log; empty: unknown.
     address: Annotated[str, msgspec.Meta(max_length=300)]
+    #: The client is still served through a connection to another node: it comes here only with its session.
+    is_second: bool = False
+    #: At PREPARE the gateway connects its client to the other node too, and stays here until the session has left.
+    leads: bool = False
 
 
 class Prepare(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """Node to gateway: this client will soon be sent there; open a connection, say HELLO, and wait."""
+    """Node to gateway: this client is to go there; connect it there too, and go on here until its session has come."""
 
     server: Address
 
 
 class Cancel(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """Node to gateway: the client stays here after all."""
+
+
+class Stopped(msgspec.Struct, tag=7, array_like=True, frozen=True):
+    """Node to gateway: all that this node had for the client has been sent, and of what the client sends from now on
+    only acknowledgements are heard.  CANCEL takes it back."""
 
 
 class Redirect(msgspec.Struct, tag=4, array_like=True, frozen=True):
@@ -70,7 +79,7 @@ class Farewell(msgspec.Struct, tag=6, array_like=True, frozen=True):
     code: Annotated[int, msgspec.Meta(ge=0, le=255)]
 
 
-Control = Hello | Prepare | Cancel | Redirect | Drained | Farewell
+Control = Hello | Prepare | Cancel | Stopped | Redirect | Drained | Farewell
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Control)

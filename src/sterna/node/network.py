@@ -363,6 +363,9 @@ class Network:
         """HOT.  QoS 0 messages of one topic that nobody shares."""
         self.router.own.publish_loose(topic, payloads, b"", 0.0, b"")
 
+    def loose_mark(self, origin: str) -> Identity | None:
+        return self.router.loose_mark(origin)
+
     def wants_elsewhere(self, topic: bytes) -> bool:
         return self.router.own.wants_elsewhere(topic)
 

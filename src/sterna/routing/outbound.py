@@ -21,6 +21,7 @@ from sterna.routing.message_frames import (
     opening,
     read_loose,
 )
+from sterna.vocabulary.identity import Stamp
 
 if TYPE_CHECKING:
     from sterna.routing.router import Router
@@ -55,6 +56,18 @@ class Outbound:
         #: QoS 0 messages of topics that the neighbours are just being told of.
         self._held: dict[bytes, list[Loose]] = {}
         self._loose_number = 0
+        #: Of the body that the messages published last are in, the first of them if it is not the same for all.
+        self._latest = 0
+
+    @property
+    def loose_gathered(self) -> Stamp:
+        """The number of the body in which other nodes get what was published last."""
+        return Stamp(self._epoch, self._latest)
+
+    @property
+    def loose_sent(self) -> Stamp:
+        """That of the last one that has been sent."""
+        return Stamp(self._epoch, self._loose_number)
 
     def link_ended(self, link: str) -> list[LooseRecord]:
         """The loose ones that were gathered for it."""
@@ -104,6 +117,8 @@ class Outbound:
                     self.flush()
                 self._gathered_bytes += len(record)
                 self._topic = topic
+                if not start:
+                    self._latest = self._loose_number + 1
                 for link in links:
                     self._loose.setdefault(link, []).append(record)
 

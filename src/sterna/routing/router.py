@@ -49,7 +49,7 @@ from sterna.routing.probes import Answers, Probes
 from sterna.routing.strategy import RoutingOutput, Strategy
 from sterna.routing.strategy_output import StrategyOutput
 from sterna.vocabulary.errors import JournalError, LinkProtocolError
-from sterna.vocabulary.identity import BEFORE_ALL, Stamp, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, Stamp, VersionVector
 
 #: Topics whose links are remembered; past this the memory is cleared.
 REMEMBERED_MAX: Final = 100_000
@@ -562,6 +562,20 @@ class Router:
         for other, some in pieces.items():
             whole = len(some) == len(records)
             self.send_sequenced(other, body if whole else cut(body, position, some), len(some), some[0].topic)
+
+    def loose_mark(self, origin: str) -> Identity | None:
+        """The body of loose messages that is being taken in from an origin, or gathered here ("")."""
+        if not origin:
+            return Identity(self._node, *self.own.loose_gathered)
+        seen = self._loose_seen.get(origin)
+        return None if seen is None else Identity(origin, *seen)
+
+    def loose_vector(self) -> VersionVector:
+        """The last body of loose messages of each origin, ourselves included, that our clients have been given."""
+        self.strategy.flush()
+        self.own.flush()
+        taken = {origin: Stamp(*seen) for origin, seen in self._loose_seen.items()}
+        return {**taken, self._node: self.own.loose_sent}
 
     def _loose_came(self, link: str, body: bytes) -> None:
         """HOT.  QoS 0 messages of one origin."""

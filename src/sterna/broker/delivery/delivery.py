@@ -194,7 +194,7 @@ class Delivery:
 
     def let_go(self, session: Session) -> None:
         held, session.held = session.held, None
-        for message, grant in held.messages if held else ():
+        for message, grant, _ in held.messages if held else ():
             if session.permissions.unrestricted or session.permissions.may_receive(message.topic):
                 self._send_qos0(session, message, grant, Encodings(message, self._clock.wall))
             else:
@@ -233,6 +233,8 @@ class Delivery:
             assert session.connection is not None
             self._commitments.answer(session.connection, packet)
             return
+        if not session.timed_id:
+            session.timed_id, session.timed_at = packet_id, self._clock.now
         session.outbox.send(packet)
 
     def _taken(self, share_key: bytes, offset: int) -> None:
@@ -356,6 +358,8 @@ class Delivery:
         if packet_id not in session.inflight:
             return
         entry = session.out_of_flight(packet_id)
+        if packet_id == session.timed_id:
+            session.answered(self._clock.now)
         if session.expiry_s:
             self._log.acknowledged(session, packet_id)
         elif entry is not None and entry[1].share:

@@ -41,6 +41,9 @@ RECIPIENT_BYTES = 96
 #: Routes kept for all filters of a session, one per grant.
 SESSION_ROUTES_MAX = 64
 
+#: Filters of a session up to which their routes are forgotten one by one.
+SORTED_ONE_BY_ONE = 16
+
 #: Grants kept to be shared.
 GRANTS_MAX = 100_000
 
@@ -379,6 +382,19 @@ class Routes:
             del shapes[shape]
             if not shapes:
                 del self._shapes[client_id]
+
+    def sort_anew(self, session: Session) -> None:
+        """How it takes messages has changed, and routes are sorted by that."""
+        filters = session.subscriptions
+        if len(filters) > SORTED_ONE_BY_ONE or any(map(is_expression, filters)):
+            self.forget_all()
+            return
+        self._alone.pop(session.client_id, None)
+        for topic_filter in filters:
+            recipients = self._tree.get(topic_filter)
+            if recipients is not None:  # of a shared subscription there is none
+                self._changed(recipients)
+                self._forget(topic_filter)
 
     def forget_all(self) -> None:
         self.edition += 1

@@ -222,6 +222,7 @@ class PacketDispatcher(ClientHandler):
         if connection.gateway or not isinstance(control, gateway_packets.Hello):
             raise ProtocolError(Reason.PROTOCOL_ERROR, "a gateway says HELLO once, and nothing else before CONNECT")
         connection.gateway = control.gateway or "gateway"
+        connection.may_be_led, connection.is_second = control.leads, control.is_second
         self._reports.report("gateway", connection, gateway=connection.gateway, client_address=control.address)
 
     # -- how connections fare --

@@ -175,6 +175,7 @@ class ConnectHandshake:
             raise ProtocolError(Reason.BAD_AUTHENTICATION_METHOD, f"authentication method {method!r} is not offered")
         connection.exchange = exchange
         connection.method = method
+        connection.may_be_led = False  # nobody else can prove who it is
         if data is None:
             self._send_auth(connection, Reason.CONTINUE_AUTHENTICATION, b"")
         else:
@@ -263,7 +264,8 @@ class ConnectHandshake:
         expires_at = accepted.expires_at
         if expires_at is not None:
             self._watch_proof(connection, expires_at)
-        if keeper is not None and not keeper.is_at_home(request.client_id, clean=request.clean_start):
+        is_early = connection.is_second and known is None  # another node has its session
+        if keeper is not None and (is_early or not keeper.is_at_home(request.client_id, clean=request.clean_start)):
             connection.hold()
             keeper.bring(connection, accepted.user, lambda: self.verified(connection, accepted))
             return

@@ -164,7 +164,9 @@ class Connection:
         "heard_at",
         "input_bytes_max",
         "is_3_1",
+        "is_second",
         "keep_alive_s",
+        "may_be_led",
         "method",
         "parting",
         "peer",
@@ -238,6 +240,10 @@ class Connection:
         self.unsaid = b""
         #: The name of the gateway it comes through, which can follow its session to another node; empty: none.
         self.gateway = ""
+        #: That gateway may be asked to connect its client to another node while this one serves it.
+        self.may_be_led = False
+        #: Its client is served through another connection, to the node that has its session, until that has come here.
+        self.is_second = False
         #: Its session has stopped and leaves; None otherwise.
         self.parting: AcknowledgementReader | None = None
         #: SUBSCRIBE packets that are not answered yet, or whose retained messages are not all found.

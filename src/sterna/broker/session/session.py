@@ -76,11 +76,14 @@ class Session:
         "queue",
         "received",
         "retained_backlog",
+        "round_trip_s",
         "sequence",
         "shares",
         "subscribed_at",
         "subscriptions",
         "taken_back",
+        "timed_at",
+        "timed_id",
         "told",
         "unsent",
         "version",
@@ -138,6 +141,8 @@ class Session:
         self.unsent: list[int] = []
         #: Packet identifiers of messages given to others of a share while the client may be looking at them.
         self.taken_back: set[int] = set()
+        #: How long its client takes to acknowledge at QoS 1 (0: unknown); what tells (0: the next), and when it left.
+        self.round_trip_s, self.timed_id, self.timed_at = 0.0, 0, 0.0
         self.next_packet_id = 1
         #: How many may be in flight: our limit, or the client's Receive Maximum if lower.
         self.window = 1
@@ -157,10 +162,8 @@ class Session:
         self.alias_maximum = 0
         #: Protocol version, limited packets, aliases: how routes have to treat it.
         self.needs = (0, False, False)
-        #: Messages that waited here longer than the journal kept them.
-        self.dropped_by_retention = 0
-        #: Messages that came when too many waited here already.
-        self.dropped_by_full_queue = 0
+        #: Messages that waited here longer than the journal kept them; those that came when too many waited already.
+        self.dropped_by_retention = self.dropped_by_full_queue = 0
         #: Its queue is full, and the operator has been told or is about to be.
         self.is_losing = False
 
@@ -232,6 +235,12 @@ class Session:
             and len(self.inflight) + len(self.taken_back) < self.window
             and self.inflight_bytes < self.window_bytes  # a message larger than all of it goes alone
         )
+
+    def answered(self, now: float) -> None:
+        """The message that is timed has been acknowledged.  A slower answer counts at once, a quicker one by and by."""
+        took_s = now - self.timed_at
+        self.round_trip_s = max(took_s, self.round_trip_s + (took_s - self.round_trip_s) / 4)
+        self.timed_id = 0
 
     @property
     def may_repeat(self) -> bool:

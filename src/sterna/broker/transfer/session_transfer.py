@@ -26,7 +26,7 @@ from sterna.broker.transfer import expression_transfer
 from sterna.journal.session_state import SessionState
 from sterna.mqtt.message import Message
 from sterna.mqtt.topics import SHARE
-from sterna.vocabulary.identity import Identity, VersionVector
+from sterna.vocabulary.identity import BEFORE_ALL, Identity, VersionVector
 
 
 class Staged(NamedTuple):
@@ -58,6 +58,8 @@ class Transferred(NamedTuple):
     """Packets at QoS 0 that came for its client when that had been sent here."""
     missed: VersionVector
     """Up to where it has been told here what was published elsewhere after that."""
+    loose: VersionVector
+    """Up to which body of messages at QoS 0 it has been served."""
 
 
 # -- leaving --
@@ -97,7 +99,7 @@ def freeze(broker: Broker, session: Session, acknowledged: Callable[[], None]) -
     """Whether its client had kept up till then."""
     kept_up = not session.outbox.congested
     session.outbox.congested = True
-    session.held = Qos0Hold()
+    _hold(broker, session)
     if session.outbox.transport is not None:
         session.outbox.instead = MOVING
     if session.connection is not None:
@@ -118,7 +120,8 @@ def stopped(broker: Broker, session: Session, *, kept_up: bool, is_heard_elsewhe
         session.outbox.congested = True
     if is_heard_elsewhere:
         session.outbox.instead = NOT_COUNTED
-    session.held = Qos0Hold()
+    # Loose ones that the other node may never hear of are lost, and counted.
+    session.held = Qos0Hold(broker.network if is_heard_elsewhere else None)
 
 
 def thaw(broker: Broker, session: Session, window: int | None, *, was_frozen: bool) -> None:
@@ -146,6 +149,8 @@ def thaw(broker: Broker, session: Session, window: int | None, *, was_frozen: bo
     if was_frozen:
         session.outbox.congested = False
         broker.delivery.let_go(session)
+        session.needs = (session.version, session.packet_bytes_max > 0, session.aliases is not None)
+        broker.routes.sort_anew(session)
         connection.thaw()
     broker.delivery.pump(session)
 
@@ -192,10 +197,10 @@ def begin_arrival(
     session = broker.state.new_session(client_id, user, permissions)
     session.is_arriving = True
     session.outbox.instead = NOT_COUNTED
-    session.held = Qos0Hold()
     barriers_of(broker)
     session.version = version
     session.needs = (version, False, False)
+    _hold(broker, session)
     session.disconnected_at = broker.running_clock
     for fields in subscriptions:
         if not fields[0].startswith(SHARE):  # what is for a member is decided once, so it joins when it is to stay
@@ -274,7 +279,11 @@ def complete(broker: Broker, session: Session, came: Transferred, node: str) -> 
     session.queue = OffsetQueue()
     for offset, grant in waiting:
         session.queue.push(offset, grant)
-    held.messages = [one for one in held.messages if not results.is_served(one[0], held.made_of)]
+    held.messages = [
+        one
+        for one in held.messages
+        if not (results.is_served(one.message, held.made_of) if one.loose is None else _is_said(one.loose, came.loose))
+    ]
     for one, message in inflight:
         if one.grant is None:
             session.inflight[one.packet_id] = None
@@ -330,6 +339,18 @@ def settle_down(broker: Broker, session: Session) -> None:
     """All of it is safe: it is here."""
     session.is_arriving = False
     broker.lifecycle.schedule_session(session)
+
+
+def _hold(broker: Broker, session: Session) -> None:
+    """Keep what comes for it at QoS 0, message by message."""
+    session.held = Qos0Hold(broker.network)
+    version, _, aliased = session.needs
+    session.needs = (version, True, aliased)
+    broker.routes.sort_anew(session)
+
+
+def _is_said(loose: Identity, vector: VersionVector) -> bool:
+    return loose.stamp <= vector.get(loose.origin, BEFORE_ALL)
 
 
 def _await_client(broker: Broker, session: Session, seconds: float, unsaid: bytes = b"") -> None:
