@@ -98,3 +98,39 @@ def test_an_offer_that_came_to_nothing_is_not_taken_again() -> None:
         here.plans.move(b"c", "B")
         town.pass_time(2)
     assert here.counters.departed == there.counters.arrived == 1
+
+
+def test_an_offer_that_was_made_to_an_earlier_start_of_a_node_is_not_taken() -> None:
+    """It waited at a node between the two: an answer of that start may do so as well."""
+    town = Town("AB")
+    town.connect("AB")
+    town["A"].resume("c").subscribe("t", 1)
+    here, there = town["A"].network.moving, town["B"].network.moving
+    number, epoch = here.next_number_of_move(b"c"), here.host.epoch_of("B")
+    assert epoch == there.host.epoch
+    for said_to, taken in ((epoch - 1, 0), (epoch, 1)):
+        offer = MigTo(b"c", number, 5, None, [(b"t", 1, False, False, 0)], True, epoch=said_to)
+        town["A"].network.router.post("B", About.MOVES, messages.encode(offer))
+        town.settle()
+        assert there.counters.given_up == taken, "one that was taken is taken back: nobody made it"
+        assert there.spent_numbers.covers(b"c", number)
+        number += 1
+    assert b"c" in town["A"].broker.sessions
+
+
+def test_a_node_that_is_started_again_is_offered_the_session_under_another_number() -> None:
+    town = Town("AB")
+    town.connect("AB")
+    client = town["A"].resume("c")
+    client.subscribe("t", 1)
+    here = town["A"].network.moving
+    here.plans.move(b"c", "B")
+    departure = here.departures[b"c"]
+    number = departure.number
+    town.crash("B")
+    town.connect("AB")
+    town.pass_time(2)
+    assert departure.number > number or not here.departures
+    client = town["B"].resume("c")
+    assert client.connack.session_present
+    assert [name for name in "AB" if b"c" in town[name].broker.sessions] == ["B"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sterna.migration.tables import ARRIVING, LEAVING, Arriving, Do, Leaving, On, Row, Table
-from sterna.simulation.move_model import MoveBounds, MoveModel, World
+from sterna.simulation.move_model import Letter, MoveBounds, MoveModel, NodeState, World
 from sterna.simulation.state_explorer import Exploration, Step, explore
 
 STATES_MAX = 400_000
@@ -24,8 +24,9 @@ def explored(bounds: MoveBounds, leaving: Table = LEAVING, arriving: Table = ARR
         SMALL,
         replace(SMALL, crashes=0, losses=1, is_patient=True),
         replace(SMALL, crashes=0, visits=1, is_patient=True),
+        replace(SMALL, outlive=True, is_patient=True),
     ],
-    ids=["a crash", "a loss", "a client that comes"],
+    ids=["a crash", "a loss", "a client that comes", "a crash that letters outlive"],
 )
 def test_a_move_keeps_its_promises_in_every_state(bounds: MoveBounds) -> None:
     found = explored(bounds)
@@ -41,10 +42,18 @@ def test_a_move_keeps_its_promises_in_every_state(bounds: MoveBounds) -> None:
     [
         replace(SMALL, is_eager=False),
         replace(SMALL, visits=1, numbers=3, is_patient=True),
+        replace(SMALL, outlive=True, wire=3),
+        replace(SMALL, crashes=2, outlive=True, is_patient=True),
         MoveBounds(nodes=3, crashes=0, moves=2, visits=0, losses=0, messages=1, wire=2, numbers=3, is_patient=True,
                    is_eager=True),
     ],
-    ids=["every step apart", "a crash and a client that comes", "three nodes and two moves"],
+    ids=[
+        "every step apart",
+        "a crash and a client that comes",
+        "a crash that letters said twice outlive",
+        "two crashes that letters outlive",
+        "three nodes and two moves",
+    ],
 )  # fmt: skip
 def test_a_move_keeps_its_promises_in_more_states(bounds: MoveBounds) -> None:
     found = explored(bounds)
@@ -98,6 +107,17 @@ def test_a_fault_in_a_table_is_found(fault: str) -> None:
     found = explored(SMALL, leaving, arriving)
     assert wrong in found.problem
     assert found.trace, "how it came about is told"
+
+
+class TakesWhatWasSaidToItsLastStart(MoveModel):
+    def _is_said_to(self, letter: Letter, node: NodeState) -> bool:
+        return True
+
+
+def test_a_node_that_takes_what_was_said_to_its_last_start_is_found() -> None:
+    """What that one answered is taken for an answer of the new one: that it listens, or that it has refused."""
+    found = explore(TakesWhatWasSaidToItsLastStart(replace(SMALL, outlive=True, is_patient=True)), STATES_MAX)
+    assert LOST in found.problem or TWO_SERVE in found.problem
 
 
 def test_an_action_that_the_model_does_not_know_is_named() -> None:

@@ -142,12 +142,15 @@ def moves(
     impatient: Annotated[
         bool, typer.Option("--impatient", help="Nodes may say things again, and give up, while an answer is under way.")
     ] = False,
+    outlive: Annotated[
+        bool, typer.Option("--outlive", help="Letters under way when a node crashes come all the same, later.")
+    ] = False,
     states: Annotated[int, typer.Option(min=1, help="Stop after so many states.")] = 2_000_000,
 ) -> None:
     """Explore every state of a move, from its tables: one node serves, one always can, nothing is dropped."""
     bounds = MoveBounds(
         nodes, crashes, orders, visits, losses, messages=1, wire=2, numbers=numbers,
-        is_patient=not impatient, is_eager=not every_step,
+        is_patient=not impatient, is_eager=not every_step, outlive=outlive,
     )  # fmt: skip
     begun = time.monotonic()
     found = explore(MoveModel(bounds), states)

@@ -79,6 +79,8 @@ class Departure(MoveSide):
         may_go_at_once = not in_doubt and not self._on_arrival and not _computes(session)
         #: Many of them together would have the other node read everybody anew again and again.
         may_go_at_once = may_go_at_once and not any(one.target == target for one in owner.departures.values())
+        #: Which start of the other node is spoken to: an answer of its last one is not to be taken for one of it.
+        self._their_epoch = host.epoch_of(target)
         #: Nobody is asked first: the session is sent along with the offer.  A node that pulls it is there.
         self._at_once = may_go_at_once and (not by_plan or host.has_heard_lately(target))
         state = Leaving.IN_DOUBT if in_doubt else Leaving.DRAINING if self._at_once else Leaving.OFFERED
@@ -164,7 +166,7 @@ class Departure(MoveSide):
 
     def _offer_anew(self) -> None:
         """It goes on here until the other node has found out from where on it hears everything."""
-        self.number = max(self.number + 1, self._owner.next_number_of_move(self.session.client_id))
+        self._take_number()
         self._at_once = self._was_frozen = False
         self._pages = self._page = None
         self._sent_page = -1
@@ -176,6 +178,7 @@ class Departure(MoveSide):
     def _send_migto(self) -> None:
         if self._asks_first:
             return
+        self._notice_restart()
         session = self.session
         vector = _entries(self._ours) if self._at_once else None
         self._paths = self._host.digests_of_paths()
@@ -184,8 +187,18 @@ class Departure(MoveSide):
         windows = parts_of(self._broker, session)
         for part, subscriptions in enumerate(parts):
             named = [] if part else windows
-            offer = MigTo(*about, subscriptions, self.by_plan, part, len(parts), named, vector, self._on_arrival)
-            self._host.send(self.target, offer)
+            how = (named, vector, self._on_arrival, self._their_epoch)
+            self._host.send(self.target, MigTo(*about, subscriptions, self.by_plan, part, len(parts), *how))
+
+    def _notice_restart(self) -> None:
+        """Offer it to the new start of the other node under another number; a session that was sent is asked about."""
+        epoch = self._host.epoch_of(self.target)
+        if epoch is not None and epoch != self._their_epoch and not self._was_frozen:
+            self._their_epoch = epoch
+            self._take_number()
+
+    def _take_number(self) -> None:
+        self.number = max(self.number + 1, self._owner.next_number_of_move(self.session.client_id))
 
     def theirs(self, vector: VersionVector, heard: list[str], *, is_first: bool) -> None:
         """The other node has answered with MIGTOACK."""

@@ -30,6 +30,7 @@ from sterna.vocabulary.bounds import (
     TEXT_BYTES_MAX,
     TOPIC_LEVELS_MAX,
     Client,
+    Epoch,
     Instant,
     Marks,
     Node,
@@ -87,7 +88,9 @@ class MigTo(msgspec.Struct, tag=3, array_like=True, frozen=True):
     vector: Marks | None = None
     """The session has stopped here, and its pages follow without being asked for."""
     on_arrival: bool = False
-    """Its client is served here until it is told to come: the session follows it, and not before."""
+    """Its client is served here until it has come: the session follows it, and not before."""
+    epoch: Epoch | None = None
+    """Of the start of the receiver that this is said to: no other one takes it."""
 
 
 class MigToAck(msgspec.Struct, tag=4, array_like=True, frozen=True):

@@ -207,6 +207,9 @@ class MoveDispatch:
         owner, number = self._directory.get(client)
         session = host.broker.sessions.get(client)
         arrival = moves.arrivals.get(client)
+        if offer.epoch not in (None, host.epoch):
+            self._say_how_it_stands(source, client, offer.number)  # it was said to an earlier start of this node
+            return
         if moves.spent_numbers.covers(client, offer.number):
             host.send(source, MigRefuse(client, offer.number, "it has come to nothing under this number"))
             return
@@ -225,6 +228,7 @@ class MoveDispatch:
             if client in host.broker.sessions:
                 return  # it is being fenced; the other one will be offered again
         if reason := self._why_not(offer):
+            moves.spent_numbers.spend(client, offer.number)
             host.send(source, MigRefuse(client, offer.number, reason))
             return
         arrival = moves.expect(client, source, offer.number)
@@ -257,6 +261,7 @@ class MoveDispatch:
         if is_here or (known >= number and owner != source and self._moves.has_taken(client, number)):
             self._host.send(source, MigSyncAck(client, number, WHOLE))
         else:
+            self._moves.spent_numbers.spend(client, number)
             self._host.send(source, MigRefuse(client, number, "there is no such move"))
 
     # -- moves under way --

@@ -110,6 +110,16 @@ class NodeMoveHost:
     def digests_of_paths(self) -> dict[str, int]:
         return {origin: path.digest for origin, path in self.router.paths.known.items()}
 
+    @property
+    def epoch(self) -> int:
+        """Which start of this node it is."""
+        return self.broker.journal.epoch
+
+    def epoch_of(self, node: str) -> int | None:
+        """Which start of another node we have heard of; None: it cannot be reached."""
+        path = self.router.paths.known.get(node)
+        return None if path is None else path.number[0]
+
     def has_heard_lately(self, node: str) -> bool:
         """A neighbour, that is; it may vanish at any time, and a link that misses a keep-alive may be dead without
         anybody knowing."""

@@ -4,7 +4,8 @@ Both sides of a move do what the tables of `sterna.migration.tables` say, row by
 messages are dispatched (`move_dispatch`, `move_manager`), is told here in short.  Everything else may happen at any
 moment: an order to move, a client that comes, goes or comes back, a publication, a lost message, a crash and a restart,
 a time that runs out, trouble.  Messages from one node to another keep their order (links do), and no other; what is
-under way to a node that crashes is lost, and what it said before does not come after its restart.
+under way to a node that crashes is lost, and what it said before does not come after its restart, unless letters are
+to outlive that (`MoveBounds.outlive`).
 
 Left out: expressions, wills, shared subscriptions, users, QoS, and new sessions for clients whose node cannot
 be reached (`owner_unreachable = "refuse"`).  Sessions of different clients share nothing but crashes, and a crash may
@@ -42,6 +43,8 @@ class Letter(NamedTuple):
     """Messages that it carries, a bit each."""
     owner: int = NOBODY
     is_ahead: bool = False
+    start: int = 0
+    """Which start of the receiver it is said to."""
 
 
 class Kept(NamedTuple):
@@ -67,6 +70,8 @@ class Leave(NamedTuple):
     page: int = NOBODY
     snapshot: int = 0
     """Messages that it had when it stopped."""
+    start: int = 0
+    """Which start of the other node it is offered to."""
     pending: str = ""
     """Events that come about by themselves, sooner or later."""
 
@@ -97,6 +102,8 @@ class NodeState(NamedTuple):
     """The client is connected here, and waits for its session."""
     spent: int = 0
     """The highest number of a move that came to nothing."""
+    starts: int = 0
+    """How often it was started again, if letters outlive that."""
 
 
 class World(NamedTuple):
@@ -126,6 +133,8 @@ class MoveBounds:
     """Under a higher one nothing begins."""
     is_patient: bool = False
     """Nothing is said again, or given up, while something is under way between two nodes that are up."""
+    outlive: bool = False
+    """Letters under way when a node crashes come all the same, after its restart too: they waited at a third one."""
     is_eager: bool = False
     """A node does at once what it does by itself and writes nowhere."""
 
@@ -170,7 +179,8 @@ class MoveModel:
                 yield from self._of_a_node(world, number, node)
                 if world.crashes:
                     for what, left in _crashed(number, node):
-                        fallen = _deaf(_put(world, number, left), number)._replace(crashes=world.crashes - 1)
+                        fallen = _put(world, number, left)._replace(crashes=world.crashes - 1)
+                        fallen = fallen if self.bounds.outlive else _deaf(fallen, number)
                         yield Step(f"node {number} crashes{what}", fallen, is_fault=True)
             else:
                 yield Step(f"node {number} is back", self._restarted(world, number))
@@ -313,6 +323,8 @@ class MoveModel:
     def _offered(self, world: World, source: int, number: int, letter: Letter) -> World:
         node = world.nodes[number]
         arrive = node.arrive
+        if not self._is_said_to(letter, node):
+            return self._say_how_it_stands(world, source, number, letter.number)
         if letter.number <= node.spent:
             return self._say(world, number, source, Letter("MIGREFUSE", letter.number))
         if arrive is not None and arrive.source == source and arrive.state not in ("SERVING", "DONE"):
@@ -327,12 +339,18 @@ class MoveModel:
         world = _put(world, number, node._replace(arrive=Arrive("AWAITING", source, letter.number)))
         return self.arrive_on(world, number, "MIGTO", letter) or world
 
+    def _is_said_to(self, letter: Letter, node: NodeState) -> bool:
+        """And not to an earlier start of it."""
+        return letter.start == node.starts
+
     def _say_how_it_stands(self, world: World, source: int, number: int, under: int) -> World:
         node = world.nodes[number]
         is_here = node.session is not None and node.session.number >= under
         owner, known = node.owner
-        what = "WHOLE" if is_here or (known >= under and owner != source) else "MIGREFUSE"
-        return self._say(world, number, source, Letter(what, under))
+        if is_here or (known >= under and owner != source):
+            return self._say(world, number, source, Letter("WHOLE", under))
+        spent = _put(world, number, node._replace(spent=max(node.spent, under)))
+        return self._say(spent, number, source, Letter("MIGREFUSE", under))
 
     def _for_arrival(self, world: World, source: int, number: int, letter: Letter) -> World:
         arrive = world.nodes[number].arrive
@@ -448,11 +466,11 @@ class MoveModel:
     # -- what departures do --
 
     def _departs(self, world: World, number: int, target: int, under: int) -> World:
-        leave = Leave("OFFERED", target, under)
+        leave = Leave("OFFERED", target, under, start=world.nodes[target].starts)
         return self._do(_put(world, number, world.nodes[number]._replace(leave=leave)), number, "SEND_MIGTO")
 
     def _at_once(self, world: World, number: int, target: int, under: int) -> World:
-        leave = Leave("DRAINING", target, under, at_once=True)
+        leave = Leave("DRAINING", target, under, at_once=True, start=world.nodes[target].starts)
         return self._do(_put(world, number, world.nodes[number]._replace(leave=leave)), number, "DRAIN")
 
     def _to_target(self, world: World, number: int, what: str) -> World:
@@ -464,8 +482,15 @@ class MoveModel:
         leave, session = node.leave, node.session
         if leave is None or session is None:
             return world
+        starts = world.nodes[leave.target].starts
+        if leave.start != starts and not leave.is_frozen:
+            under = max(leave.number + 1, _next_number(node))
+            if under > self.bounds.numbers:
+                return world
+            leave = leave._replace(start=starts, number=under)
+            world = _put(world, number, node._replace(leave=leave))
         what = "MIGTO at once" if leave.at_once else "MIGTO"
-        return self._say(world, number, leave.target, Letter(what, leave.number, has=leave.snapshot))
+        return self._say(world, number, leave.target, Letter(what, leave.number, has=leave.snapshot, start=leave.start))
 
     def _send_page(self, world: World, number: int) -> World:
         node = world.nodes[number]
@@ -498,7 +523,7 @@ class MoveModel:
         if leave is None:
             return world
         under = max(leave.number + 1, _next_number(node))
-        anew = Leave(leave.state, leave.target, under)
+        anew = Leave(leave.state, leave.target, under, start=world.nodes[leave.target].starts)
         return self._send_migto(_put(world, number, node._replace(leave=anew)), number)
 
     def _freeze(self, world: World, number: int) -> World:
@@ -595,10 +620,10 @@ class MoveModel:
         return world  # it is fenced: two nodes owned it, which is found to be wrong anyway
 
     def _restarted(self, world: World, number: int) -> World:
-        world = _silent(world, number)
+        world = world if self.bounds.outlive else _silent(world, number)
         node = world.nodes[number]
         session = node.session
-        node = node._replace(is_up=True)
+        node = node._replace(is_up=True, starts=node.starts + self.bounds.outlive)
         if session is None:
             return _put(world, number, node)
         if session.leaving is None:
