@@ -102,9 +102,10 @@ def known_everywhere(machines: list[Machine], client: str) -> bool:
 
 
 def hands_over(machine: Machine) -> bool:
-    """Does it have fenced sessions that have not handed over what waits there?"""
+    """Does it have sessions that are on their way to another node, or fenced ones that have not handed over what waits
+    there?  A client that is called and does not come is waited for until `patience_s` is over."""
     network = machine.running.node.network if machine.running is not None else None
-    return network is not None and len(network.moving.fenced_sessions) > 0
+    return network is not None and bool(network.moving.departures or len(network.moving.fenced_sessions))
 
 
 def one_owner(machines: list[Machine]) -> list[Violation]:
