@@ -75,6 +75,11 @@ class Merge:
         return not any(remote.pending and not remote.left_out for remote in self.remotes.values())
 
     @property
+    def has_topics(self) -> bool:
+        """Has anything come that counts, at any place?"""
+        return bool(self._claimed or self._newest or self._own.spatial.heard)
+
+    @property
     def shared(self) -> list[bytes]:
         return list(self._newest)
 

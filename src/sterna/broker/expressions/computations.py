@@ -364,7 +364,8 @@ class Computations:
         """Something has come from other nodes: say what is new."""
         if part.is_settled:
             for computation in list(part.computations):
-                if computation.owed:
+                # Nothing is owed of nothing, which a sum or a count would say after a restart.
+                if computation.owed and part.merge is not None and (computation.said or part.merge.has_topics):
                     self._say_merged(computation, self._now_us(), always=False)
 
     def close_window(self, part: ExpressionPart, end_us: int) -> None:
