@@ -277,7 +277,7 @@ def _joined_by_mosquitto(running: ExitStack, directory: Path, north: DemoNode, s
     running.callback(east.stop)
     console.print("   $ sterna interwork --broker MOSQUITTO                                 (as node east)")
     east.start()
-    _wait_until(lambda: _interworking(east)["state"] == "attached", "east to be attached")
+    _wait_until(lambda: _is_attached(east), "east to be attached")
     there: list[str] = []
     here: list[str] = []
     with _paho("demo-here", north, here) as ours, _paho("demo-there", mosquitto, there) as theirs:
@@ -304,6 +304,13 @@ def _joined_by_mosquitto(running: ExitStack, directory: Path, north: DemoNode, s
     console.print(f"   after the restart: {WAITING:,} of {WAITING:,} arrived there, {repeated} repeated")
     shown = {name: found[name] for name in ("taken", "injected", "connections", "sessions_lost", "storms")}
     console.print(f"   east has counted   {', '.join(f'{name} {count}' for name, count in shown.items())}\n")
+
+
+def _is_attached(node: DemoNode) -> bool:
+    try:
+        return bool(_interworking(node).get("state") == "attached")
+    except OSError:
+        return False  # its admin port opens after its listeners
 
 
 def _interworking(node: DemoNode) -> dict[str, Any]:
